@@ -1,0 +1,1 @@
+"""Which Python runs the script."""

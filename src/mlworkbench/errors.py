@@ -1,0 +1,103 @@
+"""The exception tree and the exit codes of mlw's own failures. A failed run is not an exception.
+
+MlwError
+├── UsageError          the words on the command line do not fit together
+├── ConfigError         a project file is missing, damaged or says something impossible (file, line)
+├── UnknownName         a name that nobody knows; lists the known ones
+├── SnapshotError       the project's files could not be read whole
+├── HostError           the machine could not be asked
+│   └── Unreachable
+├── LaunchError         the run could not be put to work; nothing was started
+├── ProtocolError       what the other side said does not make sense, or is of another version
+└── HistoryError        the run history cannot be read or written
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+# Exit codes of mlw itself, after sysexits.h: scripts rarely use them, so that `mlw submit`
+# can return the script's own code and both can still be told apart most of the time.
+EXIT_USAGE = 2
+EXIT_TIMEOUT = 124
+EXIT_DETACHED = 130
+
+
+class MlwError(Exception):
+    """What happened and to what, in one sentence; ``hint`` says what to do."""
+
+    exit_code = 70
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(MlwError):
+    """The words on the command line do not fit together."""
+
+    exit_code = EXIT_USAGE
+
+
+class ConfigError(MlwError):
+    """A file of the project is missing, damaged, or says something impossible."""
+
+    exit_code = 78
+
+    def __init__(
+        self, message: str, hint: str | None = None, *, path: str | None = None, line: int | None = None
+    ) -> None:
+        place = "" if path is None else f"{path}:{line}: " if line else f"{path}: "
+        super().__init__(place + message, hint)
+        self.path = path
+        self.line = line
+
+
+class UnknownName(MlwError):
+    """A name that nobody knows; the message lists the known ones."""
+
+    exit_code = 66
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
+        names = sorted(known)
+        message = f"unknown {kind} {name!r}; known are {', '.join(names)}" if names else (
+            f"unknown {kind} {name!r}; there are none yet"
+        )
+        near = difflib.get_close_matches(name, names, n=1)
+        super().__init__(message, hint or (f"did you mean {near[0]!r}?" if near else None))
+
+
+class SnapshotError(MlwError):
+    """The project's files could not be read whole."""
+
+    exit_code = 74
+
+
+class HostError(MlwError):
+    """The machine could not be asked."""
+
+    exit_code = 69
+
+
+class Unreachable(HostError):
+    """No contact with the machine; says nothing about the runs on it."""
+
+
+class LaunchError(MlwError):
+    """The run could not be put to work; nothing was started."""
+
+    exit_code = 75
+
+
+class ProtocolError(MlwError):
+    """What the other side said does not make sense, or is of another version."""
+
+    exit_code = 76
+
+
+class HistoryError(MlwError):
+    """The run history cannot be read or written."""
+
+    exit_code = 74

@@ -1,0 +1,1 @@
+"""How the user's command line is made from script, arguments and interpreter."""

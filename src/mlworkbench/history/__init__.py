@@ -1,0 +1,1 @@
+"""Run folders are the truth; an SQLite index over them makes them quick to list."""

@@ -1,0 +1,1 @@
+"""Where commands and files go: this machine, or one reached by SSH."""

@@ -1,0 +1,238 @@
+"""The nouns of ML Workbench, frozen. What they hold, not what is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from .remote import SPEC
+
+JsonDict = dict[str, Any]
+
+
+# -- what the project's files say ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A ``<name>.compute`` file: where code runs."""
+
+    name: str
+    type: str
+    address: str | None = None
+    username: str | None = None
+    password: str | None = None  # only ever a pointer such as AzureMlSecret=…; never used, never copied
+    base_docker_image: str | None = None
+    shared_volumes: bool = False
+    native_shared_directory: str | None = None
+    nvidia_docker: bool = False
+    user_managed_environment: bool | None = None
+    python_location: str | None = None
+    spark_submit_location: str | None = None
+    yarn_deploy_mode: str | None = None
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A ``<name>.runconfig`` file: how to run."""
+
+    name: str
+    target: str
+    argument_vector: tuple[str, ...] = ()
+    environment_variables: Mapping[str, str] = field(default_factory=dict)
+    framework: str = "PySpark"
+    conda_dependencies_file: str = "aml_config/conda_dependencies.yml"
+    spark_dependencies_file: str = "aml_config/spark_dependencies.yml"
+    prepare_environment: bool = True
+    tracked_run: bool = True
+    use_sampling: bool = True
+    data_source_settings: Mapping[str, Any] = field(default_factory=dict)
+    data_source_substitutions: Mapping[str, str] = field(default_factory=dict)
+    fetch_outputs: str = "all"
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """A ``conda_dependencies.yml``: what must be importable."""
+
+    name: str = "project_environment"
+    channels: tuple[str, ...] = ()
+    conda: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python that is there, and how it was found."""
+
+    path: str
+    version: tuple[int, int, int]
+    reason: str
+
+
+# -- what is to be run -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the user asked to run: a script, a module or any command, with its arguments."""
+
+    kind: str  # "script", "module" or "command"
+    name: str
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Command:
+    """One step on the target; the last one is the user's own."""
+
+    step: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Git:
+    """State of the project's repository when the snapshot was taken."""
+
+    commit: str | None = None
+    branch: str | None = None
+    dirty: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The code that travels: a content-addressed list of files, already in the store."""
+
+    digest: str
+    files: int
+    size: int
+    git: Git | None = None
+    git_diff: bytes = b""
+    notes: tuple[str, ...] = ()  # what the user should know: skipped, changed meanwhile, large
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """All that was decided about a run. No decision is taken after it, and no secret ever enters it."""
+
+    id: str
+    key: str
+    number: int
+    name: str | None
+    project_id: str
+    project_name: str
+    project_path: str
+    created: float
+    compute: Compute
+    runconfig: str
+    framework: str
+    entry: Entry
+    commands: tuple[Command, ...]
+    environment: Mapping[str, str]
+    inherit: tuple[str, ...]
+    secrets: tuple[str, ...]
+    snapshot: str
+    git: Git | None = None
+    lock: JsonDict | None = None
+    gpus: str | None = None
+    timeout: float | None = None
+    grace: float = 30.0
+    tracked: bool = True
+    tags: tuple[str, ...] = ()
+    spec: int = SPEC
+
+    def to_json(self) -> JsonDict:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: JsonDict) -> RunSpec:
+        known = {key: data[key] for key in RunSpec.__dataclass_fields__ if key in data}
+        return RunSpec(
+            **{
+                **known,
+                "compute": Compute(**data["compute"]),
+                "entry": Entry(**{**data["entry"], "arguments": tuple(data["entry"]["arguments"])}),
+                "commands": tuple(Command(c["step"], tuple(c["argv"])) for c in data["commands"]),
+                "git": Git(**data["git"]) if data.get("git") else None,
+                "inherit": tuple(data["inherit"]),
+                "secrets": tuple(data["secrets"]),
+                "tags": tuple(data.get("tags", ())),
+            }
+        )
+
+    def with_number(self, number: int) -> RunSpec:
+        return replace(self, number=number)
+
+
+# -- what happened ---------------------------------------------------------------------------------
+
+
+class Status(str, Enum):
+    """The original's words."""
+
+    SUBMITTING = "Submitting"
+    PREPARING = "Preparing"
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    CANCELED = "Canceled"
+
+    @property
+    def final(self) -> bool:
+        return self in (Status.COMPLETED, Status.FAILED, Status.CANCELED)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a run's journal; (writer, seq) is its identity."""
+
+    writer: str
+    seq: int
+    time: float
+    kind: str
+    data: JsonDict
+
+
+@dataclass(frozen=True)
+class Output:
+    """One file that the run left in ``outputs/``."""
+
+    path: str
+    size: int
+    sha256: str | None
+    kind: str = "file"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it is known here: a fold over its events. No other code computes a state."""
+
+    spec: RunSpec
+    status: Status = Status.SUBMITTING
+    detail: str | None = None  # what is happening within the status: "stopping", "interrupted"
+    ending: str | None = None
+    exit: int | None = None
+    signal: int | None = None
+    cause: str | None = None
+    accepted: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    outputs: int | None = None
+    output_bytes: int | None = None
+    log_size: int | None = None
+    leftovers: tuple[int, ...] = ()
+    contact: str = "in contact"
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def duration(self) -> float | None:
+        if self.started is None or self.ended is None:
+            return None
+        return max(0.0, self.ended - self.started)

@@ -1,0 +1,1 @@
+"""Which project files travel, their digests, and the store that keeps their content."""

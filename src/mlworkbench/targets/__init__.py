@@ -1,0 +1,1 @@
+"""Compute types, as rows of a table: host, starter, wrapper."""
