@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -61,6 +61,30 @@ class Dependencies:
     channels: tuple[str, ...] = ()
     conda: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SparkDependencies:
+    """A ``spark_dependencies.yml``: what the Spark session gets."""
+
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    repositories: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()  # Maven coordinates, group:artifact:version
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong or odd in a file of the project. Only an error keeps a run from starting."""
+
+    path: str
+    line: int | None
+    severity: str  # "error" or "warning"
+    message: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -161,9 +185,6 @@ class RunSpec:
                 "tags": tuple(data.get("tags", ())),
             }
         )
-
-    def with_number(self, number: int) -> RunSpec:
-        return replace(self, number=number)
 
 
 # -- what happened ---------------------------------------------------------------------------------

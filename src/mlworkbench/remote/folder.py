@@ -47,6 +47,7 @@ class RunFolder:
         self.started = os.path.join(path, "started.json")
         self.exit = os.path.join(path, "exit.json")
         self.cancel = os.path.join(path, "cancel.json")
+        self.stopping = os.path.join(path, "stopping.json")
         self.heartbeat = os.path.join(path, "heartbeat")
         self.reserve = os.path.join(path, "reserve")
         self.manifest = os.path.join(path, "outputs.json")

@@ -1,0 +1,56 @@
+# Two commands do all the set-up: `make demo` and `make test`. The rest is for working on ML Workbench itself.
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick e2e check bench soak clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Set in some shells; they hide bugs that users would meet.
+unexport PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONPATH
+
+help:
+	@echo "make demo   a sample project, run on this machine"
+	@echo "make test   all tests (check, quick tests, end-to-end tests)"
+	@echo "make quick  unit, contract and supervisor tests"
+	@echo "make e2e    end-to-end tests"
+	@echo "make check  ruff, mypy --strict, architecture tests"
+	@echo "make bench  measurements beside peers; writes benchmarks/results"
+	@echo "make soak   1,000 submits with random kills; writes benchmarks/results/soak.txt"
+
+$(BIN)/mlw: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "error: $(PYTHON) is older than 3.10"; echo "hint: make PYTHON=/path/to/a/newer/python $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "error: $(PYTHON) cannot make virtual environments"; echo "hint: on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/mlw
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(BIN)/mlw
+	@sh scripts/demo $(BIN)/mlw
+
+test: check quick e2e
+
+quick: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/unit tests/contract tests/supervisor tests/golden -n auto
+
+e2e: $(VENV)/.dev
+	@sh scripts/e2e-tools
+	$(BIN)/python -m pytest tests/e2e -n auto
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_architecture.py tests/test_docs.py
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/run.py
+
+soak: $(VENV)/.dev
+	$(BIN)/python benchmarks/soak.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

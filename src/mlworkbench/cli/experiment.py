@@ -1,0 +1,151 @@
+"""``mlw experiment …``: what runs, its output, and how to stop it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+import click
+
+from .. import submit as submitting
+from ..errors import HistoryError, UsageError
+from ..follow import Follower
+from ..history.store import History
+from ..model import Run
+from ..paths import user_paths
+from ..secret import find_secret
+from . import render
+from .main import Verbs
+from .options import debugging, in_project, maybe_project, rendering
+from .records import NOW, record, summary
+from .submit import resume as resume_run
+from .view import stream, watch
+
+
+@click.group(cls=Verbs, verbs={"submit": ("submit:submit", "Run a script of the project")})
+def experiment() -> None:
+    """Submit scripts, see and stop what runs."""
+
+
+def open_run(history: History, prefix: str | None, folder: str | None) -> Follower:
+    """The run that was named, else the newest of this project."""
+    if prefix is None:
+        project = maybe_project(folder)
+        newest = history.list(project.id if project else None, hidden=True, limit=1)
+        if not newest:
+            raise UsageError("there is no run yet", "start one with: mlw submit SCRIPT")
+        run = newest[0]
+    else:
+        run = history.get(prefix)
+    return Follower(history, run, submitting.open_target(run.spec.compute, history.paths))
+
+
+@experiment.command(epilog="Example: mlw experiment logs -f demo-swift")
+@click.argument("run", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--raw", is_flag=True, help="Do not make terminal escapes harmless.")
+@in_project
+@debugging
+def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
+    """Show the output of a run; of the newest if none is named."""
+    history = History(user_paths())
+    follower = open_run(history, run, folder)
+    follower.refresh()
+    known = follower.run
+    if not os.path.exists(history.paths.root.run(known.id).path):
+        raise HistoryError(f"the folder of run {known.id} is gone, and its log with it")
+    if follow:
+        return watch(follower, _values(known))
+    stream(follower, secrets=_values(known), live=False, raw=raw)
+    return 0
+
+
+def _values(run: Run) -> list[str]:
+    """The run's secrets as far as they can be had without asking, to mask them on the screen."""
+    values = []
+    for name in run.spec.secrets:
+        try:
+            values.append(find_secret(name, ask=False))
+        except UsageError:
+            render.warn(f"the secret {name} is not known here; if the script prints it, it is shown")
+    return values
+
+
+@experiment.command(epilog="Example: mlw experiment status demo-swift -o json")
+@click.argument("run", required=False)
+@click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
+@click.option("-t", "--target", expose_value=False, help="Not needed: a run knows its target.")
+@in_project
+@rendering
+def status(run: str | None, by_option: str | None, folder: str | None, output: str, query: str | None) -> None:
+    """Tell how a run stands; the newest if none is named."""
+    follower = open_run(History(user_paths()), run or by_option, folder)
+    facts = record(follower.refresh())
+    render.emit(facts, output=output, query=query)
+
+
+@experiment.command(epilog="Example: mlw experiment ps -o json --query '[].run_id'")
+@click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
+@in_project
+@rendering
+def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> None:
+    """List the runs that have not ended."""
+    history = History(user_paths())
+    project = None if everywhere else maybe_project(folder)
+    runs = [
+        Follower(history, run, submitting.open_target(run.spec.compute, history.paths)).refresh()
+        for run in history.unfinished(project.id if project else None)
+    ]
+    going_on = [record(run) for run in runs if not run.status.final]
+    render.emit(going_on, output=output, query=query, columns=NOW)
+    if any(run.detail == "interrupted" for run in runs):
+        render.message("hint: a submit was interrupted before the start; mlw experiment resume RUN, or mlw cancel RUN")
+
+
+@experiment.command(epilog="Example: mlw experiment cancel demo-swift")
+@click.argument("run", required=False)
+@click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
+@click.option("-t", "--target", expose_value=False, help="Not needed: a run knows its target.")
+@click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", help="Between TERM and KILL (30).")
+@click.option("--wait/--no-wait", default=True, help="Wait until the run has ended.")
+@in_project
+@debugging
+def cancel(
+    run: str | None, by_option: str | None, grace: float | None, wait: bool, folder: str | None
+) -> int:
+    """Stop a run: TERM, then KILL, for all its processes."""
+    name = run or by_option
+    if name is None:
+        raise UsageError("say which run to cancel", "mlw ps lists what runs")
+    history = History(user_paths())
+    follower = open_run(history, name, folder)
+    if follower.refresh().status.final:
+        render.message(f"run {follower.run.id} has ended already: {summary(follower.run)}")
+        return 0
+    ask_to_end(history, follower, grace)
+    if not wait:
+        render.message(f"run {follower.run.id} was asked to end")
+        return 0
+    for _ in follower.chunks():
+        continue
+    render.message(f"run {follower.run.id}: {summary(follower.run)}")
+    return 0
+
+
+def ask_to_end(history: History, follower: Follower, grace: float | None) -> None:
+    run = follower.run
+    follower.target.cancel(run.id, f"{getpass.getuser()} with mlw cancel", grace)
+    if follower.refresh().detail == "interrupted":
+        # Nobody has claimed it: a supervisor that finds it cancelled records that, and starts nothing.
+        submitting.launch(history, run.spec, follower.target, {})
+
+
+@experiment.command(epilog="Example: mlw experiment resume demo-swift")
+@click.argument("run")
+@in_project
+@debugging
+def resume(run: str, folder: str | None) -> int:
+    """Finish a submit that was interrupted before the run started, then follow it."""
+    history = History(user_paths())
+    follower = resume_run(history, history.get(run))
+    return watch(follower, _values(follower.run))

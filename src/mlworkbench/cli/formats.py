@@ -1,0 +1,199 @@
+"""A result as text: JSON, TSV, or the cells of a table and their alignment. Writes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
+
+from .screen import plain
+
+# Longer cells would make every line of a plain table as long as the longest; JSON has them whole.
+WIDEST_CELL = 200
+
+# JSON leaves these as they are, a terminal does not; escaped they are the same JSON.
+_UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(:?)|\b(?:true|false|null)\b|-?\d[\d.eE+-]*')
+_KEY, _TEXT, _OTHER = "34", "32", "36"  # blue, green, cyan
+
+
+class Grid:
+    """The cells of a table, as text; without titles the first column holds the names."""
+
+    def __init__(
+        self, titles: Sequence[str] | None, rows: Sequence[Sequence[str]], right: Collection[int] = ()
+    ) -> None:
+        self.titles = titles
+        self.rows = rows
+        self.right = right  # the columns of numbers
+
+
+def simple(value: object) -> object:
+    """Only what JSON has, so that all formats and queries see the same."""
+    if isinstance(value, Enum):
+        return simple(value.value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(simple(key)): simple(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [simple(item) for item in value]
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def as_json(data: object, encoding: str) -> str:
+    """Strict JSON, readable by people too, in characters that the encoding has."""
+    text = _dump(data, indent=2)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = _dump(data, indent=2, ascii_only=True)
+    return text + "\n"
+
+
+def tint(text: str) -> str:
+    """JSON with the colours of a terminal."""
+
+    def paint(found: re.Match[str]) -> str:
+        word, colon = found[1], found[2]
+        colour = _OTHER if word is None else _KEY if colon else _TEXT
+        return f"\x1b[{colour}m{word or found[0]}\x1b[0m{colon or ''}"
+
+    return _TOKEN.sub(paint, text)
+
+
+def as_tsv(data: object, *, ordered: bool) -> str:
+    """As the Azure CLI writes it: no titles, keys in alphabetical order unless a query chose one.
+
+    Unlike there a nested value is compact JSON, and rows with different keys keep their columns.
+    """
+    rows = data if isinstance(data, list) else [data]
+    keys = _keys(rows)
+    if not ordered:
+        keys.sort()
+    lines = []
+    for row in rows:
+        if isinstance(row, dict):
+            fields = [_field(row.get(key)) for key in keys]
+        elif isinstance(row, list):
+            fields = [_field(item) for item in row]
+        else:
+            fields = [str(row).lower() if isinstance(row, bool) else _field(row)]
+        lines.append("\t".join(fields) + "\n")
+    return "".join(lines)
+
+
+def as_grid(data: object, columns: Sequence[str] | None) -> Grid | None:
+    """The table of a result; None if there is nothing to show."""
+    if data is None or data == [] or data == {}:
+        return None
+    if isinstance(data, dict):
+        return Grid(None, [(_title(key), _cell(data.get(key))) for key in (columns or data)])
+    if not isinstance(data, list):
+        return Grid(None, [(_cell(data),)])
+    titles, rows = _lay_out(data, columns)
+    right = {index for index in range(len(titles)) if _numeric([row[index] for row in rows])}
+    return Grid(titles, [[_cell(value, WIDEST_CELL) for value in row] for row in rows], right)
+
+
+def align(grid: Grid) -> str:
+    """The table in plain columns, for files and pipes."""
+    lines = [grid.titles, *grid.rows] if grid.titles else list(grid.rows)
+    widths = [max(_span(line[index]) for line in lines) for index in range(len(lines[0]))]
+    if grid.titles:
+        lines.insert(1, ["-" * width for width in widths])
+    text = []
+    for line in lines:
+        cells = []
+        for index, (cell, width) in enumerate(zip(line, widths, strict=True)):
+            gap = " " * (width - _span(cell))
+            cells.append(gap + cell if index in grid.right else cell + gap)
+        text.append("  ".join(cells).rstrip() + "\n")
+    return "".join(text)
+
+
+def _dump(data: object, *, indent: int | None = None, ascii_only: bool = False) -> str:
+    separators = (",", ":") if indent is None else None
+    try:
+        text = json.dumps(
+            data, indent=indent, separators=separators, ensure_ascii=ascii_only, allow_nan=False
+        )
+    except ValueError:
+        text = json.dumps(_finite(data), indent=indent, separators=separators, ensure_ascii=ascii_only)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _finite(value: object) -> object:
+    """Strict JSON has no NaN, and null would say that there was no value: it becomes a word."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return _number(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: float, digits: int | None = None) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value) if digits is None else f"{value:.{digits}g}"
+
+
+def _field(value: object) -> str:
+    if isinstance(value, float):
+        return _number(value)
+    return plain(_dump(value) if isinstance(value, (dict, list)) else str(value))
+
+
+def _cell(value: object, limit: int | None = None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return _number(value, 6)
+    return plain(_dump(value) if isinstance(value, (dict, list)) else str(value), limit)
+
+
+def _keys(rows: Sequence[object]) -> list[str]:
+    """All keys of all rows, in the order of their first appearance."""
+    return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
+
+
+def _lay_out(data: list[object], columns: Sequence[str] | None) -> tuple[list[str], list[list[object]]]:
+    """Titles and rows of equal length; a query may have made any mixture."""
+    if any(isinstance(row, dict) for row in data):
+        keys = list(columns or _keys(data)) or [""]
+        titles = [_title(key) for key in keys]
+        rows = [[row.get(key) for key in keys] if isinstance(row, dict) else [row] for row in data]
+    elif any(isinstance(row, list) for row in data):
+        rows = [list(row) if isinstance(row, list) else [row] for row in data]
+        titles = [f"Column{index + 1}" for index in range(max(1, *map(len, rows)))]
+    else:
+        return ["Result"], [[value] for value in data]
+    return titles, [row + [None] * (len(titles) - len(row)) for row in rows]
+
+
+def _title(key: str) -> str:
+    return plain(key[:1].upper() + key[1:])
+
+
+def _span(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        2 if unicodedata.east_asian_width(char) in "WF" else 0 if unicodedata.combining(char) else 1
+        for char in text
+    )
+
+
+def _numeric(values: Sequence[object]) -> bool:
+    numbers = [value for value in values if value is not None]
+    return bool(numbers) and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers
+    )

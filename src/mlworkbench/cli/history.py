@@ -1,0 +1,77 @@
+"""``mlw history …``: past runs."""
+
+from __future__ import annotations
+
+import click
+
+from .. import submit as submitting
+from ..errors import UsageError
+from ..follow import Follower
+from ..history.store import History
+from ..model import Run
+from ..paths import user_paths
+from . import render
+from .experiment import open_run
+from .main import Verbs
+from .options import debugging, in_project, maybe_project, rendering
+from .records import LIST, record
+
+
+@click.group(cls=Verbs)
+def history() -> None:
+    """Look at past runs."""
+
+
+@history.command("list", epilog="Example: mlw history list -o json --query \"[?status=='Completed'].run_id\"")
+@click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the newest so many.")
+@in_project
+@rendering
+def list_runs(everywhere: bool, limit: int | None, folder: str | None, output: str, query: str | None) -> None:
+    """List runs, newest first; metrics are columns."""
+    store = History(user_paths())
+    project = None if everywhere else maybe_project(folder)
+    for run in store.unfinished(project.id if project else None):
+        refreshed(store, run)
+    runs = store.list(project.id if project else None, limit=limit)
+    names = list(dict.fromkeys(name for run in runs for name, value in run.metrics.items() if _plain(value)))
+    render.emit([record(run) for run in runs], output=output, query=query, columns=(*LIST, *names[:4]))
+
+
+def _plain(value: object) -> bool:
+    return isinstance(value, (int, float, str)) or value is None
+
+
+def refreshed(store: History, run: Run) -> Run:
+    return Follower(store, run, submitting.open_target(run.spec.compute, store.paths)).refresh()
+
+
+@history.command(epilog="Example: mlw history last -o json")
+@in_project
+@rendering
+def last(folder: str | None, output: str, query: str | None) -> None:
+    """Show the record of the newest run."""
+    run = open_run(History(user_paths()), None, folder).refresh()
+    render.emit(record(run), output=output, query=query)
+
+
+@history.command(epilog="Example: mlw history info demo-swift -o json")
+@click.argument("run", required=False)
+@click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
+@in_project
+@rendering
+def info(run: str | None, by_option: str | None, folder: str | None, output: str, query: str | None) -> None:
+    """Show all that is known of a run."""
+    name = run or by_option
+    if name is None:
+        raise UsageError("say which run to show", "mlw history list names them, mlw history last shows the newest")
+    found = open_run(History(user_paths()), name, folder).refresh()
+    render.emit(record(found), output=output, query=query)
+
+
+@history.command(epilog="Example: mlw history rebuild")
+@debugging
+def rebuild() -> None:
+    """Make the index anew from the run folders."""
+    count = History(user_paths()).rebuild()
+    render.message(f"the history holds {count} runs")

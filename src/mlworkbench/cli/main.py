@@ -1,0 +1,134 @@
+"""The command ``mlw``: finds the verb, runs it, turns every failure into a sentence and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..errors import EXIT_DETACHED, EXIT_USAGE, MlwError, UnknownName, UsageError
+from . import render
+
+# Verb → module:attribute. Nothing is imported before it is asked for: `mlw --help` must be quick.
+_VERBS = {
+    "project": ("project:project", "Create, show and check projects"),
+    "experiment": ("experiment:experiment", "Submit scripts, see and stop what runs"),
+    "history": ("history:history", "Look at past runs"),
+    "submit": ("submit:submit", "Run a script (short for: experiment submit)"),
+    "logs": ("experiment:logs", "Show the output of a run (short for: experiment logs)"),
+    "ps": ("experiment:ps", "List what runs now (short for: experiment ps)"),
+    "cancel": ("experiment:cancel", "Stop a run (short for: experiment cancel)"),
+}
+
+
+class Verbs(click.Group):
+    """A group whose commands are loaded when they are used, and which proposes the right word for a wrong one."""
+
+    def __init__(self, *args: Any, verbs: dict[str, tuple[str, str]] | None = None, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._verbs = verbs or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self._verbs, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._verbs:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self._verbs[cmd_name][0].partition(":")
+        loaded: click.Command = getattr(importlib.import_module(f"mlworkbench.cli.{module}"), attribute)
+        return loaded
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            raise UnknownWord(name, self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            short = self._verbs[name][1] if name in self._verbs else ""
+            command = None if short else self.get_command(ctx, name)
+            rows.append((name, short or (command.get_short_help_str(80) if command else "")))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class UnknownWord(UnknownName):
+    """A command that does not exist."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__("command", name, known)
+
+
+@click.group(
+    cls=Verbs,
+    verbs=_VERBS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: mlw project create --name demo && cd demo && mlw submit train.py --lr 0.1",
+)
+@click.version_option(__version__, prog_name="mlw")
+def mlw() -> None:
+    """Run scripts on this machine or on others, and keep a history worth searching."""
+
+
+def main() -> None:
+    """Entry point: exits with the verb's code, never with a traceback."""
+    os.environ.pop("PYTHONSAFEPATH", None)
+    try:
+        with render.quiet_pipe():
+            code = _run(sys.argv[1:])
+    except render.OutputClosed as closed:
+        code = int(str(closed.code))
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    debug = "--debug" in words[: words.index("--")] if "--" in words else "--debug" in words
+    try:
+        answer = mlw.main(args=words, prog_name="mlw", standalone_mode=False)
+        return answer if isinstance(answer, int) else 0
+    except MlwError as error:
+        return _failed(error, debug)
+    except click.exceptions.Exit as left:
+        return left.exit_code
+    except click.ClickException as error:
+        return _failed(_as_usage(error), debug)
+    except (click.Abort, KeyboardInterrupt):
+        render.message("interrupted")
+        return EXIT_DETACHED
+    except Exception as error:  # noqa: BLE001 - the last stop: no traceback reaches a user
+        return _failed(_as_bug(error), debug)
+
+
+def _failed(error: MlwError, debug: bool) -> int:
+    if debug:
+        sys.stderr.write(traceback.format_exc())
+    render.fail(error)
+    return error.exit_code
+
+
+def _as_usage(error: click.ClickException) -> UsageError:
+    context = getattr(error, "ctx", None)
+    hint = f"see: {context.command_path} --help" if context else None
+    near = getattr(error, "possibilities", None)
+    if near:
+        hint = f"did you mean {' or '.join(sorted(near))}?"
+    return UsageError(error.format_message().rstrip("."), hint)
+
+
+def _as_bug(error: Exception) -> MlwError:
+    what = str(error) or type(error).__name__
+    return MlwError(
+        f"mlw itself failed: {type(error).__name__}: {what}", "nothing was lost; run it again with --debug to see where"
+    )

@@ -1,0 +1,48 @@
+"""Options that many commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..config.project import Project, find_project
+from ..errors import ConfigError
+from .render import FORMATS
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def debugging(function: Function) -> Function:
+    """``--debug`` is looked for by cli/main; here it only has to be known."""
+    return click.option("--debug", is_flag=True, expose_value=False, help="Show where an error arose.")(function)
+
+
+def rendering(function: Function) -> Function:
+    """-o and --query, as the original had them."""
+    function = click.option("--query", metavar="JMESPATH", help="Pick from the result, as JMESPath.")(function)
+    kinds = click.Choice(FORMATS)
+    function = click.option("-o", "--output", type=kinds, default="table", help="Format of the result.")(function)
+    return debugging(function)
+
+
+def in_project(function: Function) -> Function:
+    return click.option(
+        "--project", "folder", metavar="PATH", help="The project's folder; the current one if not given."
+    )(function)
+
+
+def the_project(folder: str | None) -> Project:
+    return find_project(Path(folder) if folder else Path.cwd())
+
+
+def maybe_project(folder: str | None) -> Project | None:
+    """The project here, or none: verbs that look at runs also work outside of projects."""
+    if folder:
+        return the_project(folder)
+    try:
+        return the_project(None)
+    except ConfigError:
+        return None

@@ -1,0 +1,80 @@
+"""``mlw project …``: create, show, check."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ..config.project import Project, create_project, validate_project
+from ..environments.existing import find_python, locate_python
+from ..errors import MlwError
+from ..paths import UserPaths, user_paths
+from . import render
+from .main import Verbs
+from .options import debugging, in_project, rendering, the_project
+
+
+@click.group(cls=Verbs)
+def project() -> None:
+    """Create, show and check projects."""
+
+
+@project.command(epilog="Example: mlw project create --name demo")
+@click.option("-n", "--name", required=True, help="Of the project and of its folder.")
+@click.option("--path", default=".", metavar="PARENT", help="The folder in which the project's folder is made.")
+@debugging
+def create(name: str, path: str) -> None:
+    """Make a folder with all files of a new project."""
+    made = create_project(name, Path(path))
+    render.message(f"created project {made.name} in {made.root}")
+    render.message(f"hint: cd {os.path.relpath(made.root)} && mlw submit train.py")
+
+
+@project.command(epilog="Example: mlw project show -o json")
+@in_project
+@rendering
+def show(folder: str | None, output: str, query: str | None) -> None:
+    """Show the project, its targets and run configurations, and which Python runs its scripts here."""
+    here = the_project(folder)
+    facts = {
+        "name": here.name,
+        "id": here.id,
+        "folder": str(here.root),
+        "targets": here.computes(),
+        "run_configurations": here.runconfigs(),
+        **_interpreter(here, user_paths()),
+    }
+    render.emit(facts, output=output, query=query)
+
+
+def _interpreter(here: Project, paths: UserPaths) -> dict[str, str | None]:
+    """The Python of ``local``, or why there is none: showing a project must not fail for it."""
+    try:
+        location = here.compute("local").python_location if "local" in here.computes() else None
+        if location is not None:
+            # A stranger's project may name any program there: say where it is, do not run it.
+            path, reason = locate_python(location, os.environ, here.root)
+            return {"python": path, "python_because": reason}
+        found = find_python(None, os.environ, here.root, paths.interpreters)
+    except MlwError as error:
+        return {"python": None, "python_problem": error.message}
+    version = ".".join(str(number) for number in found.version)
+    return {"python": found.path, "python_version": version, "python_because": found.reason}
+
+
+@project.command(epilog="Example: mlw project validate")
+@in_project
+@rendering
+def validate(folder: str | None, output: str, query: str | None) -> int:
+    """Check every file in aml_config; exits with 1 if there is an error."""
+    problems = validate_project(the_project(folder))
+    rows = [
+        {"severity": one.severity, "file": one.path, "line": one.line, "message": one.message, "hint": one.hint}
+        for one in problems
+    ]
+    render.emit(rows, output=output, query=query)
+    if not rows:
+        render.message("no problems found")
+    return int(any(one.severity == "error" for one in problems))

@@ -1,0 +1,96 @@
+"""A run as the record that people and programs read: the original's keys, then ours."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+from ..errors import EXIT_TIMEOUT
+from ..history.fold import ending_words
+from ..model import Run, Status
+from ..remote import endings
+from . import units
+
+LIST = ("run_id", "status", "ending", "script_name", "target", "start_time_utc", "duration")
+NOW = ("run_id", "status", "detail", "script_name", "target", "age")
+
+
+def record(run: Run) -> dict[str, Any]:
+    """All that is known of a run; metrics stand beside the other keys, as in the original."""
+    spec = run.spec
+    ours = {
+        "run_id": run.id,
+        "run_number": spec.number,
+        "name": spec.name,
+        "status": run.status.value,
+        "detail": run.detail,
+        "ending": ending_words(run),
+        "cause": run.cause,
+        "exit_code": run.exit,
+        "signal": run.signal,
+        "contact": run.contact,
+        "script_name": spec.entry.name,
+        "arguments": list(spec.entry.arguments),
+        "target": spec.compute.name,
+        "run_configuration": spec.runconfig,
+        "created_utc": _time(spec.created),
+        "start_time_utc": _time(run.started),
+        "end_time_utc": _time(run.ended),
+        "duration": _duration(run.duration),
+        "age": units.age(max(0.0, time.time() - spec.created)),
+        "project": spec.project_name,
+        "experiment_id": spec.project_id,
+        "tags": list(spec.tags),
+        "hidden": not spec.tracked,
+        "outputs": run.outputs,
+        "output_bytes": run.output_bytes,
+        "log_bytes": run.log_size,
+        "leftovers": list(run.leftovers),
+        "python": (spec.lock or {}).get("python"),
+        "properties": {
+            "SnapshotId": spec.snapshot,
+            "CommitId": spec.git.commit if spec.git else None,
+            "Branch": spec.git.branch if spec.git else None,
+            "Dirty": spec.git.dirty if spec.git else None,
+        },
+        "submit_key": spec.key,
+    }
+    return {**run.metrics, **ours}
+
+
+def summary(run: Run) -> str:
+    """One line on how the run stands or ended."""
+    words = run.status.value
+    if run.ending and run.ending not in (endings.SUCCEEDED,):
+        words += f": {ending_words(run)}"
+    elif run.detail:
+        words += f" ({run.detail})"
+    if run.duration is not None:
+        words += f" after {units.duration(run.duration)}"
+    return words
+
+
+def exit_code(run: Run) -> int:
+    """What ``submit`` returns: the script's own code where there is one."""
+    if run.status is Status.COMPLETED:
+        return 0
+    if run.ending == endings.TIMEOUT:
+        return EXIT_TIMEOUT
+    if run.status is Status.CANCELED:
+        return 143
+    if run.signal is not None:
+        return 128 + run.signal
+    return run.exit or 75
+
+
+def _time(moment: float | None) -> str | None:
+    return None if moment is None else datetime.fromtimestamp(moment, timezone.utc).isoformat()
+
+
+def _duration(seconds: float | None) -> str | None:
+    """``H:MM:SS.ffffff``, as the original wrote it."""
+    if seconds is None:
+        return None
+    whole, micro = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}.{micro:06}"

@@ -1,0 +1,179 @@
+"""``mlw experiment submit``: the words of the command line become a Request."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Any
+
+import click
+
+from .. import submit as submitting
+from ..errors import UsageError
+from ..follow import Follower
+from ..history.store import History
+from ..model import Entry, Run, RunSpec
+from ..paths import user_paths
+from ..plan import Request
+from ..secret import find_secret
+from . import render
+from .options import in_project, rendering, the_project
+from .records import record
+from .view import watch
+
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+class SubmitCommand(click.Command):
+    """Options of ours end at the script, at ``-m MODULE`` or at ``--``; all after that belongs to the user."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ours, kind, theirs = self._split(args)
+        rest = super().parse_args(ctx, ours)
+        ctx.params["kind"], ctx.params["words"] = kind, tuple(theirs)
+        return rest
+
+    def _split(self, args: list[str]) -> tuple[list[str], str, list[str]]:
+        valued = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and not parameter.is_flag
+            for name in parameter.opts
+        }
+        index = 0
+        while index < len(args):
+            word = args[index]
+            if word == "--":
+                return args[:index], "command", args[index + 1 :]
+            if word == "-m":
+                return args[:index], "module", args[index + 1 :]
+            if not word.startswith("-") or word == "-":
+                return args[:index], "script", args[index:]
+            index += 2 if word in valued else 1
+        return args, "script", []
+
+
+@click.command(
+    cls=SubmitCommand,
+    epilog="Example: mlw experiment submit -c local train.py --lr 0.1",
+    options_metavar="[OPTIONS] SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND [ARGS]...",
+)
+@click.option("-c", "--run-configuration", "runconfig", metavar="NAME", help="aml_config/NAME.runconfig")
+@click.option("-t", "--target", metavar="NAME", help="Run on aml_config/NAME.compute instead.")
+@click.option("--wait/--detach", default=True, help="Stream the output until the end (default), or return at once.")
+@click.option("--dry-run", is_flag=True, help="Print what would be run, as JSON, and do nothing.")
+@click.option("--name", help="A name for people, beside the run's id.")
+@click.option("--tag", "tags", multiple=True, metavar="TEXT", help="May be given several times.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable for the script.")
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME",
+    help="Give the script a secret as a variable; from the environment, the keyring, or asked for.",
+)
+@click.option("--timeout", metavar="TIME", help="Stop the run after 90, 90s, 15m, 2h or 7d.")
+@click.option("--key", metavar="TEXT", help="The same key is the same run: repeating is harmless.")
+@in_project
+@rendering
+def submit(**asked: Any) -> int:
+    """Run a script of the project, stream its output, and keep it in the history.
+
+    Returns the script's exit code. Ctrl-C leaves the run alone.
+    """
+    request = _request(asked)
+    paths = user_paths()
+    history = History(paths)
+    if request.key and not asked["dry_run"]:
+        known = history.by_key(request.key)
+        if known:
+            return _go_on(history, known, asked)
+    project = the_project(asked["folder"])
+    with render.Progress("snapshot") as progress:
+        made = submitting.draft(project, request, paths, progress.report)
+    for note in made.parts.snapshot.notes:
+        render.warn(note)
+    if asked["dry_run"]:
+        render.emit(made.spec.to_json(), output="json", query=asked["query"])
+        return 0
+    secrets = {name: find_secret(name) for name in request.secrets}
+    stored, new = submitting.record(history, made)
+    if not new:
+        return _go_on(history, history.get(stored.id), asked)
+    _announce(stored)
+    submitting.launch(history, stored, made.target, secrets)
+    return _finish(Follower(history, Run(stored), made.target), asked, secrets)
+
+
+def _announce(spec: RunSpec) -> None:
+    render.message(f"RunId: {spec.id}")
+
+
+def _go_on(history: History, run: Run, asked: dict[str, Any]) -> int:
+    """A run with this key exists: put it to work if that was interrupted, and go on watching it."""
+    _announce(run.spec)
+    follower = resume(history, run)
+    return _finish(follower, asked, {})
+
+
+def resume(history: History, run: Run) -> Follower:
+    """Follow a run; if its submit was interrupted before anybody claimed it, finish that submit."""
+    target = submitting.open_target(run.spec.compute, history.paths)
+    follower = Follower(history, run, target)
+    if follower.refresh().detail == "interrupted":
+        secrets = {name: find_secret(name) for name in run.spec.secrets}
+        submitting.launch(history, run.spec, target, secrets)
+    return follower
+
+
+def _finish(follower: Follower, asked: dict[str, Any], secrets: dict[str, str]) -> int:
+    if not asked["wait"]:
+        run = follower.refresh()
+        render.emit(record(run), output=asked["output"], query=asked["query"], columns=("run_id", "status"))
+        return 0
+    if asked["output"] == "table" and not asked["query"]:
+        return watch(follower, secrets.values())
+    code = watch(follower, secrets.values(), log_to=sys.stderr)
+    render.emit(record(follower.run), output=asked["output"], query=asked["query"])
+    return code
+
+
+def _request(asked: dict[str, Any]) -> Request:
+    kind, words = asked["kind"], asked["words"]
+    runconfig = asked["runconfig"]
+    if kind == "script" and len(words) == 1 and words[0].endswith(".runconfig") and runconfig is None:
+        runconfig, words = os.path.basename(words[0])[: -len(".runconfig")], ()  # as the original allowed
+    if kind != "script" and not words:
+        raise UsageError("nothing was named after " + ("--" if kind == "command" else "-m"))
+    return Request(
+        runconfig=runconfig,
+        target=asked["target"],
+        entry=Entry(kind, words[0], tuple(words[1:])) if words else None,
+        environment=dict(_variable(text) for text in asked["variables"]),
+        secrets=tuple(_name(name) for name in asked["secrets"]),
+        timeout=_seconds(asked["timeout"]) if asked["timeout"] else None,
+        key=asked["key"],
+        name=asked["name"],
+        tags=tuple(asked["tags"]),
+    )
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        raise UsageError(f"{text!r} is not the name of a variable", "letters, digits and _ only")
+    return text
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--env {name} has no value", f"write --env {name}=VALUE, or --secret {name} to hide it")
+    return _name(name), value
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
+    if not found or found.group(2) not in _UNITS or float(found.group(1)) <= 0:
+        raise UsageError(f"--timeout {text} is not a time", "for example 90, 90s, 15m, 2h or 7d")
+    return float(found.group(1)) * _UNITS[found.group(2)]

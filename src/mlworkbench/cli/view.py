@@ -1,0 +1,102 @@
+"""A run on the screen: its log as it comes, and the closing lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from ..errors import EXIT_DETACHED
+from ..follow import Follower
+from ..model import Run
+from ..paths import RunFolder
+from . import render, units
+from .mask import Mask
+from .records import exit_code, summary
+from .screen import Screen, plain
+
+_SHOWN = 8
+
+
+def stream(
+    follower: Follower,
+    *,
+    secrets: Iterable[str] = (),
+    live: bool = True,
+    raw: bool = False,
+    log_to: TextIO | None = None,
+) -> None:
+    """Pour the log out: safe on a terminal, byte for byte elsewhere; known secrets are masked."""
+    out = log_to or sys.stdout
+    stages: list[Mask | Screen] = []
+    values = [value.encode() for value in secrets]
+    if values:
+        stages.append(Mask(values))
+    if render.terminal(out) and not raw:
+        stages.append(Screen())
+    for chunk in follower.chunks(live):
+        for stage in stages:
+            chunk = stage.feed(chunk)
+        render.pour(chunk, out)
+    rest = b""
+    for stage in stages:
+        rest = stage.feed(rest) + stage.end()
+    render.pour(rest, out)
+
+
+def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None = None) -> int:
+    """Stream a run to its end and say how it ended. Ctrl-C leaves the run alone."""
+    try:
+        stream(follower, secrets=secrets, log_to=log_to)
+    except KeyboardInterrupt:
+        detached(follower.run)
+        return EXIT_DETACHED
+    closing(follower.run, follower.history.paths.root.run(follower.run.id))
+    return exit_code(follower.run)
+
+
+def detached(run: Run) -> None:
+    render.message(f"\ndetached; run {run.id} goes on")
+    render.message(f"  come back: mlw logs -f {run.id}")
+    render.message(f"  stop it:   mlw cancel {run.id}")
+
+
+def closing(run: Run, folder: RunFolder) -> None:
+    """The execution summary."""
+    lines: list[tuple[str, str]] = [("RunId", run.id), ("Status", summary(run))]
+    if run.cause:
+        lines.append(("Cause", plain(run.cause)))
+    if run.metrics:
+        lines.append(("Metrics", _metrics(run)))
+    if run.outputs:
+        lines.append(("Outputs", _outputs(run, folder)))
+    if run.leftovers:
+        pids = ", ".join(str(pid) for pid in run.leftovers)
+        lines.append(("Left over", f"{len(run.leftovers)} processes still run: {pids}"))
+    render.message("\nExecution Summary\n=================")
+    for name, text in lines:
+        render.message(f"{name + ':':<10} {text}")
+
+
+def _metrics(run: Run) -> str:
+    names = list(run.metrics)
+    words = [f"{plain(name)} {_value(run.metrics[name])}" for name in names[:_SHOWN]]
+    return ", ".join(words) + (f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return plain(value if isinstance(value, str) else json.dumps(value), limit=60)
+
+
+def _outputs(run: Run, folder: RunFolder) -> str:
+    try:
+        with open(folder.manifest, encoding="utf-8") as file:
+            found = json.load(file)["outputs"]
+    except (OSError, ValueError, KeyError):
+        return f"{run.outputs} files"
+    words = [f"{plain(one['path'])} ({units.size(one['size'])})" for one in found[:_SHOWN]]
+    more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(words) + more + f"; in {folder.outputs}"

@@ -1,0 +1,130 @@
+"""Every key of the project's files, once: type, default, where it applies, one sentence of documentation.
+
+The readers, their messages and the reference pages are driven from here. Names and defaults are the
+original's; keys that only ML Workbench knows say so.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# Any image with glibc will do: the environment is mounted into it and brings its own Python.
+DEFAULT_IMAGE = "debian:12-slim"
+
+# `docker` and `localdocker` were the same thing in the original; its samples use both.
+SAME_TYPE = {"localdocker": "docker"}
+TYPES = ("local", "docker", "remote", "remotedocker", "cluster")
+IN_CONTAINER = ("docker", "remotedocker")
+OVER_SSH = ("remote", "remotedocker", "cluster")
+USES_CONDA = ("docker", "remotedocker", "cluster")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of one kind of file. ``kind`` names the reader in ``config.fields``."""
+
+    name: str
+    kind: str
+    doc: str
+    field: str | None = None  # of the value in model.py; None: known and kept, but without effect
+    default: object = None
+    types: tuple[str, ...] = ()  # compute types it has an effect on; empty: all
+    required: tuple[str, ...] = ()  # compute types that cannot do without
+    choices: tuple[str, ...] = ()
+    open: bool = False  # other choices may come from plugins
+    instead: str | None = None  # for a retired key: what to write today
+
+
+# One key on a line or two: it is a table, and reads as one.
+# fmt: off
+COMPUTE = (
+    Key("type", "choice", "What kind of machine this is", "type", choices=TYPES, open=True),
+    Key("address", "word", "IP address or full name of the machine", "address",
+        types=OVER_SSH, required=("remote", "remotedocker")),
+    Key("username", "word", "User to log in as over SSH", "username", types=OVER_SSH),
+    Key("password", "secret", "A pointer left by the original; ML Workbench keeps no secret in files", "password",
+        types=OVER_SSH),
+    Key("baseDockerImage", "word", "Image that the container is started from", "base_docker_image",
+        default=DEFAULT_IMAGE, types=IN_CONTAINER),
+    Key("sharedVolumes", "flag", "Mount the project into the container instead of copying it", "shared_volumes",
+        default=False, types=IN_CONTAINER),
+    Key("nativeSharedDirectory", "text",
+        "Folder that outlives runs; scripts find it in AZUREML_NATIVE_SHARE_DIRECTORY", "native_shared_directory",
+        types=("local", "docker", "remotedocker")),
+    Key("nvidiaDocker", "flag", "Give the container the machine's NVIDIA GPUs", "nvidia_docker",
+        default=False, types=IN_CONTAINER),
+    Key("userManagedEnvironment", "flag", "You look after the Python packages on the target yourself",
+        "user_managed_environment", types=("remote", "docker", "remotedocker")),
+    Key("pythonLocation", "text", "Python that runs the script: a path, or a name to look up on PATH",
+        "python_location", types=("local", "remote", "docker", "remotedocker")),
+    Key("sparkSubmitLocation", "text", "The spark-submit program to use", "spark_submit_location",
+        types=("local", "remote", "cluster")),
+    Key("yarnDeployMode", "choice", "Where YARN runs the driver", "yarn_deploy_mode",
+        default="cluster", types=("cluster",), choices=("cluster", "client")),
+    Key("cluster", "retired", "Before 2017-09 this marked an HDInsight cluster", instead="type: cluster"),
+    Key("native", "retired", "Before 2017-09 this marked a target without Docker", instead="type: remote"),
+)
+
+RUNCONFIG = (
+    Key("ArgumentVector", "arguments",
+        "Script and arguments of a submit that names no script; $file is the file chosen in the app",
+        "argument_vector", default=()),
+    Key("Target", "name", "Name of the .compute file to run on; the file's own name if left out", "target"),
+    Key("EnvironmentVariables", "variables", "Environment variables of the script", "environment_variables"),
+    Key("Framework", "choice", "Python, or PySpark to start the script in a Spark session", "framework",
+        default="PySpark", choices=("Python", "PySpark"), open=True),
+    Key("CondaDependenciesFile", "inside", "Packages of the environment, relative to the project",
+        "conda_dependencies_file", default="aml_config/conda_dependencies.yml"),
+    Key("SparkDependenciesFile", "inside", "Packages and settings of Spark, relative to the project",
+        "spark_dependencies_file", default="aml_config/spark_dependencies.yml"),
+    Key("PrepareEnvironment", "flag", "Build the environment as part of the run; no effect on local",
+        "prepare_environment", default=True),
+    Key("TrackedRun", "flag", "Record metrics and outputs in the run history", "tracked_run", default=True),
+    Key("UseSampling", "flag", "Data sources use their active sample instead of all data", "use_sampling",
+        default=True),
+    Key("DataSourceSettings", "tree", "Sample to use, for each .dsource or .dprep file", "data_source_settings"),
+    Key("DataSourceSubstitutions", "texts_by_name", "Replace one .dsource by another without changing code",
+        "data_source_substitutions"),
+    Key("FetchOutputs", "fetch",
+        "Outputs to bring home: all, none, or those up to a size such as 500 MB (ML Workbench only)",
+        "fetch_outputs", default="all"),
+    Key("Description", "ignored", "A note for people, of the files before 2017-09"),
+    Key("CondaFile", "retired", "Before 2017-09 the file with the packages", instead="CondaDependenciesFile"),
+    Key("ManagedEnvironment", "retired", "Before 2017-09: build the environment as part of the run",
+        instead="PrepareEnvironment"),
+)
+
+DEPENDENCIES = (
+    Key("name", "text", "Name of the environment", "name", default="project_environment"),
+    Key("channels", "texts", "Conda channels, best first; conda-forge if there are none", "channels", default=()),
+    Key("dependencies", "packages", "Conda packages, and pip's in a nested list named pip", "dependencies"),
+    Key("prefix", "ignored", "Folder that the file was exported from"),
+    Key("variables", "retired", "Environment variables of a conda environment",
+        instead="EnvironmentVariables in the run configuration"),
+)
+
+SPARK_DEPENDENCIES = (
+    Key("configuration", "texts_by_name", "Spark properties", "configuration"),
+    Key("repositories", "texts", "Maven repositories to look in", "repositories", default=()),
+    Key("packages", "coordinates", "Maven packages: group, artifact, version", "packages", default=()),
+    Key("version", "ignored", "Version of the file's own format"),
+)
+# fmt: on
+
+# How close a word must be to a known one to be taken for a slip of the pen: lets baseImage find
+# baseDockerImage (0.75), but leaves a stranger such as CondaChannel alone.
+NEAR = 0.7
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant, whatever its capitals."""
+    spelled = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), spelled, n=1, cutoff=NEAR)
+    return spelled[close[0]] if close else None
+
+
+def same_key(name: str) -> str:
+    """Form in which two spellings of a key are equal: ArgumentVector and argumentVector are one key."""
+    return name[:1].lower() + name[1:]

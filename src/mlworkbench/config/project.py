@@ -1,0 +1,250 @@
+"""A project: a folder with ``aml_config`` in it. Found, read, created, validated.
+
+Nothing in a project is ever executed or imported from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ConfigError, UnknownName, UsageError
+from ..model import Compute, Problem, RunConfig
+from .fields import is_plain_name
+from .files import key_line, problems, read_compute, read_runconfig
+from .keys import DEFAULT_IMAGE, USES_CONDA, nearest, same_key
+from .yamlfile import load, plain, show_path
+
+FOLDER = "aml_config"
+TEMPLATES = Path(__file__).parent.parent / "samples"
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?\Z")
+_NAME_RULE = "1 to 64 letters, digits, dashes, underscores and dots; a letter or digit first, no dot last"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project folder. Its id ties runs to it wherever the folder is moved."""
+
+    root: Path
+    id: str
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.root / FOLDER
+
+    def computes(self) -> list[str]:
+        """Names of the compute targets, sorted."""
+        return self._names(".compute")
+
+    def runconfigs(self) -> list[str]:
+        """Names of the run configurations, sorted."""
+        return self._names(".runconfig")
+
+    def compute(self, name: str) -> Compute:
+        return read_compute(self._file(name, ".compute", "compute target"))
+
+    def runconfig(self, name: str) -> RunConfig:
+        return read_runconfig(self._file(name, ".runconfig", "run configuration"))
+
+    def _names(self, suffix: str) -> list[str]:
+        try:
+            files = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            message = f"the folder cannot be read: {error.strerror}"
+            raise ConfigError(message, path=show_path(self.folder)) from None
+        stems = (file.removesuffix(suffix) for file in files if file.endswith(suffix))
+        return sorted(stem for stem in stems if is_plain_name(stem))
+
+    def _file(self, name: str, suffix: str, kind: str) -> Path:
+        if not is_plain_name(name):
+            raise UsageError(
+                f"{name!r} cannot be the name of a {kind}",
+                f"give the name of a file in {FOLDER}, without folder and extension",
+            )
+        path = self.folder / (name + suffix)
+        if not os.path.lexists(path):
+            raise UnknownName(kind, name, self._names(suffix))
+        return path
+
+
+# -- finding ---------------------------------------------------------------------------------------
+
+
+def find_project(start: Path) -> Project:
+    """The project that a folder belongs to: the nearest one at or above it. Writes nothing."""
+    folder = Path(os.path.realpath(start))
+    for root in (folder, *folder.parents):
+        # os.path.isdir is False for what may not be looked at; Path.is_dir raises.
+        if os.path.isdir(root / FOLDER) or os.path.isfile(root / ".azureml" / "project.json"):
+            return _read_project(root)
+    raise ConfigError(
+        f"no project at {start} or above it: there is no folder {FOLDER}",
+        "go into a project, or make one: `mlw project create --name demo`",
+    )
+
+
+def _read_project(root: Path) -> Project:
+    values: dict[str, str] = {}
+    # The original kept the file in .azureml; ours goes first, so that a copy can get a new id.
+    for path in (root / ".azureml" / "project.json", root / FOLDER / "project.json"):
+        if os.path.lexists(path):
+            values |= _identity(path)
+    return Project(root, values.get("id") or _derived_id(root), values.get("name") or root.name or "project")
+
+
+def _identity(path: Path) -> dict[str, str]:
+    """What ``project.json`` says of id and name; all other keys are the original's and not ours."""
+    values: dict[str, str] = {}
+    for key, node in load(path).pairs:
+        name, value = same_key(key.text), plain(node)
+        if name not in ("id", "name") or value is None:
+            continue
+        if not isinstance(value, str) or (name == "id" and not _is_uuid(value)):
+            rule = "a UUID such as 1b4e28ba-2fa1-4d2b-883f-0016d3cca427" if name == "id" else "a text"
+            raise ConfigError(f"{key.text} must be {rule}", path=show_path(path), line=node.line)
+        values[name] = str(uuid.UUID(value)) if name == "id" else value
+    return values
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return bool(uuid.UUID(text))
+    except ValueError:
+        return False
+
+
+def _derived_id(root: Path) -> str:
+    """Id of a project that has none, from its place: reading must not write, and may not be able to."""
+    place = os.fsencode(root).decode("utf-8", "backslashreplace")
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, "file://" + place))
+
+
+# -- creating --------------------------------------------------------------------------------------
+
+
+def create_project(name: str, parent: Path, template: str = "default") -> Project:
+    """Makes ``parent/name`` from a template, whole or not at all."""
+    if not _NAME.match(name):
+        raise UsageError(f"{name!r} cannot be the name of a project", f"use {_NAME_RULE}")
+    source = TEMPLATES / template
+    known = sorted(entry.name for entry in TEMPLATES.iterdir() if (entry / FOLDER).is_dir())
+    if template not in known:
+        raise UnknownName("template", template, known)
+    if not os.path.isdir(parent):
+        raise UsageError(f"the folder {parent} does not exist", f"make it first: `mkdir -p {parent}`")
+    root = Path(os.path.realpath(parent)) / name
+    _refuse_used(root)
+    project = Project(root, str(uuid.uuid4()), name)
+    temporary = root.with_name(f".{name}.{os.urandom(4).hex()}.tmp")
+    try:
+        _fill(temporary, source, project)
+        if os.name == "nt" and root.is_dir():
+            root.rmdir()  # elsewhere a rename replaces an empty folder by itself
+        os.rename(temporary, root)
+    except OSError as error:
+        _refuse_used(root)  # another process may have been quicker
+        raise ConfigError(f"the project could not be created in {parent}: {error.strerror}") from None
+    finally:
+        _delete(temporary)
+    return project
+
+
+def _refuse_used(root: Path) -> None:
+    is_empty = root.is_dir() and not root.is_symlink() and not any(root.iterdir())
+    if os.path.lexists(root) and not is_empty:
+        hint = "choose another name or another --path"
+        raise UsageError(f"{root} is already there and not an empty folder", hint)
+
+
+def _fill(folder: Path, source: Path, project: Project) -> None:
+    words = {"__PROJECT_NAME__": project.name, "__DEFAULT_IMAGE__": DEFAULT_IMAGE}
+    for place, folders, files in os.walk(source):
+        folders[:] = sorted(set(folders) - {"__pycache__"})
+        target = folder / os.path.relpath(place, source)
+        target.mkdir(exist_ok=True)
+        for file in files:
+            text = Path(place, file).read_text(encoding="utf-8")
+            for word, value in words.items():
+                text = text.replace(word, value)
+            (target / file).write_text(text, encoding="utf-8", newline="\n")
+    identity = json.dumps({"Id": project.id, "Name": project.name}, indent=2) + "\n"
+    (folder / FOLDER / "project.json").write_text(identity, encoding="utf-8")
+
+
+def _delete(folder: Path) -> None:
+    """Removes what is left of an unfinished project; nothing, after the rename."""
+    for place, folders, files in os.walk(folder, topdown=False):
+        for file in files:
+            os.unlink(os.path.join(place, file))
+        for name in folders:
+            os.rmdir(os.path.join(place, name))
+    if folder.is_dir():
+        folder.rmdir()
+
+
+# -- validating ------------------------------------------------------------------------------------
+
+
+def validate_project(project: Project) -> list[Problem]:
+    """All problems of all files of a project: each file by itself, then what one file says of another."""
+    found: list[Problem] = []
+    for path in sorted(project.folder.iterdir()) if project.folder.is_dir() else ():
+        if path.suffix in (".compute", ".runconfig") or _is_dependencies(path.name):
+            found += problems(path)
+    if not project.computes():
+        hint = "add one, such as local.compute with the line `type: local`"
+        found.append(Problem(show_path(project.folder), None, "warning", "there is no compute target", hint))
+    for name in project.runconfigs():
+        found += _references(project, project.folder / f"{name}.runconfig")
+    return found
+
+
+def _is_dependencies(name: str) -> bool:
+    return re.match(r"(conda|spark)_dependencies.*\.ya?ml\Z", name) is not None
+
+
+def _references(project: Project, path: Path) -> list[Problem]:
+    """What a run configuration names and is not there."""
+    try:
+        runconfig = read_runconfig(path)
+    except ConfigError:
+        return []  # said already
+    found: list[Problem] = []
+
+    def note(key: str, severity: str, message: str, hint: str | None = None) -> None:
+        found.append(Problem(show_path(path), key_line(path, key), severity, message, hint))
+
+    kind = _kind(project, runconfig.target)
+    if runconfig.target not in project.computes():
+        near = nearest(runconfig.target, project.computes())
+        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(project.computes()) or 'none'}"
+        note("Target", "error", f"there is no compute target {runconfig.target!r}", hint)
+    if kind in USES_CONDA and not (project.root / runconfig.conda_dependencies_file).is_file():
+        note(
+            "CondaDependenciesFile",
+            "error",
+            f"{runconfig.conda_dependencies_file} does not exist",
+            "it lists the packages that the script needs",
+        )
+    is_spark = runconfig.framework == "PySpark"
+    if is_spark and not (project.root / runconfig.spark_dependencies_file).is_file():
+        note("SparkDependenciesFile", "warning", f"{runconfig.spark_dependencies_file} does not exist")
+    script = runconfig.argument_vector[0] if runconfig.argument_vector else ""
+    if script.endswith(".py") and not (project.root / script).is_file():
+        note("ArgumentVector", "warning", f"the script {script} does not exist")
+    return found
+
+
+def _kind(project: Project, name: str) -> str | None:
+    try:
+        return project.compute(name).type
+    except (ConfigError, UnknownName, UsageError):
+        return None  # said already, or about to be

@@ -1,0 +1,103 @@
+"""New bytes of a run → history and screen. Resumable: everything is read from an offset."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from .errors import HostError
+from .history.store import History
+from .hosts.host import News
+from .model import Run, Status
+from .remote import endings
+from .targets.target import Target
+
+CHUNK = 4 * 1024 * 1024
+QUICK, SLOW = 0.004, 0.1  # seconds between looks, in the first second of silence and later
+
+
+class Follower:
+    """One run, as it goes on. ``run`` is always what the history knows."""
+
+    def __init__(self, history: History, run: Run, target: Target, offset: int = 0) -> None:
+        self.history = history
+        self.run = run
+        self.target = target
+        self.offset = offset  # in the log
+        self._reading = history.reading(run.id)
+
+    def refresh(self) -> Run:
+        """See how the run stands. One that nobody watches gets a new supervisor, which finds out."""
+        if not self.run.status.final:
+            self._guarded(lambda: self._pull({}))
+        return self.run
+
+    def chunks(self, live: bool = True) -> Iterator[bytes]:
+        """The log's bytes from the offset on: until the run has ended, or else (not live) to the present end."""
+        quiet_since = time.monotonic()
+        while True:
+            final = self.run.status.final
+            data = self._guarded(lambda: self._pull({"log": self.offset}))
+            if data:
+                self.offset += len(data)
+                quiet_since = time.monotonic()
+                yield data
+            elif final or not live:
+                return
+            else:
+                time.sleep(QUICK if time.monotonic() - quiet_since < 1.0 else SLOW)
+
+    def _pull(self, log: dict[str, int]) -> News:
+        """Ask once for everything that is new; the history takes in all but the log."""
+        if self.run.status.final:
+            return self.target.news(self.run.id, log, CHUNK)
+        news = self.target.news(self.run.id, {**self._reading.offsets, **log}, CHUNK)
+        parts = {name: data for name, data in news.parts.items() if data and name != "log"}
+        if parts:
+            before = self._reading
+            self.run, self._reading = self.history.append(self.run.id, before, parts)
+            if not log and self._reading != before:
+                return self._pull(log)  # there may be more
+        if not news.supervised and not news.parts.get("log") and not self.run.status.final:
+            self._look_after()
+        return news
+
+    def _guarded(self, pull: Callable[[], News]) -> bytes:
+        """Lost contact is noted, and changes nothing else about the run."""
+        try:
+            news = pull()
+        except HostError as error:
+            self._note_contact(error)
+            return b""
+        return news.parts.get("log", b"")
+
+    def _note_contact(self, error: HostError) -> None:
+        if not self.run.contact.startswith("no contact"):
+            words = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')} ({error.message})"
+            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
+
+    def _look_after(self) -> None:
+        state = self.target.adopt(self.run.id)
+        if state == "lost":
+            self.run = self.history.note(self.run.id, _lost)
+        elif state == "unclaimed":
+            detail = None if self.history.submitter_lives(self.run.id) else "interrupted"
+            self.run = self.history.note(self.run.id, lambda run: replace(run, detail=detail))
+        elif state == "elsewhere":
+            words = "it was started on another machine, and only that one can tell"
+            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
+        else:
+            parts = dict(self.target.news(self.run.id, self._reading.offsets, CHUNK).parts)
+            self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
+
+
+def _lost(run: Run) -> Run:
+    return replace(
+        run,
+        status=Status.FAILED,
+        detail=None,
+        ending=endings.TARGET_LOST,
+        cause="the run's folder is gone",
+        ended=time.time(),
+    )

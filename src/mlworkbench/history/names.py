@@ -1,0 +1,30 @@
+"""Run ids: readable, unique, safe as a file name, a container name and a job name."""
+
+from __future__ import annotations
+
+import random
+import re
+
+_ADJECTIVES = (
+    "able amber ample azure balmy bold brave brief bright brisk broad calm candid cheery chief civil clean clear clever"
+    " cosy crisp deft eager early easy exact fair fine firm fleet fond free fresh gentle glad grand green happy hardy"
+    " honest jolly keen kind lively loyal lucid lucky mellow merry mild modest neat nimble noble patient plain polite"
+    " proud quick quiet rapid ready regal robust rosy sharp silent sleek smart smooth snug solid steady stout sunny"
+    " sure swift tidy trim true vivid warm wise witty"
+).split()
+_NOUNS = (
+    "alder ant aspen badger bear beaver beech birch bison briar cedar clover condor coral crane crow cypress deer"
+    " dolphin dove eagle elder elk elm falcon fern finch fir fox gannet gecko goose hare hawk hazel heron holly ibex"
+    " iris ivy jay kestrel koala larch lark laurel lemur lily linden lynx magpie maple marten mole moose newt oak orca"
+    " osprey otter owl panda pike pine plover poplar puffin quail raven robin rowan salmon seal sparrow spruce stork"
+    " swan swift teal tern thrush tiger toad trout tulip viper vole walrus whale willow wolf wren yew"
+).split()
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that are mistaken for another
+
+
+def new_id(project: str) -> str:
+    """``demo-swift-otter-7k2q``. The caller makes sure that it is new."""
+    choose = random.SystemRandom()
+    stem = re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")[:24].strip("-") or "run"
+    tail = "".join(choose.choice(_LETTERS) for _ in range(4))
+    return f"{stem}-{choose.choice(_ADJECTIVES)}-{choose.choice(_NOUNS)}-{tail}"

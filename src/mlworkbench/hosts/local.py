@@ -1,0 +1,129 @@
+"""This machine as a host. The same program is started here as on every other host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import remote
+from ..errors import HostError
+from ..remote import machine
+from ..remote.folder import Root
+from .host import News
+
+_TRAVELS = Path(remote.__file__).parent
+
+
+class LocalHost:
+    """Runs live in the same folders as the history's: nothing is copied."""
+
+    def __init__(self, root: Root, environment: Mapping[str, str]) -> None:
+        self.root = root
+        self._environment = environment
+        self._library: Path | None = None
+
+    def call(self, verb: str, run_id: str, words: Sequence[str], message: Mapping[str, Any]) -> dict[str, Any]:
+        # The interpreter below a virtual environment: the run must not care when that is deleted.
+        python = getattr(sys, "_base_executable", None) or sys.executable
+        command = [python, "-I", "-S", str(self._installed() / "__main__.py"), verb, self.root.path, run_id, *words]
+        environment = {name: value for name, value in self._environment.items() if not name.startswith("MLW_RUN_")}
+        environment["MLW_SUPERVISOR"] = "1"
+        try:
+            done = subprocess.run(
+                command,
+                input=json.dumps(message).encode(),
+                capture_output=True,
+                env=environment,
+                start_new_session=True,  # Ctrl-C in our terminal is not for it
+                check=False,
+            )
+        except OSError as error:
+            raise HostError(f"cannot start {python}: {error.strerror}") from error
+        try:
+            answer = json.loads(done.stdout)
+        except ValueError:
+            said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing was said"]
+            raise HostError(f"the supervisor program failed on this machine: {said[-1]}") from None
+        return dict(answer)
+
+    def news(self, run_id: str, offsets: Mapping[str, int], limit: int) -> News:
+        folder = self.root.run(run_id)
+        # Before the bytes are read: what a supervisor wrote before it let go of the lock must not be missed.
+        supervised = _is_locked(folder.lock)
+        names = dict(offsets)
+        try:
+            for name in os.listdir(folder.metrics):
+                names.setdefault(f"metrics/{name}", 0)
+        except OSError:
+            pass  # no metrics yet
+        parts = {name: _read(os.path.join(folder.path, name), offset, limit) for name, offset in names.items()}
+        return News(parts, os.path.exists(folder.spec), supervised)
+
+    def inrun(self) -> str:
+        return str(self._installed() / "inrun")
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _installed(self) -> Path:
+        """What travels, in a folder named by its content: an upgrade of mlw does not touch running supervisors."""
+        if self._library is None:
+            self._library = install(self.root)
+        return self._library
+
+
+def install(root: Root) -> Path:
+    """Put what travels under ``lib/<digest>/remote`` of the root, unless it is there."""
+    files = sorted(
+        path.relative_to(_TRAVELS)
+        for pattern in ("**/*.py", "**/entry_points.txt", "**/METADATA")
+        for path in _TRAVELS.glob(pattern)
+    )
+    digest = hashlib.sha256()
+    for name in files:
+        digest.update(str(name).encode() + b"\0" + (_TRAVELS / name).read_bytes() + b"\0")
+    place = Path(root.lib) / digest.hexdigest()[:16]
+    if not place.exists():
+        _copy(files, place)
+    return place / "remote"
+
+
+def _copy(files: Sequence[Path], place: Path) -> None:
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=".part-", dir=place.parent))
+    for name in files:
+        (part / "remote" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(_TRAVELS / name, part / "remote" / name)
+    try:
+        part.rename(place)
+    except OSError:
+        shutil.rmtree(part)
+        if not place.exists():
+            raise
+
+
+def _is_locked(path: str) -> bool:
+    if not os.path.exists(path):
+        return False
+    held = machine.lock(path)
+    if held is None:
+        return True
+    os.close(held)
+    return False
+
+
+def _read(path: str, offset: int, limit: int) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            return file.read(limit) or b""
+    except OSError:
+        return b""

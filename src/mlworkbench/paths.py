@@ -1,0 +1,76 @@
+"""Every folder of ours on this machine, once. File names inside a run folder are in ``remote/folder.py``."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import HistoryError
+from .remote.folder import Root, RunFolder
+
+__all__ = ["Root", "RunFolder", "UserPaths", "user_paths"]
+
+
+@dataclass(frozen=True)
+class UserPaths:
+    """Where this user's runs, code and caches live."""
+
+    home: Path
+
+    @property
+    def root(self) -> Root:
+        return Root(str(self.home))
+
+    @property
+    def database(self) -> Path:
+        return self.home / "history.db"
+
+    @property
+    def share(self) -> Path:
+        return self.home / "share"
+
+    @property
+    def interpreters(self) -> Path:
+        return self.home / "cache" / "interpreters.json"
+
+    def digests(self, project_id: str) -> Path:
+        return self.home / "cache" / f"digests-{project_id}.json"
+
+
+def user_paths() -> UserPaths:
+    """``MLW_HOME``, else the data folder of the platform. Made private on first use."""
+    given = os.environ.get("MLW_HOME")
+    home = Path(given).expanduser().absolute() if given else _default()
+    if home == Path(home.anchor):
+        raise HistoryError("MLW_HOME is the root of the disk", "set MLW_HOME to a folder of its own")
+    try:
+        for folder in (home, home / "runs", home / "cache"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_foreign(home)
+    except OSError as error:
+        raise HistoryError(
+            f"cannot use {home} for the run history: {error.strerror}", "set MLW_HOME to a folder you can write"
+        ) from error
+    return UserPaths(home)
+
+
+def _default() -> Path:
+    if os.name == "posix" and not os.environ.get("XDG_DATA_HOME") and os.uname().sysname == "Linux":
+        # What platformdirs answers here; asking it would cost every command 20 ms.
+        return Path.home() / ".local" / "share" / "mlworkbench"
+    import platformdirs  # noqa: PLC0415 - slow to import, and not needed on most machines
+
+    return Path(platformdirs.user_data_dir("mlworkbench", appauthor=False))
+
+
+def _refuse_foreign(home: Path) -> None:
+    """Another user's folder could be swapped under us."""
+    if os.name != "posix":
+        return
+    facts = home.stat()
+    if facts.st_uid != os.getuid():
+        raise HistoryError(f"{home} belongs to another user", "set MLW_HOME to a folder of your own")
+    if stat.S_IMODE(facts.st_mode) & 0o022:
+        raise HistoryError(f"others may write in {home}", f"run: chmod 700 {home}")

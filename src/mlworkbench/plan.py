@@ -1,0 +1,103 @@
+"""Everything about a run is decided here, as a value, before anything happens. Pure: reads nothing, writes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .config.project import Project
+from .model import Command, Compute, Entry, JsonDict, RunConfig, RunSpec, Snapshot
+from .remote.folder import Root
+
+# What a script on this machine sees of the caller's environment. Everything else stays out: it would make runs
+# unrepeatable, and it is where secrets are. The README lists the same names.
+INHERITED = tuple(
+    # the user and the language
+    "PATH HOME USER LOGNAME SHELL TMPDIR TZ LANG LANGUAGE LC_ALL LC_CTYPE LC_COLLATE LC_MESSAGES LC_MONETARY"
+    " LC_NUMERIC LC_TIME"
+    # where libraries, GPUs and tools are found
+    " LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH CUDA_HOME CUDA_PATH CUDA_VISIBLE_DEVICES"
+    " CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES JAVA_HOME SPARK_HOME"
+    " HADOOP_HOME VIRTUAL_ENV CONDA_PREFIX OMP_NUM_THREADS MKL_NUM_THREADS"
+    # the way to the network
+    " HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy SSL_CERT_FILE SSL_CERT_DIR"
+    " REQUESTS_CA_BUNDLE CURL_CA_BUNDLE"
+    # Windows cannot start a program without these
+    " SYSTEMROOT SYSTEMDRIVE WINDIR COMSPEC PATHEXT TEMP TMP USERPROFILE HOMEDRIVE HOMEPATH APPDATA LOCALAPPDATA"
+    " PROGRAMDATA PROGRAMFILES NUMBER_OF_PROCESSORS".split()
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for, beyond the project's files."""
+
+    runconfig: str | None = None
+    target: str | None = None
+    entry: Entry | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    timeout: float | None = None
+    key: str | None = None
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that a plan is made from."""
+
+    project: Project
+    runconfig: RunConfig
+    compute: Compute
+    entry: Entry
+    command: tuple[str, ...]
+    lock: JsonDict
+    snapshot: Snapshot
+    request: Request
+    root: Root  # of the target
+    inrun: str  # folder of the in-run library on the target
+    share: str  # base of the shared folders on the target
+
+
+def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
+    """The run, decided."""
+    return RunSpec(
+        id=run_id,
+        key=key,
+        number=0,  # the history counts
+        name=parts.request.name,
+        project_id=parts.project.id,
+        project_name=parts.project.name,
+        project_path=str(parts.project.root),
+        created=created,
+        compute=parts.compute,
+        runconfig=parts.runconfig.name,
+        framework=parts.runconfig.framework,
+        entry=parts.entry,
+        commands=(Command("run", parts.command),),
+        environment=_environment(parts, run_id),
+        inherit=INHERITED,
+        secrets=parts.request.secrets,
+        snapshot=parts.snapshot.digest,
+        git=parts.snapshot.git,
+        lock=parts.lock,
+        timeout=parts.request.timeout,
+        tracked=parts.runconfig.tracked_run,
+        tags=parts.request.tags,
+    )
+
+
+def _environment(parts: Parts, run_id: str) -> dict[str, str]:
+    asked = {**parts.runconfig.environment_variables, **parts.request.environment}
+    behind = asked.pop("PYTHONPATH", None)
+    return {
+        "PYTHONUNBUFFERED": "1",  # stdout is a file: a line would show up only when 8 kB are full
+        **asked,
+        "PYTHONPATH": os.pathsep.join([parts.inrun, behind] if behind else [parts.inrun]),
+        # Scripts append a file name to it without a separator of their own.
+        "AZUREML_NATIVE_SHARE_DIRECTORY": os.path.join(parts.share, parts.project.name, ""),
+        "MLW_RUN_ID": run_id,
+        "MLW_RUN_FOLDER": parts.root.run(run_id).path,
+    }

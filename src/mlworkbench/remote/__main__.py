@@ -1,0 +1,170 @@
+"""The door of what travels: ``python -I -S .../remote/__main__.py start|adopt|cancel ROOT RUN …``.
+
+Each verb prints one line of JSON and exits; ``start`` and ``adopt`` leave a supervisor behind that outlives us.
+"""
+
+import json
+import os
+import sys
+import time
+import traceback
+from typing import Any, Callable, Dict, Optional
+
+if not __package__:  # started as a file: make the folder that holds it importable as a package
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    __package__ = "remote"
+
+from . import PROTOCOL, SPEC, machine
+from .failpoint import failpoint
+from .folder import Root, RunFolder
+from .journal import read_json, write_whole
+from .launcher import pass_gate
+from .supervisor import Supervisor, log
+
+Answer = Dict[str, Any]
+
+
+def claim(run: RunFolder, nonce: str) -> bool:
+    """Win the run by one rename. After a lost answer the owner tells whether it was us."""
+    mine = "%s.%s" % (run.claim, nonce)
+    os.makedirs(mine, mode=0o700, exist_ok=True)
+    owner = dict(machine.identity(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
+    write_whole(os.path.join(mine, "owner.json"), owner)
+    failpoint("claiming")
+    try:
+        os.rename(mine, run.claim)
+        machine.sync_folder(run.path)
+        return True
+    except OSError:
+        holder = read_json(run.owner)
+        return bool(holder and holder.get("nonce") == nonce)
+
+
+def start(root: Root, run: RunFolder, words: "list[str]") -> Answer:
+    """Claim the run and leave a supervisor at work. Secrets come by stdin: they touch no file."""
+    sent = json.loads(sys.stdin.buffer.read() or b"{}")
+    spec = read_json(run.spec)
+    if spec is None:
+        return {"ok": False, "problem": "there is no run in %s" % run.path}
+    if spec.get("spec") != SPEC:
+        return {"ok": False, "problem": "spec version %s is not %s" % (spec.get("spec"), SPEC)}
+    umask = os.umask(0o077)
+
+    def body(tell: Callable[[Answer], None]) -> None:
+        held = machine.lock(run.lock)
+        if held is None or not claim(run, words[0]):
+            tell({"ok": True, "claimed": False, "owner": read_json(run.owner)})
+            return
+        failpoint("claimed")
+        tell({"ok": True, "claimed": True, "protocol": PROTOCOL, "pid": os.getpid()})
+        Supervisor(root, run, spec or {}).begin(sent.get("secrets", {}), umask)
+
+    return _leave_behind(run, body)
+
+
+def adopt(root: Root, run: RunFolder, words: "list[str]") -> Answer:
+    """Put a new supervisor to work on a run whose old one is gone; do nothing if there is nothing to do."""
+    spec, owner = read_json(run.spec), read_json(run.owner)
+    if spec is None:
+        return {"ok": True, "state": "lost"}
+    if owner is None:
+        return {"ok": True, "state": "unclaimed"}
+    here = machine.identity()
+    if owner["machine"] != here["machine"]:
+        return {"ok": True, "state": "elsewhere", "machine": owner["machine"]}
+    if owner["boot_id"] == here["boot_id"] and owner["processes"] != here["processes"]:
+        return {"ok": True, "state": "elsewhere", "machine": "another container"}
+    os.umask(0o077)
+
+    def body(tell: Callable[[Answer], None]) -> None:
+        held = machine.lock(run.lock)
+        if held is None:
+            tell({"ok": True, "state": "supervised"})
+            return
+        supervisor = Supervisor(root, run, spec or {})
+        if "finished" in supervisor.journal.kinds:
+            tell({"ok": True, "state": "finished"})
+            return
+        supervisor.settled = lambda: tell({"ok": True, "state": "adopted", "pid": os.getpid()})
+        supervisor.go_on()
+
+    return _leave_behind(run, body)
+
+
+def cancel(root: Root, run: RunFolder, words: "list[str]") -> Answer:
+    """Ask for the end of a run. One that has not started will never start."""
+    if read_json(run.spec) is None:
+        return {"ok": True, "state": "lost"}
+    os.umask(0o077)
+    if not os.path.exists(run.cancel):
+        request: Answer = {"by": words[0] if words else None, "time": time.time()}
+        if len(words) > 1:
+            request["grace"] = float(words[1])
+        write_whole(run.cancel, request)
+    failpoint("cancel-asked")
+    if read_json(run.gate) is None:
+        pass_gate(run, "never", "cancelled before it started")
+    return {"ok": True, "state": "asked"}
+
+
+def _leave_behind(run: RunFolder, body: Callable[[Callable[[Answer], None]], None]) -> Answer:
+    """Run ``body`` in a process of its own; wait only for the one answer that it tells."""
+    told, tell = os.pipe()
+
+    def work() -> None:
+        _quiet(run)
+        answered = []
+
+        def answer(data: Answer) -> None:
+            os.write(tell, json.dumps(data).encode("ascii"))
+            os.close(tell)
+            answered.append(data)
+
+        try:
+            machine.become_reaper()
+            body(answer)
+        except BaseException:  # noqa: BLE001 - the last stop of a process nobody sees: say what happened
+            log(traceback.format_exc())
+            if not answered:
+                answer({"ok": False, "problem": traceback.format_exc(limit=1).strip().splitlines()[-1]})
+            raise SystemExit(70)
+
+    os.set_inheritable(tell, True)
+    machine.fork(work, keep=[tell])
+    os.close(tell)
+    answer = b""
+    while True:
+        part = os.read(told, 65536)
+        if not part:
+            break
+        answer += part
+    return json.loads(answer) if answer else {"ok": False, "problem": "the supervisor died at once"}
+
+
+def _quiet(run: RunFolder) -> None:
+    """No terminal, no pipe of the caller, no working folder that could be in somebody's way."""
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        errors = os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:
+        errors = nothing
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.dup2(errors, 2)
+
+
+VERBS = {"start": start, "adopt": adopt, "cancel": cancel}
+
+
+def main(argv: "list[str]") -> int:
+    verb, root, run_id = argv[1:4]
+    home = Root(root)
+    answer: Optional[Answer] = VERBS[verb](home, home.run(run_id), argv[4:])
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

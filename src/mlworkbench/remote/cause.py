@@ -1,0 +1,104 @@
+"""The one-line cause of a failed run, read from the end of its log."""
+
+import os
+import re
+import signal
+from typing import List, Optional, Tuple
+
+TAIL = 256 * 1024
+LENGTH = 500
+
+_FRAME = re.compile(r'^\s*(?:\|\s*)*File "([^"]+)", line (\d+)(?:, in (.+))?$')
+_EXCEPTION = re.compile(r"^(?:\s*\|\s*)*([A-Za-z_][\w.]*(?:\.[A-Za-z_]\w*)*)(?:: (.*))?$")
+_NAME = re.compile(r"name '(\w+)' is not defined")
+_MODULE = re.compile(r"No module named '([\w.]+)'")
+
+# The original ran scripts inside a program that had already imported these, so that scripts which forgot to
+# import them worked there.
+_GIVEN_BY_THE_ORIGINAL = ("sys", "os")
+
+
+def read_tail(path: str, size: int = TAIL) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - size))
+            return file.read(size).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def explain(log: str, work: str, code: Optional[int], number: Optional[int]) -> str:
+    """What went wrong, in one line, with the user's own line where there is a traceback."""
+    if number is not None:
+        return "killed by signal %d (%s)" % (number, signal_name(number))
+    lines = log.replace("\r\n", "\n").split("\n")
+    found = _traceback(lines, work)
+    if found:
+        return found[:LENGTH]
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    if said:
+        return ("exit code %s; last line: %s" % (code, said))[:LENGTH]
+    return "exit code %s, and nothing in the log" % code
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "SIG%d" % number
+
+
+def _traceback(lines: List[str], work: str) -> Optional[str]:
+    """Exception and place of the last traceback, if the log ends with one."""
+    start = _last_start(lines)
+    if start is None:
+        return None
+    frames: List[Tuple[str, str]] = []
+    for index in range(start, len(lines)):
+        frame = _FRAME.match(lines[index])
+        if frame:
+            frames.append((frame.group(1), frame.group(2)))
+            continue
+        exception = _EXCEPTION.match(lines[index]) if lines[index][:1].strip() else None
+        if exception and frames and not lines[index].startswith("Traceback "):
+            return _sentence(exception.group(1), exception.group(2) or "", frames, work)
+    return None
+
+
+def _last_start(lines: List[str]) -> Optional[int]:
+    for index in range(len(lines) - 1, -1, -1):
+        if lines[index].lstrip("| +").startswith("Traceback (most recent call last)"):
+            return index
+    # A syntax error in the script itself has no "Traceback" line.
+    for index in range(len(lines) - 1, -1, -1):
+        if _FRAME.match(lines[index]) and any(line.startswith("SyntaxError") or line.startswith(
+            ("IndentationError", "TabError")
+        ) for line in lines[index:]):
+            return index
+    return None
+
+
+def _sentence(kind: str, message: str, frames: List[Tuple[str, str]], work: str) -> str:
+    text = "%s: %s" % (kind, message) if message else kind
+    text += _place(frames, work)
+    name = _NAME.search(message)
+    if kind == "NameError" and name and name.group(1) in _GIVEN_BY_THE_ORIGINAL:
+        module = name.group(1)
+        return text + "; the script uses %s without importing it: add 'import %s' to it" % (module, module)
+    module_name = _MODULE.search(message)
+    if kind in ("ModuleNotFoundError", "ImportError") and module_name:
+        return text + "; the package is not installed in the Python that ran the script"
+    return text
+
+
+def _place(frames: List[Tuple[str, str]], work: str) -> str:
+    """The innermost line that is the user's own; else the innermost line."""
+    real = os.path.realpath(work)
+    for path, line in reversed(frames):
+        for root in (work, real):
+            if path.startswith(root + os.sep):
+                return " (%s:%s)" % (os.path.relpath(path, root), line)
+        if not os.path.isabs(path) and not path.startswith("<"):
+            return " (%s:%s)" % (path, line)
+    return ""

@@ -1,0 +1,56 @@
+"""How a run may end, and the one place where the ending is decided from the evidence."""
+
+from typing import Any, Dict, Optional, Tuple
+
+SUCCEEDED = "succeeded"
+FAILED = "failed"
+OUT_OF_MEMORY = "out of memory"
+TIMEOUT = "timeout"
+CANCELLED = "cancelled"
+CANCELLED_FORCED = "cancelled (forced)"
+ENVIRONMENT_FAILED = "environment failed"
+COULD_NOT_START = "could not start"
+TARGET_REBOOTED = "target rebooted"
+TARGET_LOST = "target lost the run"
+ENGINE_STOPPED = "engine stopped it"
+EXIT_UNKNOWN = "exit unknown"
+
+ALL = (
+    SUCCEEDED,
+    FAILED,
+    OUT_OF_MEMORY,
+    TIMEOUT,
+    CANCELLED,
+    CANCELLED_FORCED,
+    ENVIRONMENT_FAILED,
+    COULD_NOT_START,
+    TARGET_REBOOTED,
+    TARGET_LOST,
+    ENGINE_STOPPED,
+    EXIT_UNKNOWN,
+)
+
+_SIGKILL = 9
+
+
+def decide(
+    exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oom: bool
+) -> Tuple[str, Optional[str]]:
+    """The ending and its reason.
+
+    ``exit`` is what the launcher wrote, ``stop`` is "cancel" or "timeout" if a signal of ours reached the run
+    before it ended by itself, ``oom`` whether the kernel killed for want of memory meanwhile.
+    """
+    if stop == "timeout":
+        return TIMEOUT, None
+    if stop == "cancel":
+        return (CANCELLED_FORCED if forced else CANCELLED), None
+    if exit is None or (exit["code"] is None and exit["signal"] is None and not exit.get("problem")):
+        return EXIT_UNKNOWN, "the process ended while nothing of ours was there to see how"
+    if exit.get("problem"):
+        return COULD_NOT_START, exit["problem"]
+    if exit["signal"] == _SIGKILL and oom:
+        return OUT_OF_MEMORY, "the kernel killed the process for want of memory"
+    if exit["signal"] is not None or exit["code"] != 0:
+        return FAILED, None
+    return SUCCEEDED, None

@@ -1,0 +1,5 @@
+"""``from azureml.sdk.data_collector import current_run``: the oldest way to the same logger."""
+
+from azureml.logging import get_azureml_logger as current_run
+
+__all__ = ["current_run"]

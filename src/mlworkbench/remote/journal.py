@@ -1,0 +1,129 @@
+"""Writing that survives a crash: whole files by rename, event lines by append. Reading that bears a torn end."""
+
+import errno
+import json
+import os
+import time
+from typing import Any, Dict, List, Optional
+
+from . import machine
+from .folder import RunFolder
+
+RESERVE = 64 * 1024
+
+
+def write_whole(path: str, data: Dict[str, Any]) -> None:
+    """The file is there whole or not at all, also after a power cut."""
+    part = "%s.%d.part" % (path, os.getpid())
+    _write_part(part, data)
+    os.replace(part, path)
+    machine.sync_folder(os.path.dirname(path))
+
+
+def write_first(path: str, data: Dict[str, Any]) -> bool:
+    """Like write_whole, but only the first writer wins; tells whether this was it."""
+    part = "%s.%d.part" % (path, os.getpid())
+    _write_part(part, data)
+    try:
+        os.link(part, path)
+        won = True
+    except FileExistsError:
+        won = False
+    except OSError:  # a file system without hard links
+        won = _create(path, data)
+    os.unlink(part)
+    machine.sync_folder(os.path.dirname(path))
+    return won
+
+
+def _create(path: str, data: Dict[str, Any]) -> bool:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    _fill(descriptor, data)
+    return True
+
+
+def _write_part(part: str, data: Dict[str, Any]) -> None:
+    _fill(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), data)
+
+
+def _fill(descriptor: int, data: Dict[str, Any]) -> None:
+    try:
+        os.write(descriptor, json.dumps(data).encode("ascii"))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: str) -> Optional[Dict[str, Any]]:
+    """The file's content; None if it is not there or not whole."""
+    try:
+        with open(path, "rb") as file:
+            data = json.loads(file.read())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+class Journal:
+    """The events of one run. Only its supervisor writes, and there is one at a time (it holds the lock)."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._seq = 0
+        self._descriptor = os.open(run.events, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.kinds: List[str] = []
+        self._resume()
+
+    def _resume(self) -> None:
+        """Go on after a predecessor, which may have died in the middle of a line."""
+        with open(self._run.events, "rb") as file:
+            content = file.read()
+        for line in content.splitlines():
+            try:
+                event = json.loads(line)
+                self._seq = max(self._seq, int(event["seq"]))
+                self.kinds.append(event["kind"])
+            except (ValueError, KeyError, TypeError):
+                continue
+        if content and not content.endswith(b"\n"):
+            os.write(self._descriptor, b"\n")
+
+    def add(self, kind: str, data: Dict[str, Any]) -> None:
+        self._seq += 1
+        self.kinds.append(kind)
+        line = json.dumps({"w": "sup", "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
+        spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n"))
+
+    def _append(self, line: bytes) -> None:
+        os.write(self._descriptor, line)
+        os.fsync(self._descriptor)
+
+
+def keep_room(run: RunFolder) -> None:
+    """Hold back a little disk, so that the ending can be written even when the script has filled it."""
+    descriptor = os.open(run.reserve, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, b"\0" * RESERVE)
+    finally:
+        os.close(descriptor)
+
+
+def spare_room(run: RunFolder, write: Any) -> None:
+    """Write; on a full disk give the reserve back and write again."""
+    try:
+        write()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        drop_room(run)
+        write()
+
+
+def drop_room(run: RunFolder) -> None:
+    try:
+        os.unlink(run.reserve)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,163 @@
+"""The parent of the user's process: starts it, waits, writes how it ended. Nothing else, so that nothing can fail.
+
+It is a process of its own beside the supervisor: killing the supervisor loses neither log nor exit code.
+"""
+
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from . import machine
+from .failpoint import failpoint
+from .folder import RunFolder
+from .journal import spare_room, write_first, write_whole
+
+
+def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None) -> bool:
+    """Decide once and for all whether this run starts: ``start``, or ``never`` with the reason.
+
+    Launcher, canceller and judge compete for one file. Whoever writes it first has decided, so that a run
+    starts at most once, and never after somebody was told that it will not.
+    """
+    data: Dict[str, Any] = {"decision": decision, "reason": reason, "pid": os.getpid(), "time": time.time()}
+    data.update(start=machine.start_time(os.getpid()), **machine.identity())
+    return write_first(run.gate, data)
+
+
+def child_environment(spec: Dict[str, Any], secrets: Dict[str, str]) -> Dict[str, str]:
+    """The documented list and what the run asked for; nothing else of this machine's environment."""
+    environment = {name: os.environ[name] for name in spec["inherit"] if name in os.environ}
+    environment.update(spec["environment"])
+    environment.update(secrets)
+    return environment
+
+
+def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> None:
+    """Body of the launcher process."""
+    # Handlers, not SIG_IGN: ignored signals would stay ignored in the user's program.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name != "nt" else ():
+        signal.signal(number, lambda *_: None)
+    machine.become_reaper()
+    failpoint("before-gate")
+    if not pass_gate(run, "start"):
+        return
+    failpoint("after-gate")
+    began, clock = time.time(), time.monotonic()
+    os.umask(umask)
+    argv = [os.fsencode(word) for word in spec["commands"][-1]["argv"]]
+    pid, problem = _start(argv, child_environment(spec, secrets), run)
+    os.umask(0o077)
+    if pid is None:
+        _write_exit(run, {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0})
+        return
+    write_whole(
+        run.started,
+        {
+            "pid": pid,
+            "start": machine.start_time(pid),
+            "launcher": os.getpid(),
+            "launcher_start": machine.start_time(os.getpid()),
+            "time": began,
+            "clock": clock,
+            "oom_kills": machine.oom_kills(),
+        },
+    )
+    failpoint("after-start")
+    code, fatal = _wait(pid)
+    failpoint("before-exit")
+    ending = {"code": code, "signal": fatal, "problem": None}
+    _write_exit(run, dict(ending, ended=time.time(), elapsed=time.monotonic() - clock))
+
+
+def _write_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
+    spare_room(run, lambda: write_whole(run.exit, ending))
+
+
+def _start(
+    argv: List[bytes], environment: Dict[str, str], run: RunFolder
+) -> Tuple[Optional[int], Optional[str]]:
+    """Fork and exec; a failing exec is told through a pipe that closes itself when exec succeeds."""
+    tell, told = os.pipe()[::-1]
+    pid = os.fork()
+    if pid == 0:
+        _become(argv, environment, run, tell)
+    os.close(tell)
+    problem = b""
+    while True:
+        part = os.read(told, 4096)
+        if not part:
+            break
+        problem += part
+    os.close(told)
+    if problem:
+        os.waitpid(pid, 0)
+        return None, problem.decode("utf-8", "replace")
+    return pid, None
+
+
+def _become(argv: List[bytes], environment: Dict[str, str], run: RunFolder, tell: int) -> None:
+    doing = "open the log"
+    try:
+        os.setsid()
+        log = os.open(run.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        doing = "enter " + run.work
+        os.chdir(run.work)
+        for descriptor, number in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(descriptor, number)
+        os.closerange(3, tell)
+        os.closerange(tell + 1, 1024)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the user's program should not
+            signal.signal(number, signal.SIG_DFL)
+        doing = "start " + os.fsdecode(argv[0])
+        names = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+        os.execvpe(argv[0], argv, names)
+    except OSError as error:
+        os.write(tell, ("cannot %s: %s" % (doing, error.strerror)).encode("utf-8", "replace"))
+    finally:
+        os._exit(127)
+
+
+def _wait(pid: int) -> Tuple[Optional[int], Optional[int]]:
+    """Exit code or signal of the child; orphans that were left to us are reaped on the way."""
+    while True:
+        try:
+            ended, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return None, None
+        if ended == pid:
+            return decode(status)
+
+
+def decode(status: int) -> Tuple[Optional[int], Optional[int]]:
+    if os.WIFSIGNALED(status):
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None
+
+
+if sys.platform == "win32":  # no fork, no setsid; untested
+    import subprocess
+
+    _process: Any = None
+
+    def _start(argv, environment, run):  # type: ignore[no-untyped-def,no-redef]
+        global _process
+        with open(run.log, "ab") as log:
+            try:
+                _process = subprocess.Popen(
+                    [os.fsdecode(word) for word in argv],
+                    cwd=run.work,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            except OSError as error:
+                return None, "cannot start %s: %s" % (os.fsdecode(argv[0]), error)
+        return _process.pid, None
+
+    def _wait(pid):  # type: ignore[no-untyped-def,no-redef]
+        return _process.wait(), None

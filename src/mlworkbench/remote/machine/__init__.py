@@ -1,0 +1,48 @@
+"""What differs between operating systems, in one place: identity of the machine, processes, locks, detaching.
+
+Linux is tested. macOS and Windows are written to their documentation and **untested**.
+"""
+
+import sys
+from typing import Iterable, Tuple
+
+if sys.platform == "win32":
+    from .windows import (
+        become_reaper,
+        family,
+        fork,
+        identity,
+        kill,
+        lock,
+        oom_kills,
+        start_time,
+        sync_folder,
+        waiter,
+    )
+elif sys.platform == "darwin":
+    from .macos import family, identity, oom_kills, start_time
+    from .posix import become_reaper, fork, kill, lock, sync_folder, waiter
+else:
+    from .linux import become_reaper, family, identity, oom_kills, start_time, waiter
+    from .posix import fork, kill, lock, sync_folder
+
+__all__ = [
+    "become_reaper",
+    "family",
+    "fork",
+    "identity",
+    "kill",
+    "lock",
+    "oom_kills",
+    "signal_all",
+    "start_time",
+    "sync_folder",
+    "waiter",
+]
+
+
+def signal_all(processes: Iterable[Tuple[int, int]], number: int) -> None:
+    """Signal each process that still is the one which was found: pid and start time."""
+    for pid, start in processes:
+        if start_time(pid) == start:
+            kill(pid, number)

@@ -1,0 +1,102 @@
+"""What Linux and macOS share: fork, locks, signals."""
+
+import fcntl
+import os
+import select
+import signal
+from typing import Callable, Dict, Iterable, List, Optional, Tuple
+
+Process = Tuple[int, int]  # pid and start time: together safe against reuse of the number
+
+
+def fork(body: Callable[[], None], keep: Iterable[int] = ()) -> int:
+    """Run ``body`` in a new session that outlives this process; returns its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        os.setsid()
+        _close_all_but(set(keep) | {0, 1, 2})
+        body()
+        code = 0
+    except SystemExit as leave:
+        code = leave.code if isinstance(leave.code, int) else 70
+    finally:
+        os._exit(code)
+
+
+def _close_all_but(keep: "set[int]") -> None:
+    # An inherited lock or pipe would look held for as long as the new process lives.
+    low = 3
+    for descriptor in sorted(keep):
+        if descriptor >= low:
+            os.closerange(low, descriptor)
+            low = descriptor + 1
+    os.closerange(low, 1024)
+
+
+def lock(path: str) -> Optional[int]:
+    """A descriptor that holds the lock until it is closed or its process dies; None if another holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def sync_folder(path: str) -> None:
+    """Make a rename in ``path`` survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def become_reaper() -> None:
+    """Only Linux can adopt orphans; elsewhere they are found by the run's mark in their environment."""
+
+
+def waiter(pid: Optional[int]) -> Callable[[float], bool]:
+    """A function that sleeps until a child of ours ends, or the time is over; tells whether something ended."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    for end in (read, write):
+        os.set_inheritable(end, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def wait(seconds: float) -> bool:
+        ready, _, _ = select.select([read], [], [], seconds)
+        if ready:
+            os.read(read, 4096)
+        return bool(ready)
+
+    return wait
+
+
+def descendants(parents: Dict[int, int], roots: Iterable[int], stop: Callable[[int], bool]) -> List[int]:
+    """All pids below ``roots`` in a table pid → parent; does not look below a pid for which ``stop`` is true."""
+    children: Dict[int, List[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    found: List[int] = []
+    waiting = [child for root in roots for child in children.get(root, [])]
+    while waiting:
+        pid = waiting.pop()
+        if pid in found or stop(pid):
+            continue
+        found.append(pid)
+        waiting.extend(children.get(pid, []))
+    return found

@@ -1,0 +1,69 @@
+"""The manifest of ``outputs/``: path, size and sha256 of every file. Links and special files are never followed."""
+
+import hashlib
+import os
+import stat
+from typing import Any, Dict, Iterator, List, Tuple
+
+CHUNK = 1024 * 1024
+_KINDS = ((stat.S_ISLNK, "link"), (stat.S_ISFIFO, "fifo"), (stat.S_ISSOCK, "socket"))
+
+
+def list_outputs(folder: str) -> List[Dict[str, Any]]:
+    """One entry per file below ``folder``, sorted by path; paths use '/' and surrogates for odd bytes."""
+    return sorted((_describe(path, name) for path, name in _walk(folder, "")), key=lambda one: one["path"])
+
+
+def _walk(folder: str, prefix: str) -> Iterator[Tuple[str, str]]:
+    try:
+        with os.scandir(folder) as entries:
+            found = list(entries)
+    except OSError:
+        return
+    for entry in found:
+        name = prefix + entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path, name + "/")
+        else:
+            yield entry.path, name
+
+
+def _describe(path: str, name: str) -> Dict[str, Any]:
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return {"path": name, "size": 0, "sha256": None, "kind": "vanished"}
+    if not stat.S_ISREG(facts.st_mode):
+        kind = next((word for test, word in _KINDS if test(facts.st_mode)), "device")
+        entry = {"path": name, "size": 0, "sha256": None, "kind": kind}
+        if kind == "link":
+            entry["to"] = os.readlink(path)
+        return entry
+    return _digest(path, name)
+
+
+def _digest(path: str, name: str) -> Dict[str, Any]:
+    """Hash what is opened, and say so if it changed meanwhile (something of the run may still write)."""
+    try:
+        # O_NONBLOCK: should the file have been swapped for a FIFO since lstat, opening it must not block.
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    except OSError:
+        return {"path": name, "size": 0, "sha256": None, "kind": "unreadable"}
+    try:
+        before = os.fstat(descriptor)
+        if not stat.S_ISREG(before.st_mode):
+            return {"path": name, "size": 0, "sha256": None, "kind": "device"}
+        digest, size = hashlib.sha256(), 0
+        while True:
+            part = os.read(descriptor, CHUNK)
+            if not part:
+                break
+            digest.update(part)
+            size += len(part)
+        after = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    changed = (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or size != after.st_size
+    kind = "changed while read" if changed else "file"
+    return {"path": name, "size": size, "sha256": digest.hexdigest(), "kind": kind}

@@ -1,0 +1,157 @@
+"""Folder trees without following a link: handles of folders, copies of files, removal."""
+
+import errno
+import os
+import sys
+from typing import Iterable, List
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | CLOEXEC
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
+
+_FICLONE = 0x40049409
+_CHUNK = 1 << 20
+# What another way of copying would not cure.
+_FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+
+
+class Folders:
+    """Handles of the folders below one root, opened name by name, so that no link is ever followed.
+
+    Asked in depth-first order it opens every folder once. Few handles are kept, so depth has no limit.
+    """
+
+    KEPT = 64
+
+    def __init__(self, path: str) -> None:
+        self._open = [("", os.open(path, FOLDER))]
+
+    def open(self, folder: str) -> int:
+        """The handle of ``folder`` ("" is the root), valid until the next call."""
+        kept = self._open
+        while kept[-1][0] and kept[-1][0] != folder and not folder.startswith(kept[-1][0] + "/"):
+            os.close(kept.pop()[1])
+        path, handle = kept[-1]
+        rest = folder[len(path) + 1 :] if path and folder != path else "" if path else folder
+        for name in rest.split("/") if rest else ():
+            handle = os.open(name, FOLDER | NOFOLLOW, dir_fd=handle)
+            path = path + "/" + name if path else name
+            if len(kept) > self.KEPT:
+                os.close(kept.pop()[1])
+            kept.append((path, handle))
+        return handle
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.pop()[1])
+
+    def __enter__(self) -> "Folders":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def join(folder: str, name: str) -> str:
+    return folder + "/" + name if folder else name
+
+
+def parents(paths: Iterable[str]) -> Iterable[str]:
+    """The folders above these paths, innermost first, with repetitions."""
+    for path in paths:
+        end = path.rfind("/")
+        while end > 0:
+            yield path[:end]
+            end = path.rfind("/", 0, end)
+
+
+def make_folders(handle: int, folder: str) -> None:
+    """Make a folder and those above it, below the folder of ``handle``."""
+    for path in [*reversed(list(parents([folder]))), folder]:
+        try:
+            os.mkdir(path, 0o700, dir_fd=handle)
+        except FileExistsError:
+            pass
+
+
+def remove(path: str) -> None:
+    """Remove a folder of ours with all that is in it."""
+    found: List[str] = []
+    pending = [""]
+    try:
+        with Folders(path) as handles:
+            while pending:
+                folder = pending.pop()
+                found.append(folder)
+                handle = handles.open(folder)
+                with os.scandir(handle) as listing:
+                    entries = list(listing)
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(join(folder, entry.name))
+                    else:
+                        os.unlink(entry.name, dir_fd=handle)
+            for folder in reversed(found[1:]):
+                parent, _, name = folder.rpartition("/")
+                os.rmdir(name, dir_fd=handles.open(parent))
+        os.rmdir(path)
+    except FileNotFoundError:
+        pass
+
+
+def clone(source: int, target: int) -> bool:
+    """Let ``target`` share the blocks of ``source`` (copy on write); False where the disk cannot do that."""
+    if fcntl is None or not sys.platform.startswith("linux"):
+        return False
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as error:
+        if error.errno in _FATAL:
+            raise
+        return False
+    return True
+
+
+def copy(source: int, target: int, size: int, blocks: int) -> None:
+    """Copy ``size`` bytes into an empty file; where ``blocks`` tells of holes they stay holes."""
+    if blocks * 512 >= size:
+        _copy_range(source, target, 0, size)
+        return
+    os.ftruncate(target, size)
+    start = 0
+    while start < size:
+        try:
+            start = os.lseek(source, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            raise
+        end = os.lseek(source, start, os.SEEK_HOLE)
+        _copy_range(source, target, start, end)
+        start = end
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    """Copy [start, end) to the same place of the target: in the kernel where that works, else through memory."""
+    in_kernel = getattr(os, "copy_file_range", None)
+    while start < end:
+        done = 0
+        if in_kernel is not None:
+            try:
+                done = in_kernel(source, target, min(end - start, 1 << 30), start, start)
+            except OSError as error:
+                if error.errno in _FATAL:
+                    raise
+            if not done:
+                in_kernel = None  # another disk, an old kernel, or a file system that only answers 0
+        if in_kernel is None:
+            done = os.pwrite(target, os.pread(source, min(_CHUNK, end - start), start), start)
+        if not done:
+            raise OSError(errno.EIO, "the stored file became shorter while it was copied")
+        start += done

@@ -1,0 +1,385 @@
+"""The working copy of a run: made from the store when the run starts, its untouched files kept as a spare after it.
+
+A spare saves the next run of the project the copying: it is renamed into place and only what differs is
+touched. Nothing is ever hard-linked: an append in a run must not reach the store.
+"""
+
+import errno
+import json
+import os
+import stat
+import sys
+import time
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+from .folder import Root, RunFolder
+from .tree import CLOEXEC, FOLDER, NEW, NOFOLLOW, Folders, clone, copy, join, make_folders, parents, remove
+
+# path → [size, mtime_ns, inode, sha256, ctime_ns, mode]. ctime tells what mtime hides: a file written and
+# set back by utime, a changed mode, a hard link made from it.
+Files = Dict[str, List[Any]]
+
+_VERSION = 1
+_STALE = 3600.0
+_UTF8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
+
+
+# -- before the run ------------------------------------------------------------------------------------
+
+
+def place(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
+    """Make ``run.work`` from a snapshot; raises OSError, and then there is no ``run.work``.
+
+    Harmless when repeated: ``run.work`` appears whole, by a rename, after ``run.placed`` was written.
+    """
+    if os.path.isdir(run.work):
+        return
+    base = os.path.join(run.path, "placing")
+    if os.path.lexists(base):  # an earlier attempt was killed
+        remove(base)
+    tree = os.path.join(base, "tree")
+    record = os.path.join(base, "placed.json")
+    try:
+        placed = _take_spare(root.spare(project_id), base)
+        if placed is None or placed["digest"] != digest or not _untouched(tree, placed["files"]):
+            placed = _build(root, digest, tree, placed["files"] if placed else {})
+            _write_record(record, placed)
+        _finish(tree, placed)
+        os.rename(record, run.placed)
+        os.rename(tree, run.work)
+    except BaseException:
+        remove(base)
+        raise
+    os.rmdir(base)
+
+
+def _take_spare(spare: str, base: str) -> Optional[Dict[str, Any]]:
+    """Move the project's spare to ``base``: the rename is atomic, so only one run gets it."""
+    try:
+        os.rename(spare, base)
+    except OSError:  # there is none, or it lies on another disk
+        os.mkdir(base, 0o700)
+    else:
+        placed = _read_record(os.path.join(base, "placed.json"))
+        if placed is not None and os.path.isdir(os.path.join(base, "tree")):
+            return placed
+        remove(base)
+        os.mkdir(base, 0o700)
+    os.mkdir(os.path.join(base, "tree"), 0o700)
+    return None
+
+
+def _untouched(tree: str, files: Files) -> bool:
+    """Whether the tree holds exactly these files, unchanged."""
+    kept, extra, _ = _compare(tree, files)
+    return not extra and len(kept) == len(files)
+
+
+def _compare(tree: str, files: Files) -> Tuple[Files, List[str], List[str]]:
+    """(files as recorded, paths of others, all folders with parents first)."""
+    kept: Files = {}
+    extra: List[str] = []
+    folders: List[str] = []
+    pending = [""]
+    with Folders(tree) as handles:
+        while pending:
+            folder = pending.pop()
+            folders.append(folder)
+            prefix = folder + "/" if folder else ""
+            with os.scandir(handles.open(folder)) as listing:
+                for entry in listing:
+                    path = prefix + entry.name
+                    known = files.get(path)
+                    if known is not None and _same(entry.stat(follow_symlinks=False), known):
+                        kept[path] = known
+                    elif entry.is_dir(follow_symlinks=False):
+                        pending.append(path)
+                    else:
+                        extra.append(path)
+    return kept, extra, folders[1:]
+
+
+def _same(now: os.stat_result, known: List[Any]) -> bool:
+    """Whether a file is still the one that was recorded."""
+    return bool(
+        now.st_mtime_ns == known[1]
+        and now.st_ctime_ns == known[4]
+        and now.st_size == known[0]
+        and now.st_ino == known[2]
+        and now.st_nlink == 1
+    )
+
+
+def _build(root: Root, digest: str, tree: str, have: Files) -> Dict[str, Any]:
+    """Turn ``tree``, of which ``have`` is known, into the snapshot; what is there and right stays."""
+    manifest = _read_manifest(root.snapshot(digest))
+    wanted = {path: (sha256, size, mode) for path, sha256, size, mode in manifest["files"]}
+    kept, extra, folders = _compare(tree, have)
+    files: Files = {}
+    for path, known in kept.items():
+        if wanted.get(path) == (known[3], known[0], known[5]):
+            files[path] = known
+        else:
+            extra.append(path)
+    handle = os.open(tree, FOLDER)
+    try:
+        for path in extra:
+            os.unlink(path, dir_fd=handle)
+        _arrange(handle, folders, set(parents(wanted)))
+        copier = _Copier(root, digest)
+        for path, (sha256, size, mode) in wanted.items():
+            if path not in files:
+                files[path] = copier.copy(handle, path, sha256, size, mode)
+    finally:
+        os.close(handle)
+    return {
+        "version": _VERSION,
+        "digest": digest,
+        "files": files,
+        "links": manifest["links"],
+        "folders": manifest["folders"],
+    }
+
+
+def _arrange(handle: int, there: List[str], wanted: Set[str]) -> None:
+    """Remove the folders that nobody wants, then make those that are missing."""
+    for folder in reversed(there):
+        if folder not in wanted:
+            os.rmdir(folder, dir_fd=handle)
+    for folder in sorted(wanted.difference(there)):
+        os.mkdir(folder, 0o700, dir_fd=handle)
+
+
+def _finish(tree: str, placed: Dict[str, Any]) -> None:
+    """Empty folders, ``outputs/``, and last the links: nothing is written after they exist."""
+    handle = os.open(tree, FOLDER)
+    try:
+        make_folders(handle, "outputs")
+        for folder in placed["folders"]:
+            make_folders(handle, folder)
+        for path, _ in placed["links"]:
+            if "/" in path:
+                make_folders(handle, path.rpartition("/")[0])
+        for path, text in placed["links"]:
+            os.symlink(text, path, dir_fd=handle)
+    finally:
+        os.close(handle)
+
+
+class _Copier:
+    """Copies blobs into a tree by the cheapest way that this disk offers."""
+
+    def __init__(self, root: Root, digest: str) -> None:
+        self._root = root
+        self._digest = digest
+        self._clones = True
+
+    def copy(self, tree: int, path: str, sha256: str, size: int, mode: int) -> List[Any]:
+        blob = self._root.blob(sha256)
+        try:
+            source = os.open(blob, os.O_RDONLY | NOFOLLOW | CLOEXEC)
+        except FileNotFoundError:
+            raise self._damaged(blob) from None
+        try:
+            stored = os.fstat(source)
+            if stored.st_size != size:
+                raise self._damaged(blob)
+            target = os.open(path, NEW, mode, dir_fd=tree)
+            try:
+                self._fill(source, target, stored)
+                os.fchmod(target, mode)
+                # An old mtime makes every later write visible, even one within the same tick of the clock.
+                os.utime(target, ns=(stored.st_mtime_ns, stored.st_mtime_ns))
+                now = os.fstat(target)
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+        return [now.st_size, now.st_mtime_ns, now.st_ino, sha256, now.st_ctime_ns, mode]
+
+    def _fill(self, source: int, target: int, stored: os.stat_result) -> None:
+        if self._clones and stored.st_size:
+            self._clones = clone(source, target)
+        if not self._clones:
+            copy(source, target, stored.st_size, stored.st_blocks)
+
+    def _damaged(self, blob: str) -> OSError:
+        """A blob is gone or cut short (a power failure): forget the snapshot; the next submit stores it anew."""
+        for path in (self._root.snapshot(self._digest), blob):
+            try:
+                os.unlink(path)
+            except OSError:
+                pass
+        return OSError(errno.EIO, "the store held a damaged file, now removed; submit again", blob)
+
+
+# -- after the run -------------------------------------------------------------------------------------
+
+
+def recycle(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
+    """Move the files that the run left untouched into a spare for the project's next run; raises OSError only.
+
+    The spare appears by a rename, together with the record of what is in it: killed at any point, there is
+    either no spare or one whose record is true. What the script made or changed stays in ``run.work``.
+    """
+    placed = _read_record(run.placed)
+    if placed is None or placed["digest"] != digest:
+        return
+    os.makedirs(root.spares, 0o700, exist_ok=True)
+    _sweep(root.spares)
+    base = os.path.join(root.spares, ".%s-%d-%s" % (project_id, os.getpid(), os.urandom(6).hex()))
+    os.mkdir(base, 0o700)
+    try:
+        tree = os.path.join(base, "tree")
+        os.mkdir(tree, 0o700)
+        moved = _move(run.work, tree, placed["files"])
+        if moved:
+            # A digest promises all files of the snapshot; without one the next run looks for what is missing.
+            whole = len(moved) == len(placed["files"])
+            placed = {**placed, "files": moved, "digest": digest if whole else ""}
+            _write_record(os.path.join(base, "placed.json"), placed)
+            os.rename(base, root.spare(project_id))
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another run was quicker: one spare is enough
+            raise
+    finally:
+        remove(base)
+
+
+def _move(work: str, tree: str, files: Files) -> Files:
+    """Move what is unchanged; the script may have put links where folders were, hence the walk by handles."""
+    moved: Files = {}
+    emptied: List[str] = []
+    pending = [""]
+    goal = os.open(tree, FOLDER)
+    try:
+        with Folders(work) as handles:
+            while pending:
+                folder = pending.pop()
+                try:
+                    handle = handles.open(folder)
+                    with os.scandir(handle) as listing:
+                        entries = list(listing)
+                except OSError:
+                    continue  # the script closed it, or something still running removed it
+                pending.extend(join(folder, e.name) for e in entries if e.is_dir(follow_symlinks=False))
+                before = len(moved)
+                for entry in entries:
+                    path = join(folder, entry.name)
+                    known = files.get(path)
+                    if known is not None and _same(entry.stat(follow_symlinks=False), known):
+                        _move_file(handle, goal, path, known, moved)
+                if folder and len(moved) > before:
+                    emptied.append(folder)
+            for folder in reversed(emptied):
+                _drop_empty(handles, folder)
+    finally:
+        os.close(goal)
+    return moved
+
+
+def _move_file(handle: int, goal: int, path: str, known: List[Any], moved: Files) -> None:
+    folder, _, name = path.rpartition("/")
+    try:
+        os.rename(name, path, src_dir_fd=handle, dst_dir_fd=goal)
+    except FileNotFoundError:
+        make_folders(goal, folder)
+        os.rename(name, path, src_dir_fd=handle, dst_dir_fd=goal)
+    now = os.stat(path, dir_fd=goal, follow_symlinks=False)
+    # The rename sets ctime, so that one is recorded anew; the rest must be as it was at the look before.
+    record = [*known[:4], now.st_ctime_ns, known[5]]
+    if _same(now, record) and stat.S_IMODE(now.st_mode) == known[5]:
+        moved[path] = record
+    else:
+        os.rename(path, name, src_dir_fd=goal, dst_dir_fd=handle)
+
+
+def _drop_empty(handles: Folders, folder: str) -> None:
+    parent, _, name = folder.rpartition("/")
+    try:
+        os.rmdir(name, dir_fd=handles.open(parent))
+    except OSError:
+        pass  # the script left something in it
+
+
+def _sweep(spares: str) -> None:
+    """Remove what killed calls left behind."""
+    with os.scandir(spares) as listing:
+        left = [entry.path for entry in listing if entry.name.startswith(".")]
+    for path in left:
+        try:
+            if time.time() - os.lstat(path).st_mtime > _STALE:
+                remove(path)
+        except OSError:
+            pass
+
+
+# -- files ---------------------------------------------------------------------------------------------
+
+
+def _read_manifest(path: str) -> Dict[str, Any]:
+    """The list of a snapshot's files, each path checked: it may come from another machine."""
+    try:
+        with open(path, "rb") as file:
+            manifest = _named(json.loads(file.read()), _native)
+        files, links, folders = manifest["files"], manifest["links"], manifest["folders"]
+        paths = [file[0] for file in files] + [link[0] for link in links] + folders
+        for file in files:
+            _check_file(file)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise OSError(errno.EBADMSG, "the list of the snapshot's files is damaged (%s)" % error, path) from None
+    for name in paths:
+        if not _inside(name):
+            raise OSError(errno.EBADMSG, "the snapshot names a file outside of the working folder: %a" % name, path)
+    return manifest
+
+
+def _check_file(file: List[Any]) -> None:
+    path, sha256, size, mode = file
+    if mode not in (0o644, 0o755) or len(sha256) != 64 or not sha256.isalnum() or not isinstance(size, int):
+        raise ValueError("entry of %a" % path)
+
+
+def _inside(path: str) -> bool:
+    parts = path.split("/")
+    return "\0" not in path and parts[0] != "outputs" and not {"", ".", ".."}.intersection(parts)
+
+
+def _read_record(path: str) -> Optional[Dict[str, Any]]:
+    """What was placed; None when there is no record or it is damaged."""
+    try:
+        with open(path, "rb") as file:
+            placed = json.loads(file.read())
+        return _named(placed, _native) if placed["version"] == _VERSION else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_record(path: str, placed: Dict[str, Any]) -> None:
+    handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NOFOLLOW | CLOEXEC, 0o600)
+    with open(handle, "wb") as file:
+        file.write(json.dumps(_named(placed, _portable), separators=(",", ":")).encode("ascii"))
+    os.rename(path + ".new", path)
+
+
+def _native(path: str) -> str:
+    return os.fsdecode(path.encode("utf-8", "surrogateescape"))
+
+
+def _portable(path: str) -> str:
+    return os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
+def _named(record: Dict[str, Any], rename: Any) -> Dict[str, Any]:
+    """Files hold names as UTF-8 whatever the locale is; nearly always that is what Python uses too."""
+    if _UTF8:
+        return record
+    files = record["files"]
+    return {
+        **record,
+        "files": {rename(path): data for path, data in files.items()}
+        if isinstance(files, dict)
+        else [[rename(file[0]), *file[1:]] for file in files],
+        "links": [[rename(path), rename(text)] for path, text in record["links"]],
+        "folders": [rename(path) for path in record["folders"]],
+    }

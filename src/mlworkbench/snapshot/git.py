@@ -1,0 +1,265 @@
+"""The state of the project's git repository, read without running anything that the project configures.
+
+A cloned project is data: its ``.git/config`` may name programs (fsmonitor, filters, diff drivers, hooks) that git
+would start. So commit and branch are read from the files, and the diff is made by git in a throw-away repository of
+ours that only borrows the project's objects and a copy of its index.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+from ..model import Git
+from ..remote.tree import CLOEXEC, NEW, remove
+
+LARGEST_DIFF = 10_000_000
+TIME_LIMIT = 10.0
+_LARGEST_INDEX = 1 << 30
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_REF = re.compile(r"refs/(?!.*\.\.)[^\x00-\x20\x7f~^:?*\[\\]+")
+# Settings that say how the work tree is stored, with the words that are let through. Without them every file of a
+# repository on a disk without mode bits, or with CRLF line ends, would look changed.
+_HARMLESS = {
+    "filemode": ("true", "false"),
+    "symlinks": ("true", "false"),
+    "ignorecase": ("true", "false"),
+    "autocrlf": ("true", "false", "input"),
+    "eol": ("lf", "crlf", "native"),
+}
+_SETTING = re.compile(r"\s*(\w+)\s*=\s*\"?(\w+)\"?\s*")
+_DIFF = (
+    "diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules", "--no-color", "--no-renames", "--binary", "HEAD",
+)
+
+
+def read_git(project: Path) -> tuple[Git, bytes] | None:
+    """Commit, branch and changes of the project's tracked files; None outside of a repository that we can read."""
+    reader = GitReader(project)
+    try:
+        return reader.finish()
+    finally:
+        reader.close()
+
+
+class GitReader:
+    """Starts reading at once and goes on beside the caller, who must call ``close``."""
+
+    def __init__(self, project: Path) -> None:
+        self._state: Git | None = None
+        self._problem = ""
+        self._scratch = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._deadline = time.monotonic() + TIME_LIMIT
+        repository = _Repository.find(os.path.realpath(project))
+        if repository is None:
+            return
+        self._state = Git(repository.commit, repository.branch)
+        try:
+            self._start(repository, os.path.realpath(project))
+        except OSError as error:
+            self._problem = error.strerror or str(error)
+
+    def _start(self, repository: _Repository, project: str) -> None:
+        program = find_program(repository.top)
+        if repository.commit is None:
+            self._problem = "there is no commit yet"
+        elif program is None:
+            self._problem = "git is not installed"
+        else:
+            self._scratch = _private_folder()
+            repository.imitate(self._scratch)
+            self._process = subprocess.Popen(
+                [program, "--no-pager", f"--git-dir={self._scratch}", f"--work-tree={repository.top}",
+                 "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
+                 *_DIFF, "--", os.path.relpath(project, repository.top)],
+                cwd=repository.top, env=_environment(self._scratch), stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+
+    def finish(self) -> tuple[Git, bytes] | None:
+        """The state and the diff. A diff that could not be made, or not whole, ends in a line that says so."""
+        if self._state is None:
+            return None
+        diff = self._collect() if self._process is not None else b""
+        dirty = bool(diff)
+        if self._problem and self._state.commit is not None:
+            diff += f"# mlw: the diff is not whole: {self._problem}\n".encode()
+        return Git(self._state.commit, self._state.branch, dirty), diff
+
+    def _collect(self) -> bytes:
+        assert self._process is not None and self._process.stdout is not None
+        parts: list[bytes] = []
+        size = 0
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while size <= LARGEST_DIFF:
+                left = self._deadline - time.monotonic()
+                if not selector.select(max(0.0, left)):
+                    self._problem = f"git took more than {TIME_LIMIT:.0f} seconds"
+                    break
+                part = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not part:
+                    if self._process.wait() != 0:
+                        self._problem = f"git could not read the repository (exit code {self._process.returncode})"
+                    break
+                parts.append(part)
+                size += len(part)
+            else:
+                self._problem = f"it is larger than {LARGEST_DIFF // 1_000_000} MB"
+        return b"".join(parts)[:LARGEST_DIFF]
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+        if self._scratch:
+            remove(self._scratch)
+            self._scratch = ""
+
+
+class _Repository:
+    """What the files of a repository say, read by us."""
+
+    def __init__(self, top: str, folder: str) -> None:
+        self.top = top
+        self.folder = folder
+        common = _read_line(os.path.join(folder, "commondir"))  # there is one in a linked work tree
+        self.common = os.path.join(folder, common) if common else folder
+        head = _read_line(os.path.join(folder, "HEAD")) or ""
+        name = head[5:].strip() if head.startswith("ref: ") else ""
+        self.branch = name[len("refs/heads/") :] if name.startswith("refs/heads/") else None
+        self.commit = self._resolve(name) if _REF.fullmatch(name) else head if _HASH.fullmatch(head) else None
+
+    @staticmethod
+    def find(project: str) -> _Repository | None:
+        top = project
+        while True:
+            folder = os.path.join(top, ".git")
+            if os.path.isfile(folder):
+                line = _read_line(folder) or ""
+                folder = os.path.join(top, line[8:]) if line.startswith("gitdir: ") else ""
+            if folder and os.path.isfile(os.path.join(folder, "HEAD")):
+                found = _Repository(top, folder)
+                # Where references are in a table (reftable) the file HEAD names a branch that cannot exist.
+                return None if found.branch == ".invalid" else found
+            if os.path.lexists(os.path.join(top, ".git")) or top == os.path.dirname(top):
+                return None
+            top = os.path.dirname(top)
+
+    def _resolve(self, name: str) -> str | None:
+        for _ in range(5):  # a reference may point to another one
+            text = _read_line(os.path.join(self.folder, name)) or _read_line(os.path.join(self.common, name)) or ""
+            if _HASH.fullmatch(text):
+                return text
+            if not text.startswith("ref: ") or not _REF.fullmatch(text[5:]):
+                break
+            name = text[5:]
+        packed = _read_file(os.path.join(self.common, "packed-refs"), 1 << 26) or b""
+        line = rb"^([0-9a-f]{40}|[0-9a-f]{64}) " + re.escape(os.fsencode(name)) + rb"$"
+        found = re.search(line, packed, re.MULTILINE)
+        return found[1].decode("ascii") if found else None
+
+    def imitate(self, folder: str) -> None:
+        """Make a repository of ours in ``folder`` that has the same commit and index, and borrows the objects."""
+        assert self.commit is not None
+        for name in ("objects", "objects/info", "refs"):
+            os.mkdir(os.path.join(folder, name), 0o700)
+        objects = os.fsencode(os.path.realpath(os.path.join(self.common, "objects")))
+        quoted = objects.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+        _write(folder, "objects/info/alternates", b'"%s"\n' % quoted)
+        _write(folder, "HEAD", self.commit.encode("ascii") + b"\n")
+        _write(folder, "config", self._settings().encode("ascii"))
+        names = ["index", *(name for name in os.listdir(self.folder) if name.startswith("sharedindex."))]
+        for name in names:
+            self._copy_index(name, folder)
+
+    def _copy_index(self, name: str, folder: str) -> None:
+        data = _read_file(os.path.join(self.folder, name), _LARGEST_INDEX)
+        if data is None:
+            return
+        when = os.stat(os.path.join(self.folder, name)).st_mtime_ns
+        _write(folder, name, data)
+        # Git tells by this time which entries are too young to be trusted.
+        os.utime(os.path.join(folder, name), ns=(when, when))
+
+    def _settings(self) -> str:
+        lines = ["[core]", "bare = false", "attributesFile = /dev/null", "excludesFile = /dev/null"]
+        if self.commit is not None and len(self.commit) == 64:
+            lines += ["repositoryformatversion = 1", "[extensions]", "objectformat = sha256", "[core]"]
+        else:
+            lines += ["repositoryformatversion = 0"]
+        config = (_read_file(os.path.join(self.common, "config"), 1 << 20) or b"").decode("utf-8", "replace")
+        section = ""
+        for line in config.splitlines():
+            if line.strip().startswith("["):
+                section = line.strip().lower()
+            setting = _SETTING.fullmatch(line)
+            if section == "[core]" and setting and setting[2].lower() in _HARMLESS.get(setting[1].lower(), ()):
+                lines.append(f"{setting[1]} = {setting[2]}")
+        return "\n".join(lines) + "\n"
+
+
+def find_program(top: str) -> str | None:
+    """git from PATH; entries that are relative or inside the project might hold anything."""
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        real = os.path.realpath(folder)
+        if os.path.isabs(folder) and real != top and not real.startswith(top.rstrip(os.sep) + os.sep):
+            program = os.path.join(folder, "git")
+            if os.path.isfile(program) and os.access(program, os.X_OK):
+                return program
+    return None
+
+
+def _environment(home: str) -> dict[str, str]:
+    return {
+        "PATH": os.defpath,
+        "HOME": home,
+        "XDG_CONFIG_HOME": home,
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+    }
+
+
+def _private_folder() -> str:
+    """mkdtemp without the import of tempfile, which costs as much as the whole scan of a small project."""
+    place = next((p for p in (os.environ.get("TMPDIR", ""), "/tmp") if os.path.isdir(p)), os.getcwd())
+    path = os.path.join(os.path.abspath(place), f"mlw-git-{os.urandom(8).hex()}")
+    os.mkdir(path, 0o700)
+    return path
+
+
+def _read_file(path: str, limit: int) -> bytes | None:
+    """A regular file of at most ``limit`` bytes; None when it is not there or something else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        return file.read() if stat.S_ISREG(found.st_mode) and found.st_size <= limit else None
+
+
+def _read_line(path: str) -> str | None:
+    data = _read_file(path, 1 << 16)
+    return None if data is None else os.fsdecode(data).rstrip("\n")
+
+
+def _write(folder: str, name: str, data: bytes) -> None:
+    with open(os.open(os.path.join(folder, name), NEW, 0o600), "wb") as file:
+        file.write(data)

@@ -1,0 +1,158 @@
+"""The patterns of ``.gitignore``: read and matched as git does it (wildmatch.c and dir.c), on bytes.
+
+Not by the pathspec library: it answers for whole paths as if no folder were ever pruned, so that for ``data/**``
+with ``!data/keep.csv`` the folder itself counts as ignored and the file in it is lost.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+
+class Pattern(NamedTuple):
+    """One line of an ignore file."""
+
+    regex: re.Pattern[bytes]
+    negated: bool
+    folders_only: bool
+    by_name: bool  # a pattern without a slash is about the last part of the path only
+
+
+@cache
+def read_patterns(text: bytes) -> tuple[Pattern, ...]:
+    """The patterns of an ignore file, the last one first: it is the last match that counts."""
+    lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    patterns = [_read_line(line.removesuffix(b"\r")) for line in lines]
+    return tuple(pattern for pattern in reversed(patterns) if pattern is not None)
+
+
+def find_match(patterns: tuple[Pattern, ...], path: bytes, is_folder: bool) -> bool | None:
+    """True: ignored, False: wanted, None: nothing said. ``path`` is relative to the folder of the ignore file."""
+    name = path.rpartition(b"/")[2]
+    for pattern in patterns:
+        if pattern.folders_only and not is_folder:
+            continue
+        if pattern.regex.fullmatch(name if pattern.by_name else path):
+            return not pattern.negated
+    return None
+
+
+def _read_line(line: bytes) -> Pattern | None:
+    if line.startswith(b"#"):
+        return None
+    line = _trim(line)
+    negated = line.startswith(b"!")
+    line = line[1:] if negated else line
+    folders_only = line.endswith(b"/")
+    line = line[:-1] if folders_only else line
+    by_name = b"/" not in line
+    line = line.removeprefix(b"/")
+    regex = _translate(line) if line else None
+    return None if regex is None else Pattern(re.compile(regex, re.DOTALL), negated, folders_only, by_name)
+
+
+def _trim(line: bytes) -> bytes:
+    """Without trailing spaces, except one that is escaped by a backslash."""
+    end = len(line)
+    while end and line[end - 1 : end] == b" ":
+        before = line[: end - 1]
+        if (len(before) - len(before.rstrip(b"\\"))) % 2:
+            break
+        end -= 1
+    return line[:end]
+
+
+def _translate(glob: bytes) -> bytes | None:
+    """A regular expression; None for a pattern that can match nothing (git keeps silent about these, too)."""
+    parts: list[bytes] = []
+    at = 0
+    while at < len(glob):
+        char = glob[at : at + 1]
+        if char == b"*":
+            part, at = _translate_stars(glob, at)
+        elif char == b"?":
+            part, at = b"[^/]", at + 1
+        elif char == b"[":
+            found = _translate_class(glob, at)
+            if found is None:
+                return None
+            part, at = found
+        elif char == b"\\":
+            if at + 1 == len(glob):
+                return None
+            part, at = re.escape(glob[at + 1 : at + 2]), at + 2
+        else:
+            part, at = re.escape(char), at + 1
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _translate_stars(glob: bytes, at: int) -> tuple[bytes, int]:
+    end = at
+    while glob[end : end + 1] == b"*":
+        end += 1
+    rest = glob[end : end + 2]
+    # Git compares the part before the first wildcard by itself, so there, too, two stars count as begun afresh.
+    opens = glob[at - 1 : at] == b"/" or not _WILD.search(glob, 0, at)
+    closes = not rest or rest[:1] == b"/" or rest == b"\\/"
+    if end - at == 1 or not (opens and closes):
+        return b"[^/]*", end
+    if rest[:1] == b"/":
+        return b"(?:.*/)?", end + 1
+    return b".*", end
+
+
+_WILD = re.compile(rb"[*?\[\\]")
+_CLASSES = {
+    b"alnum": rb"a-zA-Z0-9",
+    b"alpha": rb"a-zA-Z",
+    b"blank": rb" \t",
+    b"cntrl": rb"\x00-\x1f\x7f",
+    b"digit": rb"0-9",
+    b"graph": rb"\x21-\x7e",
+    b"lower": rb"a-z",
+    b"print": rb"\x20-\x7e",
+    b"punct": rb"!-/:-@\[-`{-~",
+    b"space": rb" \t\n\r\x0b\x0c",
+    b"upper": rb"A-Z",
+    b"xdigit": rb"0-9a-fA-F",
+}
+
+
+def _translate_class(glob: bytes, start: int) -> tuple[bytes, int] | None:
+    """``[...]`` from its opening bracket on; None when it is never closed or names an unknown class."""
+    at = start + 1
+    negated = glob[at : at + 1] in (b"!", b"^")
+    at += negated
+    items: list[bytes] = []
+    first = True
+    while first or glob[at : at + 1] != b"]":
+        first = False
+        close = glob.find(b"]", at + 2) if glob[at : at + 2] == b"[:" else 0
+        if close > at + 2 and glob[close - 1 : close] == b":":
+            items.append(_CLASSES.get(glob[at + 2 : close - 1], b""))
+            at = close + 1
+        else:
+            low, high, at = _read_range(glob, at)
+            # A range that runs backwards still holds its beginning.
+            items.append(re.escape(low) + (b"-" + re.escape(high) if low < high else b""))
+        if close < 0 or not items[-1]:
+            return None
+    members = b"".join(items)
+    return (b"[^/" if negated else b"(?!/)[") + members + b"]", at + 1
+
+
+def _read_range(glob: bytes, at: int) -> tuple[bytes, bytes, int]:
+    """(first, last, where to go on); the first is empty at the end of the pattern."""
+    low, at = _read_member(glob, at)
+    if glob[at : at + 1] == b"-" and glob[at + 1 : at + 2] not in (b"", b"]"):
+        high, at = _read_member(glob, at + 1)
+        return low if high else b"", high, at
+    return low, low, at
+
+
+def _read_member(glob: bytes, at: int) -> tuple[bytes, int]:
+    at += glob[at : at + 1] == b"\\"
+    return glob[at : at + 1], at + 1

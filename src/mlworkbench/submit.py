@@ -1,0 +1,177 @@
+"""The whole of a submit: read the files, take the snapshot, plan, record, launch."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from .config.project import Project
+from .environments.existing import Existing, find_python
+from .errors import ConfigError, UnknownName, UsageError
+from .history.names import new_id
+from .history.store import History, IdTaken
+from .model import Compute, Entry, RunConfig, RunSpec
+from .paths import UserPaths
+from .plan import Parts, Request, plan
+from .registry import known, load
+from .remote.failpoint import failpoint
+from .snapshot.take import take
+from .targets.target import Target
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A run that was planned and not yet recorded."""
+
+    spec: RunSpec
+    parts: Parts
+    target: Target
+
+
+def draft(project: Project, request: Request, paths: UserPaths, progress: Progress | None = None) -> Draft:
+    """Decide everything about the run. Nothing has happened when this returns, but for a snapshot in the store."""
+    runconfig, compute = choose(project, request)
+    framework = _framework(runconfig)
+    target = open_target(compute, paths)
+    entry = choose_entry(project, runconfig, request.entry)
+    interpreter = find_python(compute.python_location, os.environ, project.root, paths.interpreters)
+    snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
+    failpoint("snapshot")
+    parts = Parts(
+        project=project,
+        runconfig=runconfig,
+        compute=compute,
+        entry=entry,
+        command=framework.command(entry, interpreter.path),
+        lock=Existing(interpreter).lock(),
+        snapshot=snapshot,
+        request=request,
+        root=target.host.root,
+        inrun=target.host.inrun(),
+        share=_share(compute, paths),
+    )
+    spec = plan(parts, new_id(project.name), request.key or uuid.uuid4().hex, time.time())
+    return Draft(spec, parts, target)
+
+
+def record(history: History, made: Draft) -> tuple[RunSpec, bool]:
+    """Write the run down before anything leaves this machine; an older run with the same key is that run."""
+    spec = made.spec
+    while True:
+        try:
+            stored, new = history.add(spec)
+            break
+        except IdTaken:
+            spec = plan(made.parts, new_id(spec.project_name), spec.key, spec.created)
+    if new and made.parts.snapshot.git_diff:
+        folder = history.paths.root.run(stored.id)
+        with open(folder.git_diff, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(made.parts.snapshot.git_diff)
+    return stored, new
+
+
+def launch(history: History, spec: RunSpec, target: Target, secrets: Mapping[str, str]) -> None:
+    """Put a recorded run to work. Harmless if it already is."""
+    history.take_over(spec.id)
+    history.make_folder(spec)
+    failpoint("launching")
+    target.launch(spec, secrets)
+    failpoint("launched-here")
+
+
+def choose(project: Project, request: Request) -> tuple[RunConfig, Compute]:
+    """Run configuration and target, from what was named: either, both or none of them."""
+    name = request.runconfig
+    if name is None:
+        name = _default_runconfig(project, request.target)
+    runconfig = project.runconfig(name)
+    if request.target is not None:
+        runconfig = replace(runconfig, target=request.target)
+    return runconfig, project.compute(runconfig.target)
+
+
+def _default_runconfig(project: Project, target: str | None) -> str:
+    names = project.runconfigs()
+    if target is not None:
+        project.compute(target)  # an unknown target is the clearer complaint
+        fitting = [name for name in names if name == target or project.runconfig(name).target == target]
+        if fitting:
+            return target if target in fitting else fitting[0]
+    for name in ("local", *names) if len(names) == 1 or "local" in names else ():
+        return name if name in names else names[0]
+    raise UsageError(
+        f"say which run configuration to use: {', '.join(names) or 'there is none in aml_config'}",
+        "for example: mlw experiment submit -c NAME train.py",
+    )
+
+
+def open_target(compute: Compute, paths: UserPaths) -> Target:
+    try:
+        factory = load("targets", compute.type)
+    except UnknownName as error:
+        raise UnknownName(
+            "compute type", compute.type, known("targets"), f"change type in aml_config/{compute.name}.compute"
+        ) from error
+    target: Target = factory(compute, paths)
+    return target
+
+
+class Framework(Protocol):
+    """Makes the user's command line. Pure."""
+
+    def command(self, entry: Entry, python: str) -> tuple[str, ...]: ...
+
+
+def _framework(runconfig: RunConfig) -> Framework:
+    place = f"aml_config/{runconfig.name}.runconfig"
+    if runconfig.framework not in known("frameworks"):
+        raise ConfigError(
+            f"{place} asks for Framework: {runconfig.framework} (which is also what a missing Framework means), "
+            f"and this version runs {', '.join(sorted(known('frameworks')))} only",
+            f"set Framework: Python in {place}",
+        )
+    made: Framework = load("frameworks", runconfig.framework)()
+    return made
+
+
+def choose_entry(project: Project, runconfig: RunConfig, asked: Entry | None) -> Entry:
+    """What to run: from the command line, else from ArgumentVector. A script must be in the project."""
+    entry = asked
+    if entry is None:
+        words = runconfig.argument_vector
+        if not words or words[0] == "$file":
+            raise UsageError(
+                "no script was named",
+                f"mlw experiment submit -c {runconfig.name} SCRIPT, or put one into ArgumentVector of "
+                f"aml_config/{runconfig.name}.runconfig",
+            )
+        entry = Entry("script", words[0], tuple(words[1:]))
+    if entry.kind != "script":
+        return entry
+    return replace(entry, name=_script(project, entry.name))
+
+
+def _script(project: Project, name: str) -> str:
+    """The script's path relative to the project, whichever way it was typed."""
+    typed = Path(name)
+    places = [typed] if typed.is_absolute() else [project.root / typed, Path.cwd() / typed]
+    for place in places:
+        inside = os.path.relpath(os.path.abspath(place), project.root)
+        if place.is_file() and not inside.startswith(".."):
+            return Path(inside).as_posix()
+    if any(place.is_file() for place in places):
+        raise UsageError(f"{name} is outside the project {project.root}", "only files in the project travel")
+    scripts = sorted(path.relative_to(project.root).as_posix() for path in project.root.glob("*.py"))
+    raise UnknownName("script", name, scripts)
+
+
+def _share(compute: Compute, paths: UserPaths) -> str:
+    given = compute.native_shared_directory
+    return os.path.abspath(os.path.expanduser(given)) if given else str(paths.share)

@@ -1,0 +1,37 @@
+"""A compute target at work: built from a host, a starter and a wrapper; nobody subclasses it."""
+
+from __future__ import annotations
+
+import secrets as random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import LaunchError
+from ..hosts.host import Host, News
+from ..model import RunSpec
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where runs are launched, read, cancelled."""
+
+    host: Host
+
+    def launch(self, spec: RunSpec, secrets: Mapping[str, str]) -> None:
+        """Put the run to work. Repeating it is harmless: a run is claimed once."""
+        answer = self.host.call("start", spec.id, [random.token_hex(8)], {"secrets": dict(secrets)})
+        if not answer.get("ok"):
+            raise LaunchError(f"run {spec.id} could not be started: {answer.get('problem')}")
+
+    def adopt(self, run_id: str) -> str:
+        """Let a new supervisor look after a run whose old one is gone; tells how things stand."""
+        return str(self.host.call("adopt", run_id, [], {}).get("state"))
+
+    def cancel(self, run_id: str, by: str, grace: float | None) -> str:
+        """Ask for the end of a run; it need not be supervised at the moment."""
+        words = [by] if grace is None else [by, str(grace)]
+        return str(self.host.call("cancel", run_id, words, {}).get("state"))
+
+    def news(self, run_id: str, offsets: Mapping[str, int], limit: int) -> News:
+        """New bytes since the offsets."""
+        return self.host.news(run_id, offsets, limit)

@@ -1,0 +1,170 @@
+"""Cancel and time limit: TERM, grace, KILL of the whole tree; a cancelled run that has not started never starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from .conftest import alive, marked, until
+
+WAITS = "import time; print('up'); time.sleep(1000)"
+OBEYS = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (print('bye'), sys.exit(0)))
+print('up'); time.sleep(1000)
+"""
+IGNORES = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('up')
+while True: time.sleep(1)
+"""
+# Daemons that leave the session, the parent and even the mark in the environment behind.
+DAEMONS = """
+import os, signal, subprocess, sys, time
+def daemon(clean):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            env = {} if clean else dict(os.environ)
+            os.execve('/bin/sh', ['sh', '-c', 'trap "" TERM; echo $$ >> %s; while :; do sleep 0.2; done'], env)
+        os._exit(0)
+for clean in (0, 1, 0, 1): daemon(clean)
+print('up'); time.sleep(1000)
+"""
+
+
+def up(folder):
+    until(lambda: (folder / "log").exists() and b"up" in (folder / "log").read_bytes())
+
+
+def test_cancel_is_told_apart_from_an_own_end(place):
+    folder = place.run("r", WAITS)
+    place.start("r")
+    up(folder)
+    assert place.call("cancel", "r", "somebody")["state"] == "asked"
+    told = place.ended(folder)
+    assert told["ending"] == "cancelled"
+    assert marked(folder) == []
+
+
+def test_a_script_may_tidy_up_on_term(place):
+    folder = place.run("r", OBEYS)
+    place.start("r")
+    up(folder)
+    place.call("cancel", "r")
+    assert place.ended(folder)["ending"] == "cancelled"
+    assert (folder / "log").read_text() == "up\nbye\n"
+
+
+def test_a_script_that_ignores_term_is_killed_after_the_grace(place):
+    folder = place.run("r", IGNORES)
+    place.start("r")
+    up(folder)
+    place.call("cancel", "r", "somebody", "0.5")
+    assert place.ended(folder)["ending"] == "cancelled (forced)"
+    assert marked(folder) == []
+
+
+def test_cancel_twice_is_harmless(place):
+    folder = place.run("r", WAITS)
+    place.start("r")
+    up(folder)
+    for _ in range(3):
+        place.call("cancel", "r")
+    assert place.ended(folder)["ending"] == "cancelled"
+    place.call("cancel", "r")
+    assert [e["kind"] for e in place.events(folder)].count("finished") == 1
+
+
+def test_daemonised_children_are_ended_too(place, tmp_path):
+    pids = tmp_path / "pids"
+    folder = place.run("r", DAEMONS % pids)
+    place.start("r")
+    up(folder)
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 4)
+    place.call("cancel", "r", "somebody", "0.2")
+    assert place.ended(folder)["ending"] == "cancelled (forced)"
+    assert [pid for pid in map(int, pids.read_text().split()) if alive(pid)] == []
+
+
+def test_a_fork_storm_does_not_escape(place, tmp_path):
+    storm = "import os, time, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\n" + (
+        "while True:\n  if os.fork() == 0:\n    os.setsid()\n    if os.fork(): os._exit(0)\n    time.sleep(0.05)\n"
+        "    if os.fork(): os._exit(0)\n    time.sleep(0.05); os._exit(0)\n  time.sleep(0.01)\n"
+    )
+    folder = place.run("r", storm)
+    place.start("r")
+    up(folder)
+    place.call("cancel", "r", "somebody", "0")
+    place.ended(folder)
+    assert marked(folder) == []
+
+
+def test_cancel_before_the_start_means_it_never_starts(place, tmp_path):
+    folder = place.run("r", f"open({str(tmp_path / 'ran')!r}, 'w')")
+    place.call("cancel", "r")
+    place.start("r")
+    told = place.ended(folder)
+    assert told["ending"] == "cancelled"
+    assert told["cause"] == "cancelled before it started"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("round", range(10))
+def test_cancel_racing_with_the_start(place, tmp_path, round):
+    """Whoever wins: if the canceller was told first, the script has not run; if not, it is ended."""
+    folder = place.run("r", f"open({str(tmp_path / 'ran')!r}, 'w'); import time; time.sleep(1000)")
+    thread = threading.Thread(target=place.start, args=("r",))
+    thread.start()
+    place.call("cancel", "r")
+    thread.join()
+    told = place.ended(folder)
+    assert told["ending"] == "cancelled"
+    assert marked(folder) == []
+    if told["cause"] == "cancelled before it started":
+        assert not (tmp_path / "ran").exists()
+
+
+def test_time_limit(place):
+    folder = place.run("r", WAITS, timeout=0.3)
+    place.start("r")
+    told = place.ended(folder)
+    assert told["ending"] == "timeout"
+    assert place.event(folder, "stopping")["why"] == "timeout"
+
+
+def test_time_limit_of_a_script_that_ignores_term(place):
+    folder = place.run("r", IGNORES, timeout=0.3, grace=0.3)
+    place.start("r")
+    assert place.ended(folder)["ending"] == "timeout"
+    assert marked(folder) == []
+
+
+def test_a_foreign_process_with_the_same_number_is_left_alone(place):
+    """Pid reuse: a start time that does not fit means that it is not ours."""
+    folder = place.run("r", WAITS)
+    place.start("r")
+    up(folder)
+    started = place.event(folder, "started")
+    supervisor = place.event(folder, "accepted")["pid"]
+    other = os.fork()
+    if other == 0:
+        signal.pause()
+    try:
+        os.kill(supervisor, signal.SIGKILL)
+        until(lambda: not alive(supervisor))
+        for name in ("started.json",):
+            text = (folder / name).read_text().replace(f'"pid": {started["pid"]}', f'"pid": {other}')
+            (folder / name).write_text(text)
+        place.call("cancel", "r", "somebody", "0")
+        place.call("adopt", "r")
+        place.ended(folder)
+        assert alive(other)
+        assert marked(folder) == []
+    finally:
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)

@@ -1,0 +1,420 @@
+"""What the readers make of .compute, .runconfig and the dependency files, and what they say of mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlworkbench.config import keys
+from mlworkbench.config.files import (
+    problems,
+    read_compute,
+    read_dependencies,
+    read_runconfig,
+    read_spark_dependencies,
+)
+from mlworkbench.errors import ConfigError
+from mlworkbench.model import Compute, Dependencies, RunConfig, SparkDependencies
+
+QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def compute(folder: Path, text: str) -> Compute:
+    return read_compute(write(folder, "gpu.compute", text))
+
+
+def runconfig(folder: Path, text: str) -> RunConfig:
+    return read_runconfig(write(folder, "gpu.runconfig", text))
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def test_compute_with_every_key(tmp_path: Path) -> None:
+    text = """\
+address: 10.0.0.4
+baseDockerImage: microsoft/mmlspark:plus-gpu-0.9.9
+nativeSharedDirectory: ~/.azureml/share/
+nvidiaDocker: true
+password: AzureMlSecret=my_dsvm#ninghai#0123456789abcdef0123456789abcdef
+pythonLocation: /opt/py thon/bin/python
+sharedVolumes: yes
+type: remotedocker
+userManagedEnvironment: false
+username: ninghai
+"""
+    assert compute(tmp_path, text) == Compute(
+        name="gpu",
+        type="remotedocker",
+        address="10.0.0.4",
+        username="ninghai",
+        password="AzureMlSecret=my_dsvm#ninghai#0123456789abcdef0123456789abcdef",
+        base_docker_image="microsoft/mmlspark:plus-gpu-0.9.9",
+        shared_volumes=True,
+        native_shared_directory="~/.azureml/share/",
+        nvidia_docker=True,
+        user_managed_environment=False,
+        python_location="/opt/py thon/bin/python",
+    )
+    assert problems(tmp_path / "gpu.compute") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("type: local", Compute("gpu", "local")),
+        ("Type: Local", Compute("gpu", "local")),
+        ('"type": "local"', Compute("gpu", "local")),
+        ("'pythonLocation': python3\n\"type\" : local", Compute("gpu", "local", python_location="python3")),
+        ("type: local\nsparkSubmitLocation: null\npythonLocation: ~", Compute("gpu", "local")),
+        ("type: docker", Compute("gpu", "docker", base_docker_image=keys.DEFAULT_IMAGE)),
+        ("type: localdocker", Compute("gpu", "docker", base_docker_image=keys.DEFAULT_IMAGE)),
+        ("type: docker\nbaseDockerImage: x/y:1", Compute("gpu", "docker", base_docker_image="x/y:1")),
+        ("type: cluster\naddress: h", Compute("gpu", "cluster", address="h", yarn_deploy_mode="cluster")),
+        ("type: cluster\nyarnDeployMode: client", Compute("gpu", "cluster", yarn_deploy_mode="client")),
+        ("type: slurm", Compute("gpu", "slurm")),
+        ('{"type": "local", "nvidiaDocker": false}', Compute("gpu", "local")),
+    ],
+)
+def test_compute_forms(tmp_path: Path, text: str, expected: Compute) -> None:
+    assert compute(tmp_path, text) == expected
+
+
+def test_runconfig_with_every_key(tmp_path: Path) -> None:
+    text = """\
+ArgumentVector:
+- "train.py"
+- --lr
+- 0.10
+- --flag
+- true
+- null
+- ""
+Target: my_dsvm
+EnvironmentVariables:
+  "INTS": 007
+  BOOL: true
+  FLOAT: 1e5
+  EMPTY:
+  "QUOTED": "yes"
+Framework: Python
+CondaDependenciesFile: Config\\gpu.yml
+SparkDependenciesFile: Config/spark.yml
+PrepareEnvironment: false
+TrackedRun: false
+UseSampling: false
+DataSourceSettings:
+  iris.dsource: {Sampling: {Sample: first 1000}}
+DataSourceSubstitutions: {a.dsource: b.dsource}
+FetchOutputs: 500 MB
+"""
+    assert runconfig(tmp_path, text) == RunConfig(
+        name="gpu",
+        target="my_dsvm",
+        argument_vector=("train.py", "--lr", "0.10", "--flag", "true", "null", ""),
+        environment_variables={"INTS": "007", "BOOL": "true", "FLOAT": "1e5", "EMPTY": "", "QUOTED": "yes"},
+        framework="Python",
+        conda_dependencies_file="Config/gpu.yml",
+        spark_dependencies_file="Config/spark.yml",
+        prepare_environment=False,
+        tracked_run=False,
+        use_sampling=False,
+        data_source_settings={"iris.dsource": {"Sampling": {"Sample": "first 1000"}}},
+        data_source_substitutions={"a.dsource": "b.dsource"},
+        fetch_outputs="500 MB",
+    )
+    assert problems(tmp_path / "gpu.runconfig") == []
+
+
+def test_runconfig_defaults(tmp_path: Path) -> None:
+    expected = RunConfig(name="gpu", target="gpu", framework="PySpark")
+    assert runconfig(tmp_path, "") == expected
+    nulls = "".join(f"{key.name}: null\n" for key in keys.RUNCONFIG)
+    assert runconfig(tmp_path, nulls) == expected
+    lower = runconfig(tmp_path, "argumentVector: [a.py]\ntarget: t\nframework: python\nprepareEnvironment: off")
+    assert (lower.argument_vector, lower.target, lower.framework) == (("a.py",), "t", "Python")
+    assert lower.prepare_environment is False
+
+
+def test_dependencies(tmp_path: Path) -> None:
+    text = """\
+# [AzureMlVersion] = 2
+name: my_env
+channels: [conda-forge, defaults]
+dependencies:
+  - python=3.5.2
+  - scikit-learn
+  - pip
+  - pip:
+    # The API for Azure Machine Learning Model Management Service.
+    - --index-url https://azuremldownloads.azureedge.net/python-repository/preview
+    - azureml-requirements
+    - tensorflow-gpu==1.4.0
+    - https://cntk.ai/PythonWheel/GPU/cntk-2.2-cp35-cp35m-linux_x86_64.whl
+"""
+    assert read_dependencies(write(tmp_path, "conda_dependencies.yml", text)) == Dependencies(
+        name="my_env",
+        channels=("conda-forge", "defaults"),
+        conda=("python=3.5.2", "scikit-learn", "pip"),
+        pip=(
+            "--index-url https://azuremldownloads.azureedge.net/python-repository/preview",
+            "azureml-requirements",
+            "tensorflow-gpu==1.4.0",
+            "https://cntk.ai/PythonWheel/GPU/cntk-2.2-cp35-cp35m-linux_x86_64.whl",
+        ),
+    )
+    assert read_dependencies(write(tmp_path, "empty.yml", "# nothing\n")) == Dependencies()
+    assert read_dependencies(write(tmp_path, "c.yml", "dependencies:\n- pip:\n- numpy")).conda == ("numpy",)
+
+
+def test_spark_dependencies(tmp_path: Path) -> None:
+    text = """\
+configuration:
+  "spark.app.name": "Azure ML Experiment"
+  "spark.yarn.maxAppAttempts": 1
+repositories:
+  - "https://mmlspark.azureedge.net/maven"
+packages:
+  - group: "com.microsoft.ml.spark"
+    artifact: "mmlspark_2.11"
+    version: "0.9.9"
+  - com.microsoft:dprep_2.11:0.18.0
+version: 2
+"""
+    path = write(tmp_path, "spark_dependencies.yml", text)
+    assert read_spark_dependencies(path) == SparkDependencies(
+        configuration={"spark.app.name": "Azure ML Experiment", "spark.yarn.maxAppAttempts": "1"},
+        repositories=("https://mmlspark.azureedge.net/maven",),
+        packages=("com.microsoft.ml.spark:mmlspark_2.11:0.9.9", "com.microsoft:dprep_2.11:0.18.0"),
+    )
+    assert problems(path) == []
+    assert read_spark_dependencies(write(tmp_path, "s.yml", "configuration: {}\npackages:")) == SparkDependencies()
+
+
+# -- mistakes --------------------------------------------------------------------------------------
+
+COMPUTE_ERRORS = [
+    ("sharedVolumne: true\ntype: docker", ":1: unknown key 'sharedVolumne'", "did you mean 'sharedVolumes'?"),
+    ("type: docker\nbaseImage: x", ":2: unknown key 'baseImage'", "did you mean 'baseDockerImage'?"),
+    ("type: docker\nbasedockerimage: x", ":2: unknown key 'basedockerimage'", "did you mean 'baseDockerImage'?"),
+    ("type: remote\nnvidiaDocker:true", ":2: this is not valid YAML", "write a space after the colon"),
+    ("pythonLocation: python", ": the file does not say the type of the target", "add a line such as `type: local`"),
+    ("type:", ":1: the file does not say the type of the target", "add a line"),
+    (
+        "type: remote-docker",
+        ":1: type must be one of local, docker, remote, remotedocker, cluster, not 'remote-docker'",
+        "did you mean 'remotedocker'?",
+    ),
+    ("type: remote", ":1: a target of type remote needs the key 'address'", None),
+    ("type: remote\naddress: -oProxyCommand=id", ":2: address must be one word without a dash in front", None),
+    ("type: remote\naddress: [a, b]", ":2: address must be a text, not a list", None),
+    ("type: remote\naddress: ''", ":2: address is empty", None),
+    ("type: docker\nnvidiaDocker: maybe", ":2: nvidiaDocker must be true or false, not 'maybe'", None),
+    ("type: docker\nnvidiaDocker: 1", ":2: nvidiaDocker must be true or false, not '1'", None),
+    ("type: cluster\nyarnDeployMode: standalone", ":2: yarnDeployMode must be one of cluster, client", None),
+    ("type: local\nType: docker", ":2: the key 'type' is there twice; the first is on line 1", None),
+]
+
+RUNCONFIG_ERRORS = [
+    ("PrepareEnvironment: yes please", ":1: PrepareEnvironment must be true or false, not 'yes please'", None),
+    ("Framwork: Python", ":1: unknown key 'Framwork'", "did you mean 'Framework'?"),
+    (
+        "\nFramework: PySpark2",
+        ":2: Framework must be one of Python, PySpark, not 'PySpark2'",
+        "did you mean 'PySpark'?",
+    ),
+    (
+        "ArgumentVector: train.py --lr 1",
+        ":1: ArgumentVector must be a list, not 'train.py --lr 1'",
+        "write each argument",
+    ),
+    ("ArgumentVector:\n- a.py\n- b: c", ":3: an item of ArgumentVector must be a text, not a mapping", "quotes"),
+    ("ArgumentVector:\n- a.py\n- # no", ":3: an item of ArgumentVector is empty", 'write ""'),
+    ("Target: ../local", ":1: Target must be the name of a .compute file, not '../local'", "without folder"),
+    ("Target: -x", ":1: Target must be the name", None),
+    ("EnvironmentVariables: [A]", ":1: EnvironmentVariables must be a mapping of names to values, not a list", None),
+    ("EnvironmentVariables:\n  A: 1\n  2B: 1", ":3: '2B' in EnvironmentVariables is not a name", "letters"),
+    ("EnvironmentVariables:\n  A=B: 1", ":2: 'A=B' in EnvironmentVariables is not a name", None),
+    ("EnvironmentVariables:\n  A: [1]", ":2: A in EnvironmentVariables must be a text, not a list", None),
+    ("EnvironmentVariables:\n  A: null", ":2: A in EnvironmentVariables is null", 'write "null" for that word'),
+    ("CondaDependenciesFile: ../conda.yml", ":1: CondaDependenciesFile must be a path inside the project", "copy"),
+    ("CondaDependenciesFile: /etc/passwd", ":1: CondaDependenciesFile must be a path inside the project", None),
+    ("CondaDependenciesFile: C:\\x.yml", ":1: CondaDependenciesFile must be a path inside the project", None),
+    ("FetchOutputs: some", ":1: FetchOutputs must be all, none or a size such as 500 MB, not 'some'", None),
+    ("DataSourceSettings: x", ":1: DataSourceSettings must be a mapping", None),
+]
+
+DEPENDENCIES_ERRORS = [
+    ("dependencies: numpy", ":1: dependencies must be a list, not 'numpy'", "`- item`"),
+    ("dependencies:\n- a\n- [b]", ":3: an item of dependencies must be a package, not a list", None),
+    ("dependencies:\n- conda:\n  - x", ":2: 'conda' is neither a package nor the list", "`- pip:`"),
+    ("dependencies:\n- pip: x", ":2: pip must be a list, not 'x'", None),
+    ("dependancies: []", ":1: unknown key 'dependancies'", "did you mean 'dependencies'?"),
+    ("channels:\n- a: b", ":2: an item of channels must be a text, not a mapping", None),
+]
+
+SPARK_ERRORS = [
+    ("packages:\n- group: g\n  artifact: a", ":2: a Maven package has no version", "group, artifact and version"),
+    ("packages: [a]", ":1: an item of packages must be a Maven package, not 'a'", None),
+    ("configuration: [a]", ":1: configuration must be a mapping", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("reader", "name", "text", "message", "hint"),
+    [(read_compute, "gpu.compute", *row) for row in COMPUTE_ERRORS]
+    + [(read_runconfig, "gpu.runconfig", *row) for row in RUNCONFIG_ERRORS]
+    + [(read_dependencies, "c.yml", *row) for row in DEPENDENCIES_ERRORS]
+    + [(read_spark_dependencies, "s.yml", *row) for row in SPARK_ERRORS],
+)
+def test_mistakes(tmp_path, monkeypatch, reader, name, text, message, hint) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        reader(write(tmp_path, name, text))
+    assert caught.value.message.startswith(name + message)
+    assert not caught.value.message.endswith(".")
+    if hint:
+        assert hint in str(caught.value.hint)
+
+
+WARNINGS = [
+    ("a.compute", "type: local\nfrobnicate: 1", 2, "unknown key 'frobnicate' has no effect"),
+    ("a.compute", "type: local\nFramework: Python", 2, "unknown key 'Framework' has no effect"),
+    ("a.compute", "type: local\nnvidiaDocker: true", 2, "nvidiaDocker has no effect on a target of type local"),
+    ("a.compute", "type: local\nbaseDockerImage: x", 2, "baseDockerImage has no effect on a target of type local"),
+    ("a.compute", "type: slurm", 1, "type 'slurm' is none of the built-in ones"),
+    ("a.compute", "type: remote\naddress: h\nnative: true", 3, "native has no effect"),
+    ("a.runconfig", "Framework: Python\nCondaFile: x", 2, "CondaFile has no effect"),
+    ("a.runconfig", "Framework: Python\nManagedEnvironment: true", 2, "ManagedEnvironment has no effect"),
+    ("a.runconfig", "Target: x", None, "Framework is not set, which means PySpark"),
+    ("conda.yml", "variables: {A: b}", 1, "variables has no effect"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "line", "message"), WARNINGS)
+def test_oddities_are_said_and_do_not_stop_a_run(
+    tmp_path: Path, name: str, text: str, line: int | None, message: str
+) -> None:
+    path = write(tmp_path, name, text)
+    reader = {".compute": read_compute, ".runconfig": read_runconfig}.get(path.suffix, read_dependencies)
+    reader(path)
+    (problem,) = problems(path)
+    assert (problem.severity, problem.line) == ("warning", line)
+    assert problem.message.startswith(message)
+
+
+def test_misplaced_key_says_where_it_belongs(tmp_path: Path) -> None:
+    (problem,) = problems(write(tmp_path, "a.runconfig", "Framework: Python\nnvidiaDocker: true"))
+    assert problem.hint == "it is a key of the .compute file"
+
+
+def test_all_problems_of_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path, "a.compute", "type: docker\nsharedVolumne: 1\nnvidiaDocker: perhaps\nfoo: 1\n")
+    assert [f"{problem} ({problem.severity})" for problem in problems(path)] == [
+        "a.compute:2: unknown key 'sharedVolumne' (error)",
+        "a.compute:3: nvidiaDocker must be true or false, not 'perhaps' (error)",
+        "a.compute:4: unknown key 'foo' has no effect (warning)",
+    ]
+    path.write_text("- a")
+    (problem,) = problems(path)
+    assert str(problem) == "a.compute:1: the file must be a mapping of keys to values, not a list"
+
+
+def test_secret_goes_no_further(tmp_path: Path) -> None:
+    text = "type: remote\naddress: h\npassword: hunter2\n"
+    assert compute(tmp_path, text).password is None
+    (problem,) = problems(tmp_path / "gpu.compute")
+    assert (problem.line, problem.severity) == (3, "warning")
+    assert problem.message.startswith("password holds a secret in a file")
+    assert "hunter2" not in repr(problem)
+
+
+# -- the table itself ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "value"),
+    [(keys.COMPUTE, Compute), (keys.RUNCONFIG, RunConfig), (keys.SPARK_DEPENDENCIES, SparkDependencies)],
+)
+def test_table_and_model_agree(table: tuple[keys.Key, ...], value: type) -> None:
+    fields = {key.field for key in table if key.field}
+    assert fields == set(value.__dataclass_fields__) - {"name"}  # type: ignore[attr-defined]
+    for key in table:
+        assert key.doc and not key.doc.endswith("."), key.name
+        default = value.__dataclass_fields__[key.field].default if key.field else None  # type: ignore[attr-defined]
+        if key.default is not None and not key.types:
+            assert key.default == default, key.name
+
+
+# -- properties ------------------------------------------------------------------------------------
+
+
+READERS = (read_compute, read_runconfig, read_dependencies, read_spark_dependencies)
+WORDS = st.sampled_from(
+    [key.name for table in (keys.COMPUTE, keys.RUNCONFIG, keys.DEPENDENCIES, keys.SPARK_DEPENDENCIES) for key in table]
+)
+VALUES = st.sampled_from(
+    [
+        "",
+        "true",
+        "local",
+        "remote",
+        "[a, b]",
+        "{a: b}",
+        "[[a]]",
+        "[{pip: [a]}]",
+        "{a: {b: c}}",
+        "'x'",
+        "~",
+        "[~]",
+        "{A: ~}",
+        "[{group: a}]",
+        "a:b:c",
+        "-1",
+        "!x y",
+        "*a",
+        "&a b",
+    ]
+)
+LINES = st.lists(st.tuples(WORDS, VALUES).map(lambda pair: f"{pair[0]}: {pair[1]}"), max_size=6).map("\n".join)
+
+
+@QUICK
+@given(data=st.one_of(st.binary(max_size=200), LINES.map(str.encode)))
+def test_readers_raise_nothing_but_config_errors(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "x.compute"
+    path.write_bytes(data)
+    for reader in READERS:
+        try:
+            outcome: object = reader(path)
+        except ConfigError as error:
+            outcome = error.message
+        assert not isinstance(outcome, str) or "x.compute:" in outcome
+
+
+@QUICK
+@given(data=LINES.map(str.encode), suffix=st.sampled_from([".compute", ".runconfig", ".yml"]))
+def test_a_file_without_errors_can_be_read(tmp_path: Path, data: bytes, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(data)
+    reader = {".compute": read_compute, ".runconfig": read_runconfig}.get(suffix, read_dependencies)
+    found = [problem for problem in problems(path) if problem.severity == "error"]
+    complaint = None
+    try:
+        reader(path)
+    except ConfigError as error:
+        complaint = error.message
+    if complaint is None:
+        assert found == []
+    else:
+        assert complaint in {str(problem) for problem in found}

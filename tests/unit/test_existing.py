@@ -1,0 +1,295 @@
+"""Which Python runs the script, asked of real interpreters and of programs that pretend."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.environments.existing import (
+    Existing,
+    find_python,
+    locate_python,
+    own_environment_left,
+    path_without_own,
+)
+from mlworkbench.errors import ConfigError
+from mlworkbench.model import Interpreter
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="pretends with shell scripts")
+
+REAL = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+PYENV = Path.home() / ".pyenv"
+
+
+def pretend(path: Path, version: str, counter: Path | None = None) -> Path:
+    """A program that answers like a Python of that version, and notes each time it is asked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = f"echo x >> {counter}\n" if counter else ""
+    path.write_text(f"#!/bin/sh\n{count}printf '%s %s %s %s' {version.replace('.', ' ')} '{path}'\n")
+    path.chmod(0o755)
+    return path
+
+
+def broken(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\necho 'pyenv: python: command not found' >&2\nexit 127\n")
+    path.chmod(0o755)
+    return path
+
+
+def env(*folders: Path) -> dict[str, str]:
+    return {"PATH": os.pathsep.join(map(str, folders)), "HOME": "/nonexistent"}
+
+
+# -- search ----------------------------------------------------------------------------------------
+
+
+def test_python_goes_before_python3_whatever_the_folder(tmp_path: Path) -> None:
+    pretend(tmp_path / "a" / "python3", "3.9.1")
+    python = pretend(tmp_path / "b" / "python", "3.11.7")
+    found = find_python(None, env(tmp_path / "a", tmp_path / "b"), None)
+    assert found == Interpreter(str(python), (3, 11, 7), "first python on PATH")
+
+
+def test_python3_where_there_is_no_python(tmp_path: Path) -> None:
+    python = pretend(tmp_path / "python3", "3.9.1")
+    assert find_python(None, env(tmp_path), None) == Interpreter(str(python), (3, 9, 1), "first python3 on PATH")
+
+
+def test_original_default_is_a_search(tmp_path: Path) -> None:
+    """Every local.compute of the original says `pythonLocation: python`; Debian has only python3."""
+    python = pretend(tmp_path / "python3", "3.9.1")
+    assert find_python("python", env(tmp_path), None).path == str(python)
+
+
+@pytest.mark.parametrize("old", ["2.7.18", "3.4.10"])
+def test_too_old_python_is_passed_over_and_named(tmp_path: Path, old: str) -> None:
+    pretend(tmp_path / "python", old)
+    python3 = pretend(tmp_path / "python3", "3.9.1")
+    found = find_python(None, env(tmp_path), None)
+    assert found.path == str(python3)
+    assert found.reason == f"first python3 on PATH; {tmp_path}/python is Python {old}"
+
+
+def test_broken_shim_is_passed_over(tmp_path: Path) -> None:
+    broken(tmp_path / "shims" / "python")
+    broken(tmp_path / "shims" / "python3")
+    python3 = pretend(tmp_path / "bin" / "python3", "3.9.1")
+    assert find_python(None, env(tmp_path / "shims", tmp_path / "bin"), None).path == str(python3)
+
+
+def test_none(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("not a program")
+    (tmp_path / "python3").mkdir()
+    with pytest.raises(ConfigError) as caught:
+        find_python(None, env(tmp_path), None)
+    assert caught.value.message == "no Python on PATH: neither python nor python3 is there, mlw's own left aside"
+    assert "pythonLocation" in str(caught.value.hint)
+
+
+def test_only_old_ones(tmp_path: Path) -> None:
+    pretend(tmp_path / "python", "2.7.18")
+    pretend(tmp_path / "python3", "3.4.2")
+    with pytest.raises(ConfigError) as caught:
+        find_python(None, env(tmp_path), None)
+    assert caught.value.message == (
+        f"{tmp_path}/python is Python 2.7.18 and {tmp_path}/python3 is Python 3.4.2, and a script needs 3.5 or newer"
+    )
+
+
+def test_nothing_of_the_current_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    pretend(tmp_path / "project" / "python", "3.11.7", asked)
+    pretend(tmp_path / "project" / "bin" / "python", "3.11.7", asked)
+    monkeypatch.chdir(tmp_path / "project")
+    with pytest.raises(ConfigError, match="no Python on PATH"):
+        find_python(None, {"PATH": "::.:bin"}, tmp_path / "project")
+    assert not asked.exists()
+
+
+# -- pythonLocation --------------------------------------------------------------------------------
+
+
+def test_location_forms(tmp_path: Path) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    inside = pretend(project / ".venv" / "bin" / "python", "3.10.1")
+    at_home = pretend(home / "py" / "python", "3.11.1")
+    named = pretend(tmp_path / "bin" / "python3.12", "3.12.1")
+    environ = {"PATH": str(tmp_path / "bin"), "HOME": str(home)}
+    for location, path, reason in (
+        (".venv/bin/python", inside, "pythonLocation"),
+        (str(inside), inside, "pythonLocation"),
+        ("~/py/python", at_home, "pythonLocation"),
+        ("python3.12", named, "pythonLocation, first python3.12 on PATH"),
+    ):
+        assert locate_python(location, environ, project) == (str(path), reason)
+        assert find_python(location, environ, project).path == str(path)
+
+
+def test_locating_runs_nothing(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    python = pretend(tmp_path / "python", "3.11.7", asked)
+    assert locate_python(str(python), env(), tmp_path)[0] == str(python)
+    assert locate_python(None, env(tmp_path), tmp_path) == (str(python), "first python on PATH")
+    assert not asked.exists()
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("python3.99", "pythonLocation 'python3.99' is not on PATH"),
+        ("no/python", "pythonLocation 'no/python' is {}/no/python, which is not a program"),
+        ("./folder", "pythonLocation './folder' is {}/folder, which is not a program"),
+        ("./broken", "pythonLocation './broken' is {}/broken, which does not answer like a Python"),
+        ("./old", "{}/old is Python 2.7.18, and a script needs 3.5 or newer"),
+    ],
+)
+def test_location_that_will_not_do(tmp_path: Path, location: str, message: str) -> None:
+    (tmp_path / "folder").mkdir()
+    broken(tmp_path / "broken")
+    pretend(tmp_path / "old", "2.7.18")
+    with pytest.raises(ConfigError) as caught:
+        find_python(location, env(tmp_path / "empty"), tmp_path)
+    assert caught.value.message == message.format(tmp_path)
+    assert "set pythonLocation in the .compute file" in str(caught.value.hint)
+
+
+# -- real interpreters -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("python", sorted(PYENV.glob("versions/*/bin/python")) or [Path(REAL)], ids=str)
+def test_real_interpreters(python: Path) -> None:
+    asked = subprocess.run(
+        [python, "-c", "import sys; print('.'.join(map(str, sys.version_info[:3])))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    version = tuple(map(int, asked.stdout.split(".")))
+    if version < (3, 5):
+        with pytest.raises(ConfigError, match=f"{python} is Python {asked.stdout.strip()}, and a script needs 3.5"):
+            find_python(str(python), dict(os.environ), None)
+    else:
+        assert find_python(str(python), dict(os.environ), None) == Interpreter(
+            str(python), (version[0], version[1], version[2]), "pythonLocation"
+        )
+
+
+def test_virtual_environment_stays_one(tmp_path: Path) -> None:
+    """Its python is a link; followed to the end it would lose the environment's packages."""
+    subprocess.run([REAL, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    for _ in range(2):
+        assert find_python(str(python), dict(os.environ), None, tmp_path / "cache.json").path == str(python)
+
+
+def test_project_cannot_slip_code_in(tmp_path: Path) -> None:
+    """Asking the version happens in the project's folder: neither its modules nor PYTHON* variables may matter."""
+    for name in ("sitecustomize", "usercustomize", "encodings", "sys"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'slipped')!r}, 'w')")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSTARTUP": str(tmp_path / "sys.py")}
+    assert find_python(REAL, environ, tmp_path).version == sys.version_info[:3]
+    assert not (tmp_path / "slipped").exists()
+
+
+@pytest.mark.skipif(not (PYENV / "shims" / "python").exists(), reason="needs pyenv")
+def test_pyenv_shim_is_seen_through(tmp_path: Path) -> None:
+    versions = sorted(path.name for path in (PYENV / "versions").glob("3.*"))
+    environ = {"PATH": f"{PYENV}/shims:/usr/bin:/bin", "HOME": str(Path.home()), "PYENV_ROOT": str(PYENV)}
+    cache = tmp_path / "cache.json"
+    for version in (versions[0], versions[-1], versions[0]):
+        (tmp_path / ".python-version").write_text(version + "\n")
+        for _ in range(2):
+            found = find_python(None, environ, tmp_path, cache)
+            assert found.version == tuple(map(int, version.split(".")))
+            assert Path(found.path).is_relative_to(PYENV / "versions" / version)
+
+
+# -- cache -----------------------------------------------------------------------------------------
+
+
+def test_asked_once_until_it_changes(tmp_path: Path) -> None:
+    asked, cache = tmp_path / "asked", tmp_path / "deep" / "cache.json"
+    python = pretend(tmp_path / "bin" / "python", "3.11.7", asked)
+
+    def ask() -> tuple[tuple[int, int, int], int]:
+        version = find_python(None, env(tmp_path / "bin"), tmp_path, cache).version
+        return version, asked.read_text().count("x")
+
+    assert ask() == ((3, 11, 7), 1)
+    assert ask() == ((3, 11, 7), 1)
+    pretend(python, "3.12.10", asked)
+    assert ask() == ((3, 12, 10), 2)
+    other = pretend(tmp_path / "other", "3.13.1", asked)
+    python.unlink()
+    python.symlink_to(other)
+    assert ask() == ((3, 13, 1), 3)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"cache": 2}', b'{"cache": 1, "entries": []}', b"\xff", b"[" * 100_000]
+)
+def test_damaged_cache_does_not_matter(tmp_path: Path, content: bytes) -> None:
+    cache = tmp_path / "cache.json"
+    cache.write_bytes(content)
+    pretend(tmp_path / "python", "3.11.7")
+    assert find_python(None, env(tmp_path), None, cache).version == (3, 11, 7)
+    assert list(json.loads(cache.read_bytes())["entries"]) == [str(tmp_path / "python")]
+
+
+def test_falsified_cache_entry_is_asked_again(tmp_path: Path) -> None:
+    cache = tmp_path / "cache.json"
+    python = pretend(tmp_path / "python", "3.11.7")
+    find_python(None, env(tmp_path), None, cache)
+    data = json.loads(cache.read_bytes())
+    for version in ("3.11", [3, 11], [3, 11, "x"], None):
+        data["entries"][str(python)]["version"] = version
+        cache.write_text(json.dumps(data))
+        assert find_python(None, env(tmp_path), None, cache).version == (3, 11, 7)
+
+
+def test_unwritable_cache_does_not_matter(tmp_path: Path) -> None:
+    pretend(tmp_path / "python", "3.11.7")
+    (tmp_path / "file").write_text("")
+    assert find_python(None, env(tmp_path), None, tmp_path / "file" / "cache.json").version == (3, 11, 7)
+
+
+# -- mlw's own environment -------------------------------------------------------------------------
+
+
+def test_own_environment_is_left(tmp_path: Path) -> None:
+    """Asked of a real virtual environment, from inside and through a link to it."""
+    own = tmp_path / "own"
+    subprocess.run([REAL, "-m", "venv", "--without-pip", own], check=True)
+    (tmp_path / "link").symlink_to(own)
+    source = Path(__file__).parents[2] / "src"
+    question = (
+        f"import sys, os; sys.path.insert(0, {str(source)!r}); import mlworkbench.environments.existing as e, json;"
+        "left = e.own_environment_left(os.environ);"
+        "print(json.dumps([left['PATH'], left.get('VIRTUAL_ENV'), e.find_python(None, os.environ, None).path]))"
+    )
+    shutil.copy(pretend(tmp_path / "bin" / "python", "3.11.7"), tmp_path / "bin" / "python3")
+    environ = {"PATH": f"{own}/bin:{tmp_path}/link/bin:{tmp_path}/bin:/x", "VIRTUAL_ENV": str(own)}
+    done = subprocess.run([own / "bin" / "python", "-c", question], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [f"{tmp_path}/bin:/x", None, str(tmp_path / "bin" / "python")]
+
+
+def test_other_environments_stay() -> None:
+    environ = {"PATH": "/project/.venv/bin:/usr/bin", "VIRTUAL_ENV": "/project/.venv", "X": "1"}
+    assert own_environment_left(environ) == environ
+    assert path_without_own({}) == os.defpath
+
+
+def test_existing_environment(tmp_path: Path) -> None:
+    environment = Existing(Interpreter("/usr/bin/python3", (3, 11, 7), "first python3 on PATH"))
+    lock = environment.lock()
+    assert lock == {"kind": "existing", "python": "/usr/bin/python3", "version": "3.11.7"}
+    assert environment.steps(lock, "") == ()
+    assert environment.python("") == "/usr/bin/python3"

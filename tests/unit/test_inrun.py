@@ -1,0 +1,1030 @@
+"""The in-run library, in every Python found on this machine, judged from the files that its processes leave."""
+
+import ast
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+INRUN = Path(__file__).parents[2] / "src/mlworkbench/remote/inrun"
+OLDEST = (3, 6)
+NOT_INSIDE = "mlworkbench: not inside a run, metrics are not recorded\n"
+
+
+def version_of(python):
+    """(3, 11) of a working CPython, else None."""
+    try:
+        words = subprocess.run(
+            [python, "-I", "-c", "import sys; print(*sys.version_info[:2])"],
+            capture_output=True,
+            timeout=60,
+            check=True,
+        ).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return tuple(int(word) for word in words)
+
+
+def candidates():
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    yield from pyenv.glob("versions/*/bin/python")
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        for path in sorted(Path(folder or ".").glob("python3*")):
+            if re.fullmatch(r"python3(\.\d+)?", path.name):
+                yield path
+    yield Path(sys.executable)
+
+
+def interpreters():
+    """One working Python per version from 3.6 up."""
+    found = {}
+    for path in candidates():
+        version = version_of(str(path))
+        if version is not None and version >= OLDEST:
+            found.setdefault(version, str(path))
+    return sorted(found.items())
+
+
+PYTHONS = interpreters()
+ON_POSIX = pytest.mark.skipif(os.name == "nt", reason="needs fork and signals")
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """A copy, as on a target: the tests leave no bytecode in the source tree."""
+    copy = tmp_path_factory.mktemp("lib") / "inrun"
+    shutil.copytree(INRUN, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+@pytest.fixture(params=[path for _, path in PYTHONS], ids=["{}.{}".format(*version) for version, _ in PYTHONS])
+def place(request, library, tmp_path):
+    return Place(request.param, library, tmp_path)
+
+
+@pytest.fixture
+def here(library, tmp_path):
+    """For what does not depend on the version."""
+    return Place(sys.executable, library, tmp_path)
+
+
+class Place:
+    """A run folder, and an interpreter that runs scripts in it with a clean environment."""
+
+    def __init__(self, python, library, tmp_path):
+        self.python = python
+        self.version = version_of(python)
+        self.folder = tmp_path / "run-1"
+        self.work = self.folder / "work"
+        self.metrics = self.folder / "metrics"
+        self.outputs = self.work / "outputs"
+        self.outputs.mkdir(parents=True)
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(library),
+            "MLW_RUN_FOLDER": str(self.folder),
+            "MLW_RUN_ID": "run-1",
+        }
+
+    def start(self, script, options=()):
+        path = self.work / "script.py"
+        path.write_text(textwrap.dedent(script), encoding="utf-8")
+        return subprocess.Popen(
+            [self.python, *options, str(path)],
+            cwd=self.work,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, script, code=0, stderr="", options=()):
+        """Run to the end; gives stdout. ``stderr=None``: the caller judges ``self.stderr`` itself."""
+        with self.start(script, options) as process:
+            stdout, self.stderr = process.communicate(timeout=120)
+        assert process.returncode == code, self.stderr
+        assert stderr is None or self.stderr == stderr
+        return stdout
+
+    def files(self):
+        """The lines of every metrics file: whole strict JSON, numbered from 1 without a gap."""
+        return [lines_of(path.read_bytes()) for path in sorted(self.metrics.iterdir())]
+
+    def points(self):
+        return [(line["n"], value_of(line), line.get("s")) for file in self.files() for line in file if "n" in line]
+
+
+def lines_of(data):
+    assert data.endswith(b"\n")
+    lines = [strict(line) for line in data.decode("ascii").splitlines()]
+    numbers = [line["i"] for line in lines if "lost" not in line]
+    assert numbers == list(range(1, len(numbers) + 1))
+    return lines
+
+
+def strict(text):
+    def refuse(word):
+        raise AssertionError("not strict JSON: " + word)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def value_of(line):
+    """What a reader at home makes of a line: the reference for the format."""
+    return float(line["v"]) if "f" in line else from_leaf(line["v"])
+
+
+def from_leaf(value):
+    if isinstance(value, dict):
+        return float(value["f"])
+    return [from_leaf(element) for element in value] if isinstance(value, list) else value
+
+
+# -- values, names, steps ------------------------------------------------------------------------------------
+
+
+VALUES = """
+    import array, collections, enum
+
+    class Scalar(object):                       # numpy's scalars have both methods
+        def __init__(self, value): self.value = value
+        def item(self): return self.value
+        def tolist(self): return self.value
+
+    class Item(object):                         # a tensor of one element in some libraries
+        def item(self): return 0.25
+
+    class Array(object):
+        def __init__(self, value): self.value = value
+        def item(self): raise ValueError("can only convert an array of size 1")
+        def tolist(self): return self.value
+
+    class LongDouble(object):
+        def tolist(self): return self
+        item = tolist
+        def __float__(self): return 1.5
+
+    class Float64(float):                       # numpy.float64 is a float
+        def __repr__(self): return "Float64(%s)" % float(self)
+
+    class Text(str):
+        def __str__(self): return "not the text itself"
+
+    class Level(enum.IntEnum):
+        high = 3
+
+    Pair = collections.namedtuple("Pair", "a b")
+
+    VALUES = {
+        "int": 7, "negative": -7, "big": 2 ** 63, "bigger": -10 ** 400, "zero": 0,
+        "float": 0.1, "tiny": 5e-324, "huge": 1.7976931348623157e308, "negative zero": -0.0, "whole": 3.0,
+        "nan": float("nan"), "inf": float("inf"), "-inf": float("-inf"),
+        "str": "caf\\u00e9 \\U0001f600 \\n \\0 \\" \\\\ \\ud800", "empty": "", "word NaN": "NaN",
+        "true": True, "false": False, "none": None,
+        "scalar": Scalar(0.5), "scalar nan": Scalar(float("nan")), "scalar bool": Scalar(True),
+        "item": Item(),
+        "array": Array([[1, 2.5], [float("inf"), 4]]), "0-d": Array(6), "long double": LongDouble(),
+        "float64": Float64(0.75), "subclass": Text("text"), "enum": Level.high,
+        "list": [1, 2.5, "x", None, True], "tuple": (1, (2, [3])), "namedtuple": Pair(1, Scalar(2)),
+        "nothing": [], "mixed": ["NaN", float("nan"), float("-inf")],
+        "array.array": array.array("d", [1.0, 2.0]),
+        "name with spaces, #, . and \\n": 1, "": 2, "n\\ud800": 3, "x" * 10240: 4, "\\U0001f600" * 2560: 5,
+    }
+"""
+
+
+def test_values_come_back_as_they_were(place):
+    place.run(
+        VALUES
+        + """
+    from mlworkbench import log
+    for name, value in VALUES.items():
+        log(name, value)
+    """
+    )
+    expected = {
+        "int": 7,
+        "negative": -7,
+        "big": 2**63,
+        "bigger": -(10**400),
+        "zero": 0,
+        "float": 0.1,
+        "tiny": 5e-324,
+        "huge": 1.7976931348623157e308,
+        "negative zero": -0.0,
+        "whole": 3.0,
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "-inf": float("-inf"),
+        "str": 'café \U0001f600 \n \0 " \\ \ud800',
+        "empty": "",
+        "word NaN": "NaN",
+        "true": True,
+        "false": False,
+        "none": None,
+        "scalar": 0.5,
+        "scalar nan": float("nan"),
+        "scalar bool": True,
+        "item": 0.25,
+        "array": [[1, 2.5], [float("inf"), 4]],
+        "0-d": 6,
+        "long double": 1.5,
+        "float64": 0.75,
+        "subclass": "text",
+        "enum": 3,
+        "list": [1, 2.5, "x", None, True],
+        "tuple": [1, [2, [3]]],
+        "namedtuple": [1, 2],
+        "nothing": [],
+        "mixed": ["NaN", float("nan"), float("-inf")],
+        "array.array": [1.0, 2.0],
+        "name with spaces, #, . and \n": 1,
+        "": 2,
+        "n\ud800": 3,
+        "x" * 10240: 4,
+        "\U0001f600" * 2560: 5,
+    }
+    # repr tells 1 from 1.0 and True, -0.0 from 0.0, and makes nan equal to nan
+    found = {name: repr(value) for name, value, _ in place.points()}
+    assert found == {name: repr(value) for name, value in expected.items()}
+
+
+def test_lines_are_as_documented(here):
+    here.run(
+        """
+        import time
+        from mlworkbench import log
+        time.time = None    # the library has its own hold on the clock
+        log("loss", 0.5, step=3)
+        log("loss", float("nan"))
+        log("row", [0.5, float("-inf")])
+        """
+    )
+    (file,) = here.metrics.iterdir()
+    pid, _, rest = file.name.partition("-")
+    assert pid.isdigit()
+    assert re.fullmatch("[0-9a-f]{16}", rest)
+    if os.name == "posix":
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert [re.sub(r"\d{10}\.\d{6}", "T", line) for line in file.read_text().splitlines()] == [
+        '{"n": "loss", "v": 0.5, "t": T, "s": 3, "i": 1}',
+        '{"n": "loss", "v": "NaN", "f": 1, "t": T, "i": 2}',
+        '{"n": "row", "v": [0.5, {"f": "-Infinity"}], "t": T, "i": 3}',
+    ]
+
+
+def test_times_are_those_of_the_calls(here):
+    bounds = here.run(
+        """
+        import time
+        from mlworkbench import log
+        for nth in range(3):
+            before = time.time()
+            log("a", nth)
+            print(before, time.time())
+        """
+    )
+    (file,) = here.files()
+    for line, bound in zip(file, bounds.splitlines(), strict=True):
+        before, after = (float(word) for word in bound.split())
+        assert before - 1e-6 <= line["t"] <= after + 1e-6
+
+
+def test_a_dict_logs_several_and_steps_are_whole_numbers(place):
+    place.run(
+        """
+        from mlworkbench import log
+
+        class Int64(object):
+            def item(self): return 9
+
+        class Number(float): pass
+
+        log({"a": 1, "b": 2.5}, step=3)
+        log({"a": 2}, 4)
+        log({"a": 3})
+        log({})
+        for step in (0, -1, 2 ** 63 - 1, -2 ** 63, 5.0, Number(6), True, Int64(), None):
+            log("s", 1.5, step)
+            log("s", "x", step=step)
+        """
+    )
+    steps = [0, -1, 2**63 - 1, -(2**63), 5, 6, 1, 9, None]
+    points = place.points()
+    assert points[:4] == [("a", 1, 3), ("b", 2.5, 3), ("a", 2, 4), ("a", 3, None)]
+    assert points[4:] == [("s", value, step) for step in steps for value in (1.5, "x")]
+
+
+def test_what_cannot_be_recorded_is_refused_by_name_and_leaves_nothing(place):
+    out = place.run(
+        """
+        import datetime, json
+        from mlworkbench import log
+
+        class Gives(object):
+            def __init__(self, value): self.value = value
+            def tolist(self): return self.value
+
+        class Odd(object): pass
+
+        round_about = []
+        round_about.append(round_about)
+        deep = Gives(1)
+        for _ in range(100):
+            deep = Gives([deep])
+
+        for arguments in [
+            ("v", {"b": 1}), ({"a": 1, "v": {"b": 1}},), ("v", [1, {"b": 1}]), ("v", Odd()), ("v", Odd),
+            ("v", b"x"), ("v", 1j), ("v", {1}), ("v", Gives(datetime.datetime(2020, 1, 1))), ("v", Gives),
+            ("v", lambda: 1),
+            ("v",), (1, 2), (None, 2), (b"n", 2), ({1: 2},), ({"a": 1}, 2, 3),
+            ("v", 1, "3"), ("v", 1, 2.5), ("v", 1, float("nan")), ("v", 1, [1]), ({"a": 1}, "x"),
+            ("v", 10 ** 5000), ("v", round_about), ("v", deep), ("v", 1, 2 ** 63), ("v", 1, -2 ** 63 - 1),
+            ("x" * 10241, 1), ("\\u00e9" * 5121, 1), ({"x" * 10241: 1},),
+        ]:
+            try:
+                log(*arguments)
+            except Exception as error:
+                print(json.dumps([type(error).__name__, str(error)]))
+            else:
+                print(json.dumps(["recorded", repr(arguments)]))
+        """
+    )
+    errors = [tuple(json.loads(line)) for line in out.splitlines()]
+    assert [kind for kind, _ in errors] == ["TypeError"] * 22 + ["ValueError"] * 8, errors
+    names = "dict dict dict __main__.Odd type bytes complex set datetime.datetime type function"
+    for name, (_, message) in zip(names.split(), errors, strict=False):
+        assert message.startswith(name + " cannot be recorded")
+    assert not place.metrics.exists()
+
+
+def test_a_value_changed_after_the_call_is_recorded_as_it_was(place):
+    place.run(
+        """
+        from mlworkbench import log
+        row, rows = [1, 2], [[1], [2]]
+        log("row", row)
+        log("rows", rows)
+        row.append(3)
+        rows[0][0] = 9
+        """
+    )
+    assert place.points() == [("row", [1, 2], None), ("rows", [[1], [2]], None)]
+
+
+def test_order_is_kept_and_calls_return_none(place):
+    out = place.run(
+        """
+        from mlworkbench import log
+        print({log("n", i, step=-i) for i in range(30000)})
+        """
+    )
+    assert out == "{None}\n"
+    assert place.points() == [("n", i, -i) for i in range(30000)]
+
+
+# -- threads and processes -----------------------------------------------------------------------------------
+
+
+def test_threads_lose_nothing_and_keep_their_own_order(place):
+    place.run(
+        """
+        import threading
+        from mlworkbench import flush, log
+
+        def work(name):
+            for i in range(1000):
+                log(name, i)
+                if i % 300 == 0:
+                    flush()
+
+        threads = [threading.Thread(target=work, args=("t%d" % nth,)) for nth in range(8)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        """
+    )
+    assert len(place.files()) == 1
+    points = place.points()
+    assert len(points) == 8000
+    for nth in range(8):
+        assert [value for name, value, _ in points if name == f"t{nth}"] == list(range(1000))
+
+
+def test_the_thread_writes_by_itself(place):
+    place.run(
+        """
+        import glob, os, time
+        from mlworkbench import log, run
+        log("a", 1)
+        def lines():
+            return sum(open(path).read().count("\\n") for path in glob.glob(run.folder + "/metrics/*"))
+        while lines() < 1: time.sleep(0.01)
+        log("a", 2)
+        while lines() < 2: time.sleep(0.01)
+        os._exit(0)
+        """
+    )
+    assert place.points() == [("a", 1, None), ("a", 2, None)]
+
+
+@ON_POSIX
+def test_a_fork_begins_with_an_empty_buffer_and_its_own_file(place):
+    place.run(
+        """
+        import os, sys
+        from mlworkbench import flush, log
+
+        def child(end):
+            pid = os.fork()
+            if pid == 0:
+                log("child", end)
+                if end == "flushed": flush(); os._exit(0)
+                if end == "silent": os._exit(0)
+                sys.exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+
+        child("flushed")            # nothing was logged before this fork
+        log("parent", 1)            # waits while the next children are made
+        child("flushed")
+        child("normal")
+        log("parent", 2)
+        flush()
+        log("parent", 3)
+        if os.fork() == 0:          # a grandchild, and a child that logs nothing
+            child("normal")
+            os._exit(0)
+        os.wait()
+        log("parent", 4)
+        """
+    )
+    files = sorted([(line["n"], line["v"]) for line in file] for file in place.files())
+    parent = [("parent", 1), ("parent", 2), ("parent", 3), ("parent", 4)]
+    assert files == [*[[("child", "flushed")]] * 2, *[[("child", "normal")]] * 2, parent]
+    assert len({path.name.partition("-")[0] for path in place.metrics.iterdir()}) == 5
+
+
+@ON_POSIX
+def test_forks_beside_a_thread_that_logs(place):
+    place.run(
+        """
+        import os, threading
+        from mlworkbench import log
+
+        def work():
+            for i in range(20000): log("thread", i)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for i in range(20):
+            pid = os.fork()
+            if pid == 0:
+                log("child", i)
+                try:
+                    raise SystemExit(0)
+                finally:
+                    import mlworkbench
+                    mlworkbench.flush()
+                    os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+        thread.join()
+        """,
+        stderr=None,  # Python 3.12 and newer warn, for the script has a thread of its own
+    )
+    points = place.points()
+    assert [value for name, value, _ in points if name == "thread"] == list(range(20000))
+    assert sorted(value for name, value, _ in points if name == "child") == list(range(20))
+
+
+@ON_POSIX
+def test_our_thread_does_not_make_python_warn_about_a_fork(place):
+    place.run(
+        """
+        import os
+        from mlworkbench import log
+        for i in range(20):
+            log("a", i)
+            pid = os.fork()
+            if pid == 0: os._exit(0)
+            os.waitpid(pid, 0)
+        """,
+        options=["-W", "always"],
+    )
+    assert [value for _, value, _ in place.points()] == list(range(20))
+
+
+METHODS = ["spawn"] if os.name == "nt" else ["fork", "spawn", "forkserver"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_children_of_multiprocessing_lose_nothing(place, method):
+    place.run(
+        """
+        import multiprocessing, sys, threading
+        from concurrent.futures import ProcessPoolExecutor
+        from mlworkbench import log
+
+        def normal(i): log("process", i)
+        def fails(i): log("process", i); raise RuntimeError("on purpose")
+        def exits(i): log("process", i); sys.exit(0)
+        def late(i):
+            def work():
+                for nth in range(100): log("thread", nth)
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            log("process", i)
+        def pooled(i): log("pool", i); return i
+
+        if __name__ == "__main__":
+            multiprocessing.set_start_method("METHOD")
+            log("main", 0)
+            for i, target in enumerate((normal, fails, exits, late)):
+                process = multiprocessing.Process(target=target, args=(i,))
+                process.start()
+                process.join()
+            with multiprocessing.Pool(2) as pool:       # ended by SIGTERM
+                assert pool.map(pooled, range(20)) == list(range(20))
+            pool = multiprocessing.Pool(2)
+            pool.map(pooled, range(20, 30))
+            pool.close()
+            pool.join()
+            with ProcessPoolExecutor(2) as executor:
+                list(executor.map(pooled, range(30, 40)))
+            log("main", 1)
+        """.replace("METHOD", method),
+        stderr=None,
+    )
+    assert place.stderr.count("RuntimeError: on purpose") == 1
+    assert "mlworkbench" not in place.stderr
+    points = place.points()
+    assert sorted(value for name, value, _ in points if name == "process") == [0, 1, 2, 3]
+    assert [value for name, value, _ in points if name == "thread"] == list(range(100))
+    assert [value for name, value, _ in points if name == "main"] == [0, 1]
+    assert sorted(value for name, value, _ in points if name == "pool") == list(range(40))
+
+
+# -- ends ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("pass", 0),
+        ("raise RuntimeError('on purpose')", 1),
+        ("sys.exit(3)", 3),
+        ("sys.exit('words')", 1),
+        ("raise KeyboardInterrupt", None),
+        ("threading.Thread(target=after_main).start()", 0),
+    ],
+    ids=["end of script", "exception", "exit", "exit with words", "interrupt", "thread outlives main"],
+)
+def test_every_ordinary_end_writes_the_last_points(place, end, code):
+    if code is None:
+        code = 1 if place.version < (3, 8) else -signal.SIGINT
+    place.run(
+        """
+        import atexit, sys, threading
+
+        def earlier(): log("atexit", 1)
+        atexit.register(earlier)            # registered before ours, therefore called after it
+        from mlworkbench import log
+
+        def after_main():
+            threading.main_thread().join()
+            log("after main", 1)
+
+        log("last", 1)
+        END
+        """.replace("END", end),
+        code=code,
+        stderr=None,
+    )
+    late = [("after main", 1, None)] if "after_main" in end else []
+    assert place.points() == [("last", 1, None), *late, ("atexit", 1, None)]
+
+
+def test_the_first_point_may_come_when_no_thread_can_be_started(place):
+    place.run(
+        """
+        import atexit, sys
+        from mlworkbench import log
+
+        @atexit.register
+        def report():
+            for i in range(3): log("a", i)
+        """
+    )
+    assert [value for _, value, _ in place.points()] == [0, 1, 2]
+
+
+@ON_POSIX
+def test_what_was_flushed_survives_a_kill(place):
+    process = place.start(
+        """
+        from mlworkbench import flush, log
+        for i in range(5000): log("a", i)
+        flush()
+        print("flushed", flush=True)
+        i = 5000
+        while True:
+            log("a", i)
+            i += 1
+        """
+    )
+    with process:
+        assert process.stdout.readline() == "flushed\n"
+        (file,) = place.metrics.iterdir()
+        flushed = file.stat().st_size
+        while file.stat().st_size == flushed:  # the thread has begun to write what came afterwards
+            assert process.poll() is None
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    data = file.read_bytes()
+    lines = lines_of(data[: data.rindex(b"\n") + 1])
+    assert len(lines) > 5000
+    assert [line["v"] for line in lines] == list(range(len(lines)))
+
+
+# -- a disk that refuses -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("obstacle", ["a file in the way", "no run folder", "no right to write"])
+def test_a_folder_that_cannot_be_written_is_told_once_and_breaks_nothing(place, obstacle):
+    if obstacle == "a file in the way":
+        place.metrics.write_text("not a folder")
+    elif obstacle == "no run folder":
+        place.env["MLW_RUN_FOLDER"] = str(place.folder / "gone")
+    else:
+        place.metrics.mkdir(mode=0o500)
+    out = place.run(
+        """
+        import os
+        from mlworkbench import flush, log
+        if "OBSTACLE" == "no right to write" and os.geteuid() == 0:
+            os.setuid(65534)    # root may write everywhere
+        for i in range(100):
+            log("a", i)
+            flush()
+        if hasattr(os, "fork"):
+            pid = os.fork()
+            if pid == 0: log("a", 100); raise SystemExit(0)
+            os.waitpid(pid, 0)
+        print("done")
+        """.replace("OBSTACLE", obstacle),
+        stderr=None,
+    )
+    assert out == "done\n"
+    assert place.stderr.startswith("mlworkbench: metrics wait in memory, they cannot be written now: ")
+    assert len(place.stderr.splitlines()) == 1
+
+
+def test_points_wait_for_a_disk_that_works_again(place):
+    place.run(
+        """
+        import os
+        from mlworkbench import flush, log, run
+        metrics = os.path.join(run.folder, "metrics")
+        open(metrics, "w").close()
+        for i in range(100): log("a", i)
+        flush()
+        os.remove(metrics)
+        for i in range(100, 200): log("a", i)
+        """,
+        stderr=None,
+    )
+    assert [value for _, value, _ in place.points()] == list(range(200))
+
+
+def test_when_too_many_wait_the_oldest_go_and_are_counted(place):
+    place.run(
+        """
+        import os
+        import mlworkbench._writer as writer
+        from mlworkbench import flush, log, run
+        writer.MOST_WAITING = 100
+        metrics = os.path.join(run.folder, "metrics")
+        open(metrics, "w").close()
+        for i in range(150): log("a", i)
+        flush()
+        for i in range(150, 175): log("a", i)
+        flush()
+        os.remove(metrics)
+        log("a", 175)
+        """,
+        stderr=None,
+    )
+    (file,) = place.files()
+    assert file[0] == {"lost": 75}
+    assert [line["v"] for line in file[1:]] == list(range(75, 176))
+
+
+@ON_POSIX
+def test_a_write_cut_short_by_a_full_disk_is_continued(place):
+    place.run(
+        """
+        import os, resource
+        from mlworkbench import flush, log, run
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))     # so far the kernel writes, then it refuses
+        for i in range(100): log("a", i)
+        flush()
+        flush()
+        (name,) = os.listdir(os.path.join(run.folder, "metrics"))
+        assert os.path.getsize(os.path.join(run.folder, "metrics", name)) == 1000
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        for i in range(100, 200): log("a", i)
+        """,
+        stderr=None,
+    )
+    assert "File too large" in place.stderr
+    assert [value for _, value, _ in place.points()] == list(range(200))
+
+
+def test_a_signal_handler_that_raises_in_the_middle_of_a_flush_doubles_nothing(place):
+    place.run(
+        """
+        import os
+        import mlworkbench._writer as writer
+        writer.INTERVAL = 1000          # the thread keeps out of it
+        from mlworkbench import flush, log
+        write = os.write
+
+        def interrupted(how_much):
+            def replacement(fd, data):
+                os.write = write
+                write(fd, data[:how_much])
+                raise KeyboardInterrupt
+            return replacement
+
+        for nth, how_much in enumerate([0, 5, 100, None]):
+            for i in range(10): log("a", nth * 10 + i)
+            os.write = interrupted(how_much)
+            try:
+                flush()
+            except KeyboardInterrupt:
+                continue
+            raise AssertionError("not interrupted")
+        """
+    )
+    assert [value for _, value, _ in place.points()] == list(range(40))
+
+
+def test_logging_from_inside_a_flush_neither_hangs_nor_loses(place):
+    place.run(
+        """
+        import os
+        import mlworkbench._writer as writer
+        writer.INTERVAL = 1000
+        from mlworkbench import flush, log
+        write = os.write
+
+        def with_a_signal(fd, data):
+            os.write = write
+            log("handler", 1)       # as a signal handler or a destructor may
+            flush()
+            return write(fd, data)
+
+        log("a", 1)
+        os.write = with_a_signal
+        flush()
+        os._exit(0)
+        """
+    )
+    assert place.points() == [("a", 1, None), ("handler", 1, None)]
+
+
+@ON_POSIX
+def test_a_script_that_closes_all_descriptors_keeps_its_own_files_clean(place):
+    place.run(
+        """
+        import os
+        from mlworkbench import flush, log
+        log("a", 1)
+        flush()
+        os.closerange(3, 100)
+        own = [os.open("own-%d" % nth, os.O_RDWR | os.O_CREAT) for nth in range(10)]
+        log("a", 2)
+        flush()
+        if os.fork() == 0: os._exit(0)
+        os.wait()
+        assert [os.fstat(fd).st_size for fd in own] == [0] * 10
+        """
+    )
+    assert [value for _, value, _ in place.points()] == [1, 2]
+
+
+def test_a_script_that_outruns_the_writer_is_held_back_and_loses_nothing(place):
+    place.run(
+        """
+        import mlworkbench._writer as writer
+        from mlworkbench import flush, log
+        writer.MOST_WAITING, writer.INTERVAL, writer.CHUNK = 500, 0.001, 100
+        for i in range(30000): log("a", i)
+        """
+    )
+    assert [value for _, value, _ in place.points()] == list(range(30000))
+
+
+# -- outside a run, and beside installed packages ------------------------------------------------------------
+
+
+def test_outside_a_run_nothing_happens_and_it_is_said_once(place):
+    del place.env["MLW_RUN_FOLDER"], place.env["MLW_RUN_ID"]
+    out = place.run(
+        """
+        from azureml.logging import get_azureml_logger
+        from mlworkbench import flush, log, run
+        for i in range(3): log("a", i)
+        log({"a": 1}, step=1)
+        flush()
+        get_azureml_logger().log("a", 1).wait()
+        get_azureml_logger().upload("a.txt", "text")
+        print(run.id, run.folder, run.outputs)
+        """,
+        stderr=NOT_INSIDE,
+    )
+    assert out == "None None None\n"
+    assert not place.metrics.exists()
+    assert sorted(path.name for path in place.work.rglob("*")) == ["outputs", "script.py"]
+
+
+@pytest.mark.parametrize("stderr", ["None", "open(os.devnull)"])
+def test_a_script_without_a_usable_stderr_is_not_disturbed(here, stderr):
+    del here.env["MLW_RUN_FOLDER"]
+    here.run(
+        f"""
+        import os, sys
+        from mlworkbench import log
+        sys.stderr = {stderr}
+        log("a", 1)
+        sys.stderr = None
+        """
+    )
+
+
+def test_run_tells_id_and_paths(place):
+    out = place.run("from mlworkbench import run; print(run.id, run.folder, run.outputs, sep='\\n')")
+    assert out.splitlines() == ["run-1", str(place.folder), str(place.outputs)]
+
+
+def test_importing_the_library_starts_and_creates_nothing(place):
+    place.run(
+        """
+        import threading
+        import mlworkbench, azureml.logging
+        mlworkbench.flush()
+        assert threading.active_count() == 1
+        """
+    )
+    assert not place.metrics.exists()
+
+
+def test_installed_packages_of_the_same_names_still_import(place, tmp_path):
+    site = tmp_path / "site"
+    for name, text in {
+        "mlworkbench/__init__.py": "raise AssertionError('the in-run library comes first')",
+        "mlworkbench/history/__init__.py": "HERE = 'history'",
+        "azureml/__init__.py": "__path__ = __import__('pkgutil').extend_path(__path__, __name__)",
+        "azureml/core/__init__.py": "HERE = 'core'",
+        "azureml/sdk/__init__.py": "",
+        "azureml/sdk/other.py": "HERE = 'other'",
+    }.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    place.env["PYTHONPATH"] += os.pathsep + str(site)
+    out = place.run(
+        """
+        import logging
+        from azureml.logging import get_azureml_logger
+        from mlworkbench import log
+        import azureml.core, azureml.sdk.other, mlworkbench.history
+        print(azureml.core.HERE, azureml.sdk.other.HERE, mlworkbench.history.HERE)
+        logging.getLogger("x").warning("the standard one")
+        """,
+        stderr="the standard one\n",
+    )
+    assert out == "core other history\n"
+
+
+# -- the original's API --------------------------------------------------------------------------------------
+
+
+def test_the_originals_logger(place):
+    place.run(
+        """
+        import os
+        from azureml.logging import get_azureml_logger
+        from azureml.sdk.data_collector import current_run
+        logger = get_azureml_logger()
+        handle = logger.log("amlrealworld.iris.train", "true")
+        for epoch in range(3): logger.log("Accuracy", epoch / 2)
+        current_run().log("from the oldest API", [1, 2])
+        assert logger.log("a", 1).wait() is None
+        os._exit(0)         # everything before wait() is written
+        """
+    )
+    assert place.points() == [
+        ("amlrealworld.iris.train", "true", None),
+        *[("Accuracy", epoch / 2, None) for epoch in range(3)],
+        ("from the oldest API", [1, 2], None),
+        ("a", 1, None),
+    ]
+
+
+def test_upload_stores_a_text_below_outputs(place):
+    place.run(
+        """
+        import os
+        from azureml.logging import get_azureml_logger
+        logger = get_azureml_logger()
+        os.chdir("/")
+        logger.upload("plain.txt", "caf\\u00e9\\r\\n").wait()
+        logger.upload("a/b/c.txt", "first")
+        logger.upload("a/b/c.txt", "second")
+        logger.upload("outputs/named.txt", "x")
+        logger.upload("..odd name..", b"bytes")
+        """
+    )
+    files = [path for path in place.outputs.rglob("*") if path.is_file()]
+    assert {path.relative_to(place.outputs).as_posix(): path.read_bytes() for path in files} == {
+        "plain.txt": "café\r\n".encode(),
+        "a/b/c.txt": b"second",
+        "named.txt": b"x",
+        "..odd name..": b"bytes",
+    }
+
+
+@ON_POSIX
+def test_upload_refuses_paths_that_lead_out(place):
+    (place.outputs / "link").symlink_to(place.folder)
+    (place.outputs / "folder").mkdir()
+    out = place.run(
+        """
+        from azureml.logging import get_azureml_logger
+        logger = get_azureml_logger()
+        for path in ("../x", "/tmp/x", "a/../../x", "a/..", "..", ".", "", "a//b", "a/", "outputs/../../x",
+                     "outputs/", "link/x", "link/new/x", "a\\0b"):
+            try:
+                logger.upload(path, "text")
+            except ValueError:
+                pass
+            else:
+                print("taken:", repr(path))
+        for path, text in ((1, "x"), ("x", 1), ("x", None)):
+            try:
+                logger.upload(path, text)
+            except TypeError as error:
+                print(type(error).__name__)
+        try:
+            logger.upload("folder", "text")
+        except OSError as error:
+            print(type(error).__name__)
+        """
+    )
+    assert out.split() == ["TypeError", "TypeError", "TypeError", "IsADirectoryError"]
+    left = ["folder", "link", "outputs", "script.py", "work"]
+    assert sorted(path.name for path in place.folder.rglob("*")) == left
+
+
+# -- the source itself ---------------------------------------------------------------------------------------
+
+
+SOURCES = sorted(INRUN.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(INRUN).as_posix())
+def test_no_syntax_newer_than_python_3_5(path):
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source, feature_version=(3, 5))
+    newer = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr, ast.AsyncFunctionDef)
+    assert [node for node in ast.walk(tree) if isinstance(node, newer)] == []
+    assert not re.search(r"\*\w+,\s*\)", source), "a comma after *args came with 3.6"
+
+
+def test_only_the_standard_library_is_imported():
+    names = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(node.module.partition(".")[0])
+    assert names - set(sys.stdlib_module_names) == {"azureml", "mlworkbench"}
+
+
+def test_nothing_else_can_be_imported_from_the_folder():
+    assert {path.name for path in INRUN.iterdir()} - {"__pycache__"} == {"azureml", "mlworkbench"}
+
+
+def test_say_which_pythons_were_tested(capsys):
+    with capsys.disabled():
+        print("\nin-run library tested on Python", *["{}.{}".format(*version) for version, _ in PYTHONS])
+    assert PYTHONS

@@ -1,0 +1,290 @@
+"""Projects: found from below, created whole or not at all, read without writing, validated as one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlworkbench.config import keys
+from mlworkbench.config.keys import DEFAULT_IMAGE
+from mlworkbench.config.project import Project, create_project, find_project, validate_project
+from mlworkbench.errors import ConfigError, MlwError, UnknownName, UsageError
+
+QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return create_project("demo", tmp_path)
+
+
+def said(project: Project) -> list[str]:
+    return [f"{problem} ({problem.severity})" for problem in validate_project(project)]
+
+
+# -- creating --------------------------------------------------------------------------------------
+
+
+def test_new_project_is_complete_and_valid(project: Project) -> None:
+    files = sorted(path.relative_to(project.root).as_posix() for path in project.root.rglob("*") if path.is_file())
+    assert files == [
+        ".mlwignore",
+        "aml_config/conda_dependencies.yml",
+        "aml_config/docker.compute",
+        "aml_config/docker.runconfig",
+        "aml_config/local.compute",
+        "aml_config/local.runconfig",
+        "aml_config/project.json",
+        "aml_config/spark_dependencies.yml",
+        "readme.md",
+        "train.py",
+    ]
+    assert said(project) == []
+    assert project.computes() == project.runconfigs() == ["docker", "local"]
+    assert project.compute("docker").base_docker_image == DEFAULT_IMAGE
+    assert project.compute("local").type == "local"
+    for name in ("docker", "local"):
+        runconfig = project.runconfig(name)
+        assert (runconfig.target, runconfig.framework) == (name, "Python")
+        assert runconfig.argument_vector == ("train.py",)
+    assert not [
+        path
+        for path in files
+        if "__" in (project.root / path).read_text().replace("__pycache__", "") and path != "train.py"
+    ]
+
+
+def test_new_project_knows_its_name_and_id(project: Project, tmp_path: Path) -> None:
+    assert json.loads((project.folder / "project.json").read_text()) == {"Id": project.id, "Name": "demo"}
+    assert find_project(project.root) == project
+    assert create_project("other", tmp_path).id != project.id
+
+
+def test_new_project_explains_every_key(project: Project) -> None:
+    """Who reads the generated files meets each key that has an effect there, in use or commented out."""
+    for name, table in (
+        ("local.compute", keys.COMPUTE),
+        ("docker.compute", keys.COMPUTE),
+        ("local.runconfig", keys.RUNCONFIG),
+        ("docker.runconfig", keys.RUNCONFIG),
+    ):
+        text = (project.folder / name).read_text()
+        kind = name.split(".")[0]
+        for key in table:
+            wanted = key.field and (not key.types or kind in key.types)
+            assert bool(re.search(rf"^#?{key.name}:", text, re.MULTILINE)) == bool(wanted), (name, key.name)
+
+
+@pytest.mark.parametrize(
+    "python",
+    sorted({*Path("/usr/bin").glob("python3.[0-9]*[0-9]"), *Path.home().glob(".pyenv/versions/3.*/bin/python")}),
+    ids=str,
+)
+def test_sample_script_trains_everywhere(project: Project, python: Path) -> None:
+    done = subprocess.run(
+        [python, "-I", "train.py", "--epochs", "30"], cwd=project.root, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "epoch  30   loss 0.2906   accuracy 0.870" in done.stdout
+    model = json.loads((project.root / "outputs" / "model.json").read_text())
+    assert len(model["weights"]) == 10
+    assert (project.root / "outputs" / "loss.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("name", ["a", "Demo-1", "my_project.v2", "x" * 64, "0"])
+def test_names_allowed(tmp_path: Path, name: str) -> None:
+    assert create_project(name, tmp_path).root == tmp_path / name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../x", "-x", ".hidden", "x.", "a b", "é", "x" * 65, "a\n", "a\0"]
+)
+def test_names_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        create_project(name, tmp_path)
+    assert caught.value.message == f"{name!r} cannot be the name of a project"
+    assert "1 to 64 letters" in str(caught.value.hint)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("full", "file", "link"):
+        with pytest.raises(UsageError) as caught:
+            create_project(name, tmp_path)
+        assert caught.value.message == f"{tmp_path / name} is already there and not an empty folder"
+        assert caught.value.hint == "choose another name or another --path"
+    assert sorted(os.listdir(tmp_path)) == ["file", "full", "link"]
+    assert os.listdir(tmp_path / "full") == ["x"]
+    (tmp_path / "empty").mkdir()
+    assert said(create_project("empty", tmp_path)) == []
+
+
+def test_parent_and_template_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="none does not exist"):
+        create_project("demo", tmp_path / "none")
+    for template in ("nonsense", "..", "default/aml_config"):
+        with pytest.raises(UnknownName) as caught:
+            create_project("demo", tmp_path, template)
+        assert caught.value.message == f"unknown template {template!r}; known are default"
+    assert os.listdir(tmp_path) == []
+
+
+def test_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "rename", full_disk)
+    with pytest.raises(ConfigError, match="could not be created in .*: No space left on device"):
+        create_project("demo", tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+# -- finding ---------------------------------------------------------------------------------------
+
+
+def test_found_from_below(project: Project) -> None:
+    deep = project.root / "a" / "b"
+    deep.mkdir(parents=True)
+    assert find_project(deep) == project
+
+
+def test_not_found(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_project(tmp_path)
+    assert caught.value.message == f"no project at {tmp_path} or above it: there is no folder aml_config"
+    assert "mlw project create" in str(caught.value.hint)
+
+
+def test_id_of_an_old_project_comes_from_its_place(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "aml_config").mkdir(parents=True)
+    one, two = find_project(tmp_path / "one"), find_project(tmp_path / "two")
+    assert (one.name, two.name) == ("one", "two")
+    assert one.id == find_project(tmp_path / "one").id != two.id
+    assert uuid.UUID(one.id).version == 5
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    assert find_project(tmp_path / "link").id == one.id
+    assert os.listdir(tmp_path / "one" / "aml_config") == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of bytes")
+def test_id_of_a_folder_with_an_odd_name(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    (folder / "aml_config").mkdir(parents=True)
+    assert uuid.UUID(find_project(folder).id)
+
+
+def test_id_of_the_original(tmp_path: Path) -> None:
+    (tmp_path / ".azureml").mkdir()
+    original = tmp_path / ".azureml" / "project.json"
+    original.write_text('{"Id": "1B4E28BA-2FA1-4D2B-883F-0016D3CCA427", "Scope": "/subscriptions/x"}')
+    found = find_project(tmp_path)
+    assert found.id == "1b4e28ba-2fa1-4d2b-883f-0016d3cca427"
+    assert found.computes() == []
+    (tmp_path / "aml_config").mkdir()
+    ours = "2b4e28ba-2fa1-4d2b-883f-0016d3cca427"
+    (tmp_path / "aml_config" / "project.json").write_text(json.dumps({"Id": ours, "Name": "renamed"}))
+    assert (find_project(tmp_path).id, find_project(tmp_path).name) == (ours, "renamed")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{\n"Id": "7"}', "aml_config/project.json:2: Id must be a UUID such as "),
+        ('{\n"Id": ["7"]}', "aml_config/project.json:2: Id must be a UUID such as "),
+        ('{"Name": {}}', "aml_config/project.json:1: Name must be a text"),
+        ('{"Id": ', "aml_config/project.json:1: this is not valid YAML"),
+    ],
+)
+def test_damaged_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "aml_config").mkdir()
+    (tmp_path / "aml_config" / "project.json").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        find_project(tmp_path)
+    assert caught.value.message.startswith(message)
+
+
+# -- names in it -----------------------------------------------------------------------------------
+
+
+def test_unknown_names(project: Project) -> None:
+    with pytest.raises(UnknownName) as caught:
+        project.compute("locl")
+    assert caught.value.message == "unknown compute target 'locl'; known are docker, local"
+    assert caught.value.hint == "did you mean 'local'?"
+    with pytest.raises(UnknownName) as caught:
+        project.runconfig("gpu")
+    assert caught.value.message == "unknown run configuration 'gpu'; known are docker, local"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "../demo/aml_config/local", "/etc/passwd", "-c", "a\0b", "a\\b", ".x", "a\n", "C:x"]
+)
+def test_names_that_lead_elsewhere(project: Project, name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        project.compute(name)
+    assert caught.value.message == f"{name!r} cannot be the name of a compute target"
+
+
+@QUICK
+@given(name=st.text(max_size=300))
+def test_any_name_is_known_or_refused(tmp_path: Path, name: str) -> None:
+    project = Project(tmp_path, "", "x")
+    with pytest.raises(MlwError):
+        project.compute(name)
+
+
+# -- validating ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    (tmp_path / "aml_config").mkdir()
+    (tmp_path / "aml_config" / "local.compute").write_text("type: local\n")
+    monkeypatch.chdir(tmp_path)
+    return find_project(tmp_path)
+
+
+def test_references(bare: Project) -> None:
+    (bare.folder / "docker.compute").write_text("type: docker\n")
+    (bare.folder / "a.runconfig").write_text("Framework: Python\nTarget: locl\n")
+    (bare.folder / "b.runconfig").write_text("Framework: Python\nTarget: docker\n")
+    (bare.folder / "c.runconfig").write_text("Framework: Python\nTarget: local\nCondaDependenciesFile: no.yml\n")
+    (bare.folder / "d.runconfig").write_text("ArgumentVector: [no.py]\nTarget: local\nFramework: PySpark")
+    (bare.folder / "e.runconfig").write_text("Target: local\nFramework: Python\nTrackedRun: perhaps\n")
+    assert said(bare) == [
+        "aml_config/e.runconfig:3: TrackedRun must be true or false, not 'perhaps' (error)",
+        "aml_config/a.runconfig:2: there is no compute target 'locl' (error)",
+        "aml_config/b.runconfig: aml_config/conda_dependencies.yml does not exist (error)",
+        "aml_config/d.runconfig: aml_config/spark_dependencies.yml does not exist (warning)",
+        "aml_config/d.runconfig:1: the script no.py does not exist (warning)",
+    ]
+
+
+def test_dependency_files_under_any_name(bare: Project) -> None:
+    (bare.folder / "conda_dependencies_gpu.yml").write_text("dependencies: numpy\n")
+    (bare.folder / "spark_dependencies.yml").write_text("packages: x\n")
+    (bare.folder / "notes.yml").write_text("- not ours\n")
+    assert said(bare) == [
+        "aml_config/conda_dependencies_gpu.yml:1: dependencies must be a list, not 'numpy' (error)",
+        "aml_config/spark_dependencies.yml:1: packages must be a list, not 'x' (error)",
+    ]
+
+
+def test_project_without_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "aml_config").mkdir()
+    assert said(find_project(tmp_path)) == ["aml_config: there is no compute target (warning)"]

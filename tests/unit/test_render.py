@@ -1,0 +1,460 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import pty
+import select
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlworkbench.cli import formats, render, units
+from mlworkbench.errors import ConfigError, MlwError, UnknownName, UsageError
+
+HOSTILE = "\x1b]0;pwned\x07[red]x[/red]\x9b2J\u202e\nforged"
+
+
+def shown(capsys: pytest.CaptureFixture[str], data: object, output: str, **more: object) -> str:
+    render.emit(data, output=output, **more)  # type: ignore[arg-type]
+    return capsys.readouterr().out
+
+
+def run(code: str, *, stdout: int = subprocess.PIPE, **env: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], stdout=stdout, stderr=subprocess.PIPE,
+        env={**os.environ, **env}, timeout=60,
+    )  # fmt: skip
+
+
+def on_terminal(code: str, **env: str) -> bytes:
+    """What a program writes to a terminal that is its stdout and stderr."""
+    master, slave = pty.openpty()
+    clean = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], stdin=slave, stdout=slave, stderr=slave,
+        env={**clean, "TERM": "xterm", **env},
+    )  # fmt: skip
+    os.close(slave)
+    out = b"".join(read_all(master))
+    os.close(master)
+    assert child.wait(60) == 0, out
+    return out
+
+
+def read_all(master: int) -> Iterator[bytes]:
+    while select.select([master], [], [], 60)[0]:
+        try:
+            data = os.read(master, 65536)
+        except OSError:  # how Linux says that the other side was closed
+            return
+        if not data:
+            return
+        yield data
+
+
+# --- JSON
+
+
+class Word(str, Enum):
+    DONE = "Completed"
+
+
+@pytest.mark.parametrize("output", ["json", "jsonc"])
+def test_json_is_strict_and_readable(capsys: pytest.CaptureFixture[str], output: str) -> None:
+    data = {
+        "nan": math.nan, "inf": [math.inf, {"x": -math.inf}], "text": "é漢", "status": Word.DONE, 1: (1, 2.5),
+        "path": PurePosixPath("/a"), "map": MappingProxyType({"k": None}), "bytes": b"\xe9",
+    }  # fmt: skip
+    text = shown(capsys, data, output)
+    assert "é漢" in text and text.startswith('{\n  "nan": "NaN",\n')
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "nan": "NaN", "inf": ["Infinity", {"x": "-Infinity"}], "text": "é漢", "status": "Completed",
+        "1": [1, 2.5], "path": "/a", "map": {"k": None}, "bytes": "\udce9",
+    }  # fmt: skip
+
+
+TEXT = st.text(st.characters())
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner),
+    )
+)
+def test_any_value_in_any_format(data: object) -> None:
+    simple = formats.simple(data)
+    text = formats.as_json(simple, "utf-8")
+    text.encode()
+    back = json.loads(text, parse_constant=pytest.fail)
+    assert formats.simple(back) == formats._finite(simple)
+    for made in (text, formats.as_tsv(simple, ordered=False), table(simple)):
+        assert made.isprintable() or not any(char in made for char in "\x1b\x07\x7f\x9b\u202e\u2028\r\x00")
+        made.encode()
+    rows = simple if isinstance(simple, list) else [simple]
+    assert formats.as_tsv(simple, ordered=True).count("\n") == len(rows)
+
+
+def table(data: object) -> str:
+    grid = formats.as_grid(data, None)
+    return "" if grid is None else formats.align(grid)
+
+
+def test_json_controls_are_escaped_but_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, [HOSTILE, "\ud800"], "json")
+    assert json.loads(text) == [HOSTILE, "\ud800"]
+    assert not set(text) & set("\x1b\x07\x9b\u202e\ud800")
+
+
+def test_ascii_terminal_gets_ascii_json() -> None:
+    done = run(
+        "from mlworkbench.cli import render; render.emit(['é'], output='json')\n"
+        "render.emit(['é'], output='tsv')",
+        PYTHONIOENCODING="ascii",
+    )
+    assert done.stdout == b'[\n  "\\u00e9"\n]\n\\xe9\n'
+
+
+# --- TSV
+
+
+def test_tsv(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"b": 1.0, "a": "x\ty\nz"}, {"a": None, "c": [1, {"d": True}]}]
+    assert shown(capsys, rows, "tsv") == 'x\\ty\\nz\t1.0\tNone\nNone\tNone\t[1,{"d":true}]\n'
+    assert shown(capsys, 0.1 + 0.2, "tsv") == "0.30000000000000004\n"
+    assert shown(capsys, ["a", True, 3, math.nan], "tsv") == "a\ntrue\n3\nNaN\n"
+    assert shown(capsys, [{"b": 1, "a": 2}], "tsv", query="[].{b: b, a: a}") == "1\t2\n"
+    assert shown(capsys, [{"b": 1, "a": 2}], "tsv", query="[].[b, a]") == "1\t2\n"
+    assert shown(capsys, [], "tsv") == ""
+
+
+# --- tables
+
+
+def test_table_of_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"run_id": "demo-1", "accuracy": 0.123456789, "n": 7, "ok": True, "more": {"a": [1]}},
+        {"run_id": "漢字", "accuracy": None, "n": 12345, "ok": False},
+        {"run_id": "e\u0301x", "accuracy": math.nan, "n": 1, "ok": None},
+    ]
+    assert shown(capsys, rows, "table").splitlines() == [
+        "Run_id  Accuracy      N  Ok     More",
+        "------  --------  -----  -----  ---------",
+        'demo-1  0.123457      7  true   {"a":[1]}',
+        "漢字              12345  false",
+        "e\u0301x           NaN      1",
+    ]
+    assert shown(capsys, rows, "table", columns=["n", "run_id"]).splitlines()[:3] == [
+        "    N  Run_id", "-----  ------", "    7  demo-1",
+    ]  # fmt: skip
+
+
+def test_table_of_other_shapes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, {"run_id": "x", "loss": 0.5}, "table") == "Run_id  x\nLoss    0.5\n"
+    assert shown(capsys, {"run_id": "x", "loss": 0.5}, "table", columns=["loss"]) == "Loss  0.5\n"
+    assert shown(capsys, ["a", 3], "table") == "Result\n------\na\n3\n"
+    assert shown(capsys, "one", "table") == "one\n"
+    assert shown(capsys, 1e-9, "table") == "1e-09\n"
+    for nothing in (None, [], {}):
+        assert shown(capsys, nothing, "table") == ""
+    assert shown(capsys, [{"a": 1, "b": 2}], "table", query="[].[a, b]", columns=["a"]) == (
+        "Column1  Column2\n-------  -------\n      1        2\n"
+    )
+
+
+def test_table_is_harmless_and_one_line_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, [{HOSTILE: HOSTILE, "long": "x" * 10_000}], "table")
+    assert text.count("\n") == 3 and "\x1b" not in text and "[red]x[/red]" in text
+    assert max(map(len, text.splitlines())) < 400 and "x…" in text
+    assert "x" * 10_000 in shown(capsys, {"long": "x" * 10_000}, "table")
+
+
+SHOW = "from mlworkbench.cli import render; render.emit({data!r}, output='{output}')"
+
+
+def test_rich_table_on_a_terminal() -> None:
+    rows = [{"run_id": HOSTILE, "loss": 0.25}, {"run_id": "漢字", "loss": 1}]
+    out = on_terminal(SHOW.format(data=rows, output="table"), COLUMNS="100")
+    assert b"[red]x[/red]" in out and b"^[]0;pwned\\x07" in out and b"\\nforged" in out
+    assert b"\x1b]" not in out and "\u202e".encode() not in out and "\x9b".encode() not in out
+    assert b"Run_id" in out and b"\x1b[1m" in out
+    assert b"\x1b" not in on_terminal(SHOW.format(data=rows, output="table"), COLUMNS="100", NO_COLOR="1")
+
+
+@pytest.mark.parametrize("columns", ["1", "20", "80"])
+def test_rich_table_on_a_narrow_terminal(columns: str) -> None:
+    rows = [{f"column_{i}": "word " * 5 for i in range(8)}]
+    out = on_terminal(SHOW.format(data=rows, output="table"), COLUMNS=columns, NO_COLOR="1").decode()
+    assert max(map(len, out.splitlines())) <= max(int(columns), 8)
+    identity = {"run_id": "demo-swift-otter-7k2q", "status": "Completed"}
+    out = on_terminal(SHOW.format(data=identity, output="table"), COLUMNS="80", NO_COLOR="1").decode()
+    assert out.splitlines() == ["Run_id  demo-swift-otter-7k2q", "Status  Completed"]
+
+
+def test_jsonc_on_a_terminal() -> None:
+    data = {"key": 'a "quoted": 5', "n": [1.5, True]}
+    out = on_terminal(SHOW.format(data=data, output="jsonc")).decode()
+    assert '\x1b[34m"key"\x1b[0m: \x1b[32m"a \\"quoted\\": 5"\x1b[0m' in out
+    assert "\x1b[36m1.5\x1b[0m" in out and "\x1b[36mtrue\x1b[0m" in out
+    assert b"\x1b" not in on_terminal(SHOW.format(data=data, output="json"))
+    assert b"\x1b" not in on_terminal(SHOW.format(data=data, output="jsonc"), NO_COLOR="1")
+
+
+# --- queries
+
+
+def test_query(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"run_id": "a", "loss": 0.5}, {"run_id": "b", "loss": 0.25}]
+    assert json.loads(shown(capsys, rows, "json", query="sort_by(@, &loss)[0].run_id")) == "b"
+    assert shown(capsys, tuple(rows), "tsv", query="[].run_id") == "a\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("a b", "position 3, near 'b'"),
+        ("a[", "position 2"),
+        ("[?x=='", "position 6"),
+        ("a.#", "position 3, near '#'"),
+        ("", "cannot be empty"),
+        ("nosuch(@)", "nosuch"),
+        ("length(@, @)", "Expected 1 argument"),
+        ("length(`1`)", "invalid type"),
+        ("[" * 5000, "--query"),
+    ],
+)
+def test_bad_query(query: str, says: str) -> None:
+    with pytest.raises(UsageError, match="--query") as caught:
+        render.emit([1], output="json", query=query)
+    assert says in caught.value.message
+    assert caught.value.hint
+
+
+def test_unknown_format() -> None:
+    with pytest.raises(UnknownName, match="table"):
+        render.emit([1], output="yaml")
+
+
+# --- messages
+
+
+def test_messages_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    render.message("hello")
+    render.warn("disk is nearly full")
+    render.fail(ConfigError("no such key 'Targt'", "did you mean 'Target'?", path="a.runconfig", line=3))
+    render.fail(MlwError(f"host said {HOSTILE}"))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "hello",
+        "warning: disk is nearly full",
+        "error: a.runconfig:3: no such key 'Targt'",
+        "hint: did you mean 'Target'?",
+        "error: host said ^[]0;pwned\\x07[red]x[/red]\\x9b2J\\u202e",
+        "       forged",
+    ]
+
+
+def test_messages_are_coloured_only_on_a_terminal() -> None:
+    code = "from mlworkbench.cli import render; render.warn('careful')"
+    assert on_terminal(code) == b"\x1b[1;33mwarning:\x1b[0m careful\r\n"
+    assert on_terminal(code, NO_COLOR="1") == b"warning: careful\r\n"
+
+
+# --- streams that go away
+
+HEAD = "from mlworkbench.cli import render\nimport os, subprocess, sys\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True: render.emit(['x' * 100], output='json')",
+        "while True: render.pour(b'x' * 100_000)",
+        "while True: render.pour(b'x')",
+        "while True: print('x' * 20_000, flush=True)",
+        "while True: print('x')",
+    ],
+)
+def test_closed_pipe_ends_quietly(body: str, unbuffered: str) -> None:
+    code = HEAD + f"with render.quiet_pipe():\n    {body}\n"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    assert child.stdout and child.stderr
+    child.stdout.read(1)
+    child.stdout.close()
+    assert child.stderr.read() == b""
+    assert child.wait(60) == 141
+    child.stderr.close()
+
+
+def test_text_left_in_the_buffer_ends_quietly_too() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = run(HEAD + "with render.quiet_pipe(): sys.stdout.write('x')", stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_another_broken_pipe_is_not_hidden() -> None:
+    done = run(HEAD + "with render.quiet_pipe(): r, w = os.pipe(); os.close(r); os.write(w, b'x')")
+    assert done.returncode == 1 and b"BrokenPipeError" in done.stderr
+
+
+def test_full_disk_is_an_error() -> None:
+    with open("/dev/full", "wb") as full:
+        done = run(
+            HEAD + "try: render.emit(1, output='json')\nexcept render.MlwError as e: render.fail(e)",
+            stdout=full.fileno(),
+        )
+    assert done.returncode == 0
+    assert done.stderr == b"error: cannot write to standard output: No space left on device\n"
+
+
+def test_closed_streams_are_no_reason_to_fail() -> None:
+    code = (
+        HEAD + "with render.quiet_pipe(): render.emit(1, output='table'); render.pour(b'x'); render.warn('x')"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -c "$1" >&- 2>&-', sys.executable, code], capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_stderr_closed_by_its_reader_stops_nothing() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = HEAD + "for _ in range(3): render.warn('x')\nrender.emit('done', output='tsv')"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=writer, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+
+
+def test_terminal_that_went_away() -> None:
+    master, slave = pty.openpty()
+    code = HEAD + "sys.stdin.readline()\nwith render.quiet_pipe():\n  while True: render.pour(b'x')"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE, stdout=slave, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    os.close(slave)
+    os.close(master)
+    _, err = child.communicate(b"\n", timeout=60)
+    assert (child.returncode, err) == (141, b"")
+
+
+# --- progress
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_progress_elsewhere_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with render.Progress("snapshot", 1e9, clock=clock) as progress:
+        for step in range(300):  # 30 seconds
+            clock.now = 100 + step / 10
+            progress.update(step * 1e6)
+    assert capsys.readouterr().err.splitlines() == [
+        "snapshot  5.0 MB of 1.0 GB",
+        "snapshot  105 MB of 1.0 GB",
+        "snapshot  205 MB of 1.0 GB",
+    ]
+
+
+def test_quick_work_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with render.Progress("snapshot", clock=clock) as progress:
+        progress.update(1)
+        clock.now += 0.49
+        progress.update(2)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_on_a_terminal_is_one_line() -> None:
+    code = """
+        from mlworkbench.cli import render
+        now = 0.0
+        with render.Progress("files", 30, show=lambda n: f"{n:.0f}", clock=lambda: now) as progress:
+            for step in range(1, 21):
+                now = step / 20
+                progress.update(step)
+            render.warn("odd")
+            now = 2
+            progress.update(30)
+        render.emit("done", output="tsv")
+    """
+    out = on_terminal(code, NO_COLOR="1")
+    assert out.startswith(b"\r\x1b[Kfiles  10 of 30\r\x1b[Kfiles  12 of 30")
+    assert out.endswith(b"\r\x1b[Kwarning: odd\r\n\r\x1b[Kfiles  30 of 30\r\x1b[Kdone\r\n")
+
+
+# --- units
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (99_940, "99.9 kB"), (99_960, "100 kB"),
+     (999_499, "999 kB"), (999_500, "1.0 MB"), (412e6, "412 MB"), (1.2e9, "1.2 GB"), (3e21, "3000 EB"),
+     (-5, "0 B")],
+)  # fmt: skip
+def test_size(count: float, text: str) -> None:
+    assert units.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0 s"), (0.44, "0.4 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min"), (192, "3 min 12 s"),
+     (3599.9, "1 h"), (3660, "1 h 1 min"), (86400, "1 d"), (190_000, "2 d 4 h"), (-1, "0.0 s")],
+)  # fmt: skip
+def test_duration(seconds: float, text: str) -> None:
+    assert units.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-3, "just now"),
+        (0.9, "just now"),
+        (1, "1 s ago"),
+        (61, "1 min ago"),
+        (7300, "2 h ago"),
+        (200_000, "2 d ago"),
+    ],
+)
+def test_age(seconds: float, text: str) -> None:
+    assert units.age(seconds) == text
+
+
+# --- the price of the import
+
+
+def test_nothing_heavy_is_imported() -> None:
+    done = run(
+        """
+        import sys
+        before = set(sys.modules)
+        from mlworkbench.cli import mask, render, screen
+        render.emit([{"a": 1}], output="table")
+        print(*set(sys.modules) - before, file=sys.stderr)
+        """
+    )
+    loaded = set(done.stderr.decode().split())
+    assert "mlworkbench.cli.render" in loaded
+    assert not loaded & {"rich", "jmespath", "click", "typing", "dataclasses", "shutil"}
