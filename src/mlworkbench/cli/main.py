@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from .. import __version__
 from ..errors import EXIT_DETACHED, EXIT_USAGE, MlwError, UnknownName, UsageError
+from ..version import __version__
 from . import render
 
 # Verb → module:attribute. Nothing is imported before it is asked for: `mlw --help` must be quick.

@@ -37,7 +37,7 @@ def rewrite(path: Path, changes: Changes[str, object]) -> None:
         for name, value in changes.items():
             text = _change(parse(text.encode(), shown), text, name, value)
         after = parse(text.encode(), shown)
-    except ConfigError:
+    except (ConfigError, ValueError):  # the latter for a key without a colon, `? key`
         after = None
     if after is None or _said(after) != _wanted(before, changes):
         raise ConfigError(

@@ -17,7 +17,7 @@ if not __package__:  # started as a file: make the folder that holds it importab
 from . import PROTOCOL, SPEC, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
-from .journal import read_json, write_whole
+from .journal import read_json, write_part, write_whole
 from .launcher import pass_gate
 from .supervisor import Supervisor, log
 
@@ -29,7 +29,7 @@ def claim(run: RunFolder, nonce: str) -> bool:
     mine = "%s.%s" % (run.claim, nonce)
     os.makedirs(mine, mode=0o700, exist_ok=True)
     owner = dict(machine.identity(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
-    write_whole(os.path.join(mine, "owner.json"), owner)
+    write_part(os.path.join(mine, "owner.json"), owner)
     failpoint("claiming")
     try:
         os.rename(mine, run.claim)

@@ -15,7 +15,7 @@ RESERVE = 64 * 1024
 def write_whole(path: str, data: Dict[str, Any]) -> None:
     """The file is there whole or not at all, also after a power cut."""
     part = "%s.%d.part" % (path, os.getpid())
-    _write_part(part, data)
+    write_part(part, data)
     os.replace(part, path)
     machine.sync_folder(os.path.dirname(path))
 
@@ -23,7 +23,7 @@ def write_whole(path: str, data: Dict[str, Any]) -> None:
 def write_first(path: str, data: Dict[str, Any]) -> bool:
     """Like write_whole, but only the first writer wins; tells whether this was it."""
     part = "%s.%d.part" % (path, os.getpid())
-    _write_part(part, data)
+    write_part(part, data)
     try:
         os.link(part, path)
         won = True
@@ -45,7 +45,8 @@ def _create(path: str, data: Dict[str, Any]) -> bool:
     return True
 
 
-def _write_part(part: str, data: Dict[str, Any]) -> None:
+def write_part(part: str, data: Dict[str, Any]) -> None:
+    """The content on disk, under a name that does not count yet."""
     _fill(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), data)
 
 
@@ -91,15 +92,17 @@ class Journal:
         if content and not content.endswith(b"\n"):
             os.write(self._descriptor, b"\n")
 
-    def add(self, kind: str, data: Dict[str, Any]) -> None:
+    def add(self, kind: str, data: Dict[str, Any], lasting: bool = False) -> None:
+        """``lasting``: on disk before this returns. What else happened can be told again from the other files."""
         self._seq += 1
         self.kinds.append(kind)
         line = json.dumps({"w": "sup", "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
-        spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n"))
+        spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n", lasting))
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, line: bytes, lasting: bool) -> None:
         os.write(self._descriptor, line)
-        os.fsync(self._descriptor)
+        if lasting:
+            os.fsync(self._descriptor)
 
 
 def keep_room(run: RunFolder) -> None:

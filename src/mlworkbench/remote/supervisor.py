@@ -228,7 +228,7 @@ class Supervisor:
             data.update(self._collect())
             data["leftovers"] = [pid for pid, _ in self.family(facts)]
         failpoint("finishing")
-        self.journal.add("finished", data)
+        self.journal.add("finished", data, lasting=True)
         self._settle()
         failpoint("finished")
         drop_room(self.run)

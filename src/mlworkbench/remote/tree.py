@@ -3,7 +3,7 @@
 import errno
 import os
 import sys
-from typing import Iterable, List
+from typing import Iterable, List, Set
 
 try:
     import fcntl
@@ -13,8 +13,10 @@ except ImportError:  # Windows
 CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | CLOEXEC
+READ = os.O_RDONLY | NOFOLLOW | CLOEXEC
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
 
+UTF8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
 _FICLONE = 0x40049409
 _CHUNK = 1 << 20
 # What another way of copying would not cure.
@@ -58,22 +60,34 @@ class Folders:
         self.close()
 
 
+def native(path: str) -> str:
+    """A name as this process spells it. Our files hold names as UTF-8 whatever the locale is."""
+    return path if UTF8 else os.fsdecode(path.encode("utf-8", "surrogateescape"))
+
+
+def portable(path: str) -> str:
+    """The opposite of ``native``."""
+    return path if UTF8 else os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
 def join(folder: str, name: str) -> str:
     return folder + "/" + name if folder else name
 
 
-def parents(paths: Iterable[str]) -> Iterable[str]:
-    """The folders above these paths, innermost first, with repetitions."""
+def parents(paths: Iterable[str]) -> Set[str]:
+    """All folders above these paths."""
+    found: Set[str] = set()
     for path in paths:
         end = path.rfind("/")
-        while end > 0:
-            yield path[:end]
+        while end > 0 and path[:end] not in found:
+            found.add(path[:end])
             end = path.rfind("/", 0, end)
+    return found
 
 
 def make_folders(handle: int, folder: str) -> None:
     """Make a folder and those above it, below the folder of ``handle``."""
-    for path in [*reversed(list(parents([folder]))), folder]:
+    for path in [*sorted(parents([folder])), folder] if folder else ():
         try:
             os.mkdir(path, 0o700, dir_fd=handle)
         except FileExistsError:

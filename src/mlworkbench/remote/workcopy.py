@@ -8,12 +8,11 @@ import errno
 import json
 import os
 import stat
-import sys
 import time
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .folder import Root, RunFolder
-from .tree import CLOEXEC, FOLDER, NEW, NOFOLLOW, Folders, clone, copy, join, make_folders, parents, remove
+from .tree import FOLDER, NEW, READ, UTF8, Folders, clone, copy, join, make_folders, native, parents, portable, remove
 
 # path → [size, mtime_ns, inode, sha256, ctime_ns, mode]. ctime tells what mtime hides: a file written and
 # set back by utime, a changed mode, a hard link made from it.
@@ -21,7 +20,6 @@ Files = Dict[str, List[Any]]
 
 _VERSION = 1
 _STALE = 3600.0
-_UTF8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
 
 
 # -- before the run ------------------------------------------------------------------------------------
@@ -71,8 +69,8 @@ def _take_spare(spare: str, base: str) -> Optional[Dict[str, Any]]:
 
 def _untouched(tree: str, files: Files) -> bool:
     """Whether the tree holds exactly these files, unchanged."""
-    kept, extra, _ = _compare(tree, files)
-    return not extra and len(kept) == len(files)
+    kept, extra, folders = _compare(tree, files)
+    return not extra and len(kept) == len(files) and set(folders) == parents(files)
 
 
 def _compare(tree: str, files: Files) -> Tuple[Files, List[str], List[str]]:
@@ -125,7 +123,7 @@ def _build(root: Root, digest: str, tree: str, have: Files) -> Dict[str, Any]:
     try:
         for path in extra:
             os.unlink(path, dir_fd=handle)
-        _arrange(handle, folders, set(parents(wanted)))
+        _arrange(handle, folders, parents(wanted))
         copier = _Copier(root, digest)
         for path, (sha256, size, mode) in wanted.items():
             if path not in files:
@@ -177,7 +175,7 @@ class _Copier:
     def copy(self, tree: int, path: str, sha256: str, size: int, mode: int) -> List[Any]:
         blob = self._root.blob(sha256)
         try:
-            source = os.open(blob, os.O_RDONLY | NOFOLLOW | CLOEXEC)
+            source = os.open(blob, READ)
         except FileNotFoundError:
             raise self._damaged(blob) from None
         try:
@@ -247,29 +245,26 @@ def recycle(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
 
 
 def _move(work: str, tree: str, files: Files) -> Files:
-    """Move what is unchanged; the script may have put links where folders were, hence the walk by handles."""
+    """Move what is unchanged: whole folders where the script changed nothing in them, else file by file."""
     moved: Files = {}
     emptied: List[str] = []
-    pending = [""]
     goal = os.open(tree, FOLDER)
     try:
+        # By handles, because the script may have put links where folders were.
         with Folders(work) as handles:
-            while pending:
-                folder = pending.pop()
-                try:
-                    handle = handles.open(folder)
-                    with os.scandir(handle) as listing:
-                        entries = list(listing)
-                except OSError:
-                    continue  # the script closed it, or something still running removed it
-                pending.extend(join(folder, e.name) for e in entries if e.is_dir(follow_symlinks=False))
-                before = len(moved)
-                for entry in entries:
-                    path = join(folder, entry.name)
-                    known = files.get(path)
-                    if known is not None and _same(entry.stat(follow_symlinks=False), known):
-                        _move_file(handle, goal, path, known, moved)
-                if folder and len(moved) > before:
+            found = _survey(handles, files)
+            for folder, (names, inner, clean) in found.items():
+                parent, _, name = folder.rpartition("/")
+                if clean:
+                    if not found[parent][2]:
+                        make_folders(goal, parent)
+                        os.rename(name, folder, src_dir_fd=handles.open(parent), dst_dir_fd=goal)
+                    moved.update((join(folder, one), files[join(folder, one)]) for one in names)
+                elif names:
+                    make_folders(goal, folder)
+                    for one in names:
+                        _move_file(handles.open(folder), goal, join(folder, one), files, moved)
+                if folder and not clean and (names or inner):
                     emptied.append(folder)
             for folder in reversed(emptied):
                 _drop_empty(handles, folder)
@@ -278,13 +273,39 @@ def _move(work: str, tree: str, files: Files) -> Files:
     return moved
 
 
-def _move_file(handle: int, goal: int, path: str, known: List[Any], moved: Files) -> None:
-    folder, _, name = path.rpartition("/")
-    try:
-        os.rename(name, path, src_dir_fd=handle, dst_dir_fd=goal)
-    except FileNotFoundError:
-        make_folders(goal, folder)
-        os.rename(name, path, src_dir_fd=handle, dst_dir_fd=goal)
+def _survey(handles: Folders, files: Files) -> Dict[str, Tuple[List[str], List[str], bool]]:
+    """folder → (names of untouched files, folders in it, whether that is all and so all the way down)."""
+    found: Dict[str, Tuple[List[str], List[str], bool]] = {}
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        try:
+            handle = handles.open(folder)
+            with os.scandir(handle) as listing:
+                entries = list(listing)
+            private = stat.S_IMODE(os.fstat(handle).st_mode) == 0o700
+            names, inner = [], []
+            for entry in entries:
+                known = files.get(join(folder, entry.name))
+                if known is not None and _same(entry.stat(follow_symlinks=False), known):
+                    names.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False):
+                    inner.append(join(folder, entry.name))
+        except OSError:
+            continue  # the script closed it, or something still running removed it
+        found[folder] = names, inner, private and 0 < len(names) + len(inner) == len(entries)
+        pending += inner
+    for folder in reversed(found):
+        names, inner, clean = found[folder]
+        below = all(one in found and found[one][2] for one in inner)
+        found[folder] = names, inner, bool(folder) and clean and below
+    return found
+
+
+def _move_file(handle: int, goal: int, path: str, files: Files, moved: Files) -> None:
+    name = path.rpartition("/")[2]
+    known = files[path]
+    os.rename(name, path, src_dir_fd=handle, dst_dir_fd=goal)
     now = os.stat(path, dir_fd=goal, follow_symlinks=False)
     # The rename sets ctime, so that one is recorded anew; the rest must be as it was at the look before.
     record = [*known[:4], now.st_ctime_ns, known[5]]
@@ -321,7 +342,7 @@ def _read_manifest(path: str) -> Dict[str, Any]:
     """The list of a snapshot's files, each path checked: it may come from another machine."""
     try:
         with open(path, "rb") as file:
-            manifest = _named(json.loads(file.read()), _native)
+            manifest = _renamed(json.loads(file.read()), native)
         files, links, folders = manifest["files"], manifest["links"], manifest["folders"]
         paths = [file[0] for file in files] + [link[0] for link in links] + folders
         for file in files:
@@ -350,36 +371,24 @@ def _read_record(path: str) -> Optional[Dict[str, Any]]:
     try:
         with open(path, "rb") as file:
             placed = json.loads(file.read())
-        return _named(placed, _native) if placed["version"] == _VERSION else None
+        return _renamed(placed, native) if placed["version"] == _VERSION else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _write_record(path: str, placed: Dict[str, Any]) -> None:
-    handle = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NOFOLLOW | CLOEXEC, 0o600)
-    with open(handle, "wb") as file:
-        file.write(json.dumps(_named(placed, _portable), separators=(",", ":")).encode("ascii"))
+    with open(os.open(path + ".new", NEW, 0o600), "wb") as file:
+        file.write(json.dumps(_renamed(placed, portable), separators=(",", ":")).encode("ascii"))
     os.rename(path + ".new", path)
 
 
-def _native(path: str) -> str:
-    return os.fsdecode(path.encode("utf-8", "surrogateescape"))
-
-
-def _portable(path: str) -> str:
-    return os.fsencode(path).decode("utf-8", "surrogateescape")
-
-
-def _named(record: Dict[str, Any], rename: Any) -> Dict[str, Any]:
-    """Files hold names as UTF-8 whatever the locale is; nearly always that is what Python uses too."""
-    if _UTF8:
+def _renamed(record: Dict[str, Any], rename: Callable[[str], str]) -> Dict[str, Any]:
+    if UTF8:
         return record
     files = record["files"]
-    return {
-        **record,
-        "files": {rename(path): data for path, data in files.items()}
-        if isinstance(files, dict)
-        else [[rename(file[0]), *file[1:]] for file in files],
-        "links": [[rename(path), rename(text)] for path, text in record["links"]],
-        "folders": [rename(path) for path in record["folders"]],
-    }
+    if isinstance(files, dict):
+        files = {rename(path): known for path, known in files.items()}
+    else:
+        files = [[rename(path), *rest] for path, *rest in files]
+    links = [[rename(path), rename(text)] for path, text in record["links"]]
+    return {**record, "files": files, "links": links, "folders": [rename(path) for path in record["folders"]]}

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import stat
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from ..errors import SnapshotError
 from ..model import Snapshot
 from ..remote.folder import Root
-from ..remote.tree import Folders, join
+from ..remote.tree import Folders, join, portable
 from .git import GitReader
 from .ignore import OURS
 from .notes import describe_folders, describe_reading, listed
@@ -30,7 +29,6 @@ Progress = Callable[[int, int], None]
 _YOUNG = 2_000_000_000
 _TRIES = 3
 _REPORT_EACH = 0.1
-_UTF8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
 
 
 def take(
@@ -187,17 +185,10 @@ def _list_files(folders: dict[str, Folder]) -> bytes:
     """The manifest, always the same bytes for the same files; names as UTF-8 whatever the locale is."""
     files, links, empty = [], [], []
     for path, folder in folders.items():
-        files += [[join(path, name), k[5], k[0], k[4]] for name, k in folder["files"].items()]
-        links += [[join(path, name), text] for name, text in folder["links"].items()]
+        files += [[portable(join(path, name)), k[5], k[0], k[4]] for name, k in folder["files"].items()]
+        links += [[portable(join(path, name)), portable(text)] for name, text in folder["links"].items()]
         if path and not (folder["files"] or folder["links"] or folder["folders"] or "." in folder["left"]):
-            empty.append(path)
-    if not _UTF8:
-        files = [[_portable(file[0]), *file[1:]] for file in files]
-        links = [[_portable(path), _portable(text)] for path, text in links]
-        empty = [_portable(path) for path in empty]
+            empty.append(portable(path))
     manifest = {"version": 1, "files": sorted(files), "links": sorted(links), "folders": sorted(empty)}
     return json.dumps(manifest, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
-
-def _portable(path: str) -> str:
-    return os.fsencode(path).decode("utf-8", "surrogateescape")

@@ -96,7 +96,7 @@ def oom_kills() -> Optional[int]:
 
 
 def waiter(pid: Optional[int]) -> Callable[[float], bool]:
-    """A function that sleeps until a child of ours ends, ``pid`` ends, or the time is over; tells whether something ended."""
+    """A function that sleeps until a child of ours ends, ``pid`` ends, or the time is over; tells which."""
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)

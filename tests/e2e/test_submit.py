@@ -1,0 +1,340 @@
+"""What a user meets when submitting: words, environment, endings, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+TELLS = """
+import json, os, sys
+json.dump({"argv": [os.fsencode(a).hex() for a in sys.argv], "cwd": os.getcwd(), "path0": sys.path[0],
+           "env": dict(os.environ), "outputs": os.listdir("outputs"), "files": sorted(os.listdir("."))},
+          open("outputs/told.json", "w"))
+"""
+
+
+def told(user, run):
+    return json.loads((user.folder(run) / "work" / "outputs" / "told.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def teller(tmp_path_factory):
+    """A project that is submitted many times."""
+    from tests.conftest import User
+
+    someone = User(tmp_path_factory.mktemp("teller"))
+    return someone, someone.project("demo", train=TELLS)
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+words = st.lists(
+    st.one_of(
+        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
+        st.sampled_from(["--", "-m", "-c", "--help", "-o", "$HOME", "`id`", "; touch PWNED", "*", "'", '"', "\\", "\n", ""]),
+        st.binary(min_size=1, max_size=6).filter(lambda b: b"\0" not in b).map(os.fsdecode),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(arguments=words)
+def test_arguments_arrive_byte_for_byte(teller, arguments):
+    user, project = teller
+    done = user.mlw("submit", "-c", "local", "train.py", *arguments, cwd=project)
+    assert done.code == 0, done
+    assert told(user, done.run)["argv"][1:] == [os.fsencode(word).hex() for word in arguments]
+    assert not (project / "PWNED").exists()
+
+
+def test_module_command_and_argument_vector(user):
+    project = user.project("demo", train=TELLS, tool="import sys; print(sys.argv[1:])")
+    assert user.mlw("submit", "-m", "tool", "--timeout", "1", "-c", "x", cwd=project).out == (
+        "['--timeout', '1', '-c', 'x']\n"
+    )
+    assert user.mlw("submit", "--", "/bin/echo", "--", "-c", "a b", cwd=project).out == "-- -c a b\n"
+    config = project / "aml_config" / "local.runconfig"
+    config.write_text(re.sub(r"(?m)^ArgumentVector:(\n +-.*)+", 'ArgumentVector: ["tool.py", 0.10, "x y"]', config.read_text()))
+    assert "ArgumentVector: [" in config.read_text()
+    for typed in ([], ["local.runconfig"]):
+        assert user.mlw("submit", *typed, cwd=project).out == "['0.10', 'x y']\n"
+    config.write_text(config.read_text().replace('["tool.py", 0.10, "x y"]', '["$file"]'))
+    none = user.mlw("submit", cwd=project)
+    assert none.code == 2
+    assert "no script was named" in none.err
+    assert "hint: mlw experiment submit -c local SCRIPT" in none.err
+
+
+def test_script_in_a_folder_sees_its_siblings_and_the_root(user):
+    project = user.project("demo")
+    (project / "code").mkdir()
+    (project / "code" / "helper.py").write_text("word = 'sibling'")
+    (project / "data.txt").write_text("root")
+    (project / "code" / "run me.py").write_text("import helper\nprint(helper.word, open('data.txt').read())")
+    assert user.mlw("submit", "code/run me.py", cwd=project).out == "sibling root\n"
+    # Typed from inside the folder, and with a full path.
+    assert user.mlw("submit", "run me.py", cwd=project / "code").out == "sibling root\n"
+    assert user.mlw("submit", str(project / "code" / "run me.py"), cwd=project).out == "sibling root\n"
+
+
+def test_a_script_named_like_an_option(user):
+    project = user.project("demo")
+    (project / "-c.py").write_text("print('ran')")
+    assert user.mlw("submit", "./-c.py", cwd=project).out == "ran\n"
+
+
+# -- surroundings ----------------------------------------------------------------------------------
+
+
+def test_environment_is_the_documented_list(user):
+    project = user.project("demo", train=TELLS)
+    config = project / "aml_config" / "local.runconfig"
+    text = re.sub(r"(?m)^EnvironmentVariables:.*(\n +.*)*", "EnvironmentVariables:\n  GREETING: hello\n  NUMBER: 010", config.read_text())
+    config.write_text(text)
+    canary = {"AWS_SECRET_ACCESS_KEY": "canary", "SSH_AUTH_SOCK": "/canary", "PYTHONPATH": "/canary", "LD_LIBRARY_PATH": "/lib"}
+    done = user.mlw("submit", "--env", "EXTRA=a=b c", "train.py", cwd=project, env=canary)
+    assert done.code == 0, done
+    facts = told(user, done.run)
+    env = facts["env"]
+    assert "canary" not in json.dumps(env)
+    expected = {"PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "GREETING", "NUMBER", "EXTRA", "PYTHONUNBUFFERED", "PYTHONPATH"}
+    expected |= {"AZUREML_NATIVE_SHARE_DIRECTORY", "MLW_RUN_ID", "MLW_RUN_FOLDER"}
+    assert set(env) - {"LC_CTYPE"} == expected  # Python itself sets LC_CTYPE
+    assert (env["GREETING"], env["NUMBER"], env["EXTRA"]) == ("hello", "010", "a=b c")
+    assert str(user.env["PATH"].split(":")[0]) not in env["PATH"].split(":"), "mlw's own environment stays out"
+    assert env["AZUREML_NATIVE_SHARE_DIRECTORY"].endswith("/")
+    assert os.path.isdir(env["AZUREML_NATIVE_SHARE_DIRECTORY"])
+    assert facts["outputs"] == []
+    assert facts["cwd"] == facts["path0"] == str(user.folder(done.run) / "work")
+
+
+def test_shared_folder_survives_runs_and_stdin_is_at_its_end(user):
+    project = user.project(
+        "demo",
+        train="import os\np = os.environ['AZUREML_NATIVE_SHARE_DIRECTORY'] + 'count'\n"
+        "open(p, 'a').write('x')\nprint(open(p).read())\ntry: input()\nexcept EOFError: print('eof')",
+    )
+    assert user.mlw("submit", "train.py", cwd=project).out == "x\neof\n"
+    assert user.mlw("submit", "train.py", cwd=project).out == "xx\neof\n"
+
+
+def test_secret_reaches_the_script_and_nothing_else(user):
+    project = user.project("demo", train="import os\nprint('token is', os.environ['TOKEN'], len(os.environ['TOKEN']))")
+    done = user.mlw("submit", "--secret", "TOKEN", "train.py", cwd=project, env={"TOKEN": "hunter2-canary"})
+    assert done.code == 0, done
+    assert done.out == "token is *** 14\n"
+    found = [path for path in user.store.rglob("*") if path.is_file() and b"hunter2-canary" in path.read_bytes()]
+    assert found == [user.folder(done.run) / "log"], "only the script's own log, which is kept byte for byte"
+    again = user.mlw("logs", done.run, env={"TOKEN": "hunter2-canary"})
+    assert again.out == "token is *** 14\n"
+
+
+def test_secret_that_is_nowhere(user):
+    project = user.project("demo", train="print(1)")
+    done = user.mlw("submit", "--secret", "TOKEN", "train.py", cwd=project)
+    assert done.code == 2
+    assert "the secret TOKEN is nowhere to be found" in done.err
+    assert user.runs() == []
+
+
+# -- endings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "status"),
+    [
+        ("import sys; sys.exit(7)", 7, "Failed: failed (exit 7)"),
+        ("import os; os.kill(os.getpid(), 9)", 137, "Failed: failed (signal 9)"),
+        ("def f(x):\n  return x + 1\nf('a')", 1, "Failed: failed (exit 1)"),
+    ],
+)
+def test_exit_code_is_the_scripts(user, script, code, status):
+    project = user.project("demo", train=script)
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert done.code == code
+    assert status in done.err
+    assert "Traceback" not in done.err
+    if code == 1:
+        assert re.search(r"Cause: +TypeError: .* \(train\.py:2\)", done.err), done.err
+
+
+def test_time_limit(user):
+    project = user.project("demo", train="import time; time.sleep(1000)")
+    done = user.mlw("submit", "--timeout", "0.3s", "train.py", cwd=project)
+    assert done.code == 124
+    assert "timeout" in done.err
+
+
+def test_dry_run_prints_the_spec_and_does_nothing(user):
+    project = user.project("demo", train=TELLS)
+    done = user.mlw("submit", "--dry-run", "--tag", "a", "--name", "first", "train.py", "x", cwd=project)
+    spec = json.loads(done.out)
+    assert spec["commands"][-1]["argv"][1:] == ["train.py", "x"]
+    assert (spec["tags"], spec["name"]) == (["a"], "first")
+    assert user.runs() == []
+
+
+def test_same_key_is_the_same_run(user, tmp_path):
+    project = user.project("demo", train=f"open({str(tmp_path / 'starts')!r}, 'a').write('x'); print('once')")
+    first = user.mlw("submit", "--key", "k1", "train.py", cwd=project)
+    second = user.mlw("submit", "--key", "k1", "train.py", cwd=project)
+    assert first.run == second.run
+    assert first.out == second.out == "once\n"
+    assert (tmp_path / "starts").read_text() == "x"
+    assert user.mlw("submit", "--key", "k2", "train.py", cwd=project).run != first.run
+
+
+def test_detach_status_and_cancel(user):
+    project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
+    done = user.mlw("submit", "--detach", "train.py", cwd=project)
+    assert done.code == 0
+    run = done.run
+    assert run in done.out
+    user.mlw("experiment", "status", run, cwd=project)
+    listed = json.loads(user.mlw("ps", "-o", "json", cwd=project).out)
+    assert [one["run_id"] for one in listed] == [run]
+    cancelled = user.mlw("cancel", run[: len("demo-") + 3], cwd=project)
+    assert cancelled.code == 0, cancelled
+    assert "Canceled: cancelled" in cancelled.err
+    assert json.loads(user.mlw("ps", "-o", "json", cwd=project).out) == []
+    again = user.mlw("cancel", run, cwd=project)
+    assert (again.code, "has ended already" in again.err) == (0, True)
+
+
+def test_json_output_of_a_submit(user):
+    project = user.project("demo", train="print('log line')")
+    done = user.mlw("submit", "-o", "json", "train.py", cwd=project)
+    assert json.loads(done.out)["status"] == "Completed"
+    assert "log line" in done.err
+    assert user.mlw("submit", "-o", "tsv", "--query", "status", "train.py", cwd=project).out == "Completed\n"
+
+
+def test_project_is_not_touched_and_runs_are_apart(user):
+    project = user.project("demo", train="open('made.txt', 'w'); open('train.py', 'a').write('#'); print(open('train.py').read()[-1])")
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    for _ in range(3):
+        assert user.mlw("submit", "train.py", cwd=project).out == "#\n"
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+
+
+def test_read_only_project(user):
+    project = user.project("demo", train="print('fine')")
+    for path in [project, *project.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    assert user.mlw("submit", "train.py", cwd=project).out == "fine\n"
+
+
+def test_run_inside_a_run(user):
+    """A script that submits others, as sweeps did: its cancel does not take the others with it."""
+    from tests.conftest import MLW
+
+    inner = "import time; print('inner'); time.sleep(1000)"
+    project = user.project("demo", inner=inner)
+    (project / "outer.py").write_text(
+        "import os, subprocess, sys, time\n"
+        f"env = dict(os.environ, MLW_HOME={str(user.store)!r})\n"
+        f"subprocess.run([{str(MLW)!r}, 'submit', '--detach', '--key', 'inner', 'inner.py'], env=env, check=True)\n"
+        "print('submitted'); time.sleep(1000)\n"
+    )
+    outer = user.mlw("submit", "--detach", "outer.py", cwd=project)
+    from tests.supervisor.conftest import until
+
+    until(lambda: any(one["script_name"] == "inner.py" and one["status"] == "Running" for one in user.runs()))
+    user.mlw("cancel", "--grace", "5", outer.run, cwd=project)
+    states = {one["script_name"]: one["status"] for one in user.runs()}
+    assert states == {"outer.py": "Canceled", "inner.py": "Running"}
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+MISTAKES = [
+    (["submit", "trian.py"], 66, "unknown script 'trian.py'; known are train.py", "did you mean 'train.py'?"),
+    (["submit", "-c", "locla", "train.py"], 66, "'locla'", "did you mean 'local'?"),
+    (["submit", "-t", "gpu", "train.py"], 66, "'gpu'", ""),
+    (["submit", "--timeout", "soon", "train.py"], 2, "--timeout soon is not a time", "15m"),
+    (["submit", "--env", "A", "train.py"], 2, "--env A has no value", "--secret A"),
+    (["submit", "--env", "A B=1", "train.py"], 2, "'A B' is not the name of a variable", ""),
+    (["submit", "-m"], 2, "nothing was named after -m", ""),
+    (["submit", "/etc/passwd"], 2, "/etc/passwd is outside the project", ""),
+    (["logs", "nosuch"], 66, "unknown run 'nosuch'", "mlw history list"),
+    (["sumbit", "train.py"], 2, "unknown command 'sumbit'", "did you mean 'submit'?"),
+    (["submit", "--detatch", "train.py"], 2, "--detatch", "did you mean --detach?"),
+    (["history", "list", "--query", "[?"], 2, "", ""),
+    (["history", "list", "-o", "xml"], 2, "xml", ""),
+    (["cancel"], 2, "say which run to cancel", "mlw ps"),
+]
+
+
+@pytest.mark.parametrize(("typed", "code", "message", "hint"), MISTAKES, ids=lambda one: " ".join(one) if isinstance(one, list) else None)
+def test_mistake(teller, typed, code, message, hint):
+    user, project = teller
+    before = len(user.runs())
+    done = user.mlw(*typed, cwd=project)
+    assert done.code == code, done
+    first, *rest = done.err.splitlines()
+    assert first.startswith("error: ") and message in first, done.err
+    assert hint in "\n".join(rest), done.err
+    assert "Traceback" not in done.err
+    assert len(user.runs()) == before
+
+
+def test_outside_a_project(user):
+    done = user.mlw("submit", "train.py")
+    assert done.code == 78
+    assert "hint: " in done.err
+
+
+def test_framework_that_is_not_there_yet(user):
+    project = user.project("demo", train="print(1)")
+    config = project / "aml_config" / "local.runconfig"
+    text = config.read_text()
+    for changed in (text.replace("Framework: Python", "Framework: PySpark"), text.replace("Framework: Python", "")):
+        assert changed != text
+        config.write_text(changed)
+        done = user.mlw("submit", "train.py", cwd=project)
+        assert done.code == 78
+        assert "set Framework: Python in aml_config/local.runconfig" in done.err
+    assert user.runs() == []
+
+
+def test_target_that_is_not_there_yet(user):
+    project = user.project("demo", train="print(1)")
+    done = user.mlw("submit", "-c", "docker", "train.py", cwd=project)
+    assert done.code == 66
+    assert "unknown compute type 'docker'; known are local" in done.err
+
+
+def test_no_interpreter(user, tmp_path):
+    project = user.project("demo", train="print(1)")
+    done = user.mlw("submit", "train.py", cwd=project, env={"PATH": str(tmp_path)})
+    assert done.code == 78
+    assert "pythonLocation" in done.err
+    config = project / "aml_config" / "local.compute"
+    config.write_text("type: local\npythonLocation: /no/such/python\n")
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert done.code == 78
+    assert "/no/such/python" in done.err
+
+
+def test_no_room_in_the_store(user, tmp_path):
+    if os.getuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    project = user.project("demo", train="print(1)")
+    (project / "big.bin").write_bytes(os.urandom(4_000_000))
+    user.store.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", str(user.store)], check=True)
+    try:
+        done = user.mlw("submit", "train.py", cwd=project)
+        assert done.code != 0
+        assert done.err.startswith("error: ") and "Traceback" not in done.err, done
+        (project / "big.bin").unlink()
+        assert user.mlw("submit", "train.py", cwd=project).out == "1\n"
+    finally:
+        subprocess.run(["umount", "-l", str(user.store)], check=True)
