@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mlworkbench.errors import SnapshotError
+
 from .snapshot_trees import Desk
 
 
@@ -156,16 +158,14 @@ def test_gitignore_reveals_no_secret(desk: Desk) -> None:
 
 def test_store_inside_project(desk: Desk) -> None:
     desk.write("train.py")
-    desk.root = type(desk.root)(os.fspath(desk.project / ".state" / "mlw"))
-    desk.cache = desk.project / ".state" / "mlw" / "cache"
+    desk.root = type(desk.root)(os.fspath(desk.project / ".mlw"))
+    desk.cache = desk.project / ".mlw" / "cache"
     first = desk.take().digest
     assert desk.paths(first) == ["train.py"]
     assert desk.take().digest == first
 
 
 def test_huge_ignore_file(desk: Desk) -> None:
-    from mlworkbench.errors import SnapshotError
-
     desk.write(".gitignore", b"x\n" * 600_000)
     with pytest.raises(SnapshotError, match=r"\.gitignore \(larger than 1 MB\)"):
         desk.take()

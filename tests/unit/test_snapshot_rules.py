@@ -74,7 +74,7 @@ NAMES = st.sampled_from(["a", "b", "foo", "ab", "c", "*", " ", "foo ", "z", "]",
 PATHS = st.lists(st.builds("/".join, st.lists(NAMES, min_size=1, max_size=4)), min_size=1, max_size=30)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(lines=LINES, paths=PATHS)
 def test_same_as_git(lines: list[str], paths: list[str]) -> None:
     text = "\n".join(lines).encode()

@@ -17,7 +17,8 @@ from ..secret import find_secret
 from . import render
 from .main import Verbs
 from .options import debugging, in_project, maybe_project, rendering
-from .records import NOW, record, summary
+from .records import NOW, summary
+from .show import show_run, show_runs
 from .submit import resume as resume_run
 from .view import stream, watch
 
@@ -80,8 +81,7 @@ def _values(run: Run) -> list[str]:
 def status(run: str | None, by_option: str | None, folder: str | None, output: str, query: str | None) -> None:
     """Tell how a run stands; the newest if none is named."""
     follower = open_run(History(user_paths()), run or by_option, folder)
-    facts = record(follower.refresh())
-    render.emit(facts, output=output, query=query)
+    show_run(follower.refresh(), output, query)
 
 
 @experiment.command(epilog="Example: mlw experiment ps -o json --query '[].run_id'")
@@ -96,8 +96,7 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
         Follower(history, run, submitting.open_target(run.spec.compute, history.paths)).refresh()
         for run in history.unfinished(project.id if project else None)
     ]
-    going_on = [record(run) for run in runs if not run.status.final]
-    render.emit(going_on, output=output, query=query, columns=NOW)
+    show_runs([run for run in runs if not run.status.final], output, query, NOW)
     if any(run.detail == "interrupted" for run in runs):
         render.message("hint: a submit was interrupted before the start; mlw experiment resume RUN, or mlw cancel RUN")
 

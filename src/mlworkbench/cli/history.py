@@ -14,7 +14,8 @@ from . import render
 from .experiment import open_run
 from .main import Verbs
 from .options import debugging, in_project, maybe_project, rendering
-from .records import LIST, record
+from .records import LIST
+from .show import show_run, show_runs
 
 
 @click.group(cls=Verbs)
@@ -35,7 +36,7 @@ def list_runs(everywhere: bool, limit: int | None, folder: str | None, output: s
         refreshed(store, run)
     runs = store.list(project.id if project else None, limit=limit)
     names = list(dict.fromkeys(name for run in runs for name, value in run.metrics.items() if _plain(value)))
-    render.emit([record(run) for run in runs], output=output, query=query, columns=(*LIST, *names[:4]))
+    show_runs(runs, output, query, (*LIST, *names[:4]))
 
 
 def _plain(value: object) -> bool:
@@ -52,7 +53,7 @@ def refreshed(store: History, run: Run) -> Run:
 def last(folder: str | None, output: str, query: str | None) -> None:
     """Show the record of the newest run."""
     run = open_run(History(user_paths()), None, folder).refresh()
-    render.emit(record(run), output=output, query=query)
+    show_run(run, output, query)
 
 
 @history.command(epilog="Example: mlw history info demo-swift -o json")
@@ -66,7 +67,7 @@ def info(run: str | None, by_option: str | None, folder: str | None, output: str
     if name is None:
         raise UsageError("say which run to show", "mlw history list names them, mlw history last shows the newest")
     found = open_run(History(user_paths()), name, folder).refresh()
-    render.emit(record(found), output=output, query=query)
+    show_run(found, output, query)
 
 
 @history.command(epilog="Example: mlw history rebuild")

@@ -59,6 +59,17 @@ def record(run: Run) -> dict[str, Any]:
     return {**run.metrics, **ours}
 
 
+def for_people(facts: dict[str, Any]) -> dict[str, Any]:
+    """The record as a table shows it: times to the second, and nothing about what is not there."""
+    shown = {key: value for key, value in facts.items() if value is not None and value != []}
+    for key in ("created_utc", "start_time_utc", "end_time_utc"):
+        if key in shown:
+            shown[key] = shown[key][:19] + "Z"
+    if "duration" in shown:
+        shown["duration"] = shown["duration"].partition(".")[0]
+    return shown
+
+
 def summary(run: Run) -> str:
     """One line on how the run stands or ended."""
     words = run.status.value

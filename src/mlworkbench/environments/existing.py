@@ -262,7 +262,8 @@ class _Oracle:
         temporary = f"{self.cache}.{os.urandom(4).hex()}.tmp"
         try:
             self.cache.parent.mkdir(parents=True, exist_ok=True)
-            Path(temporary).write_text(text, encoding="utf-8")
+            with open(temporary, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(text)
             os.replace(temporary, self.cache)
         except OSError:
             pass  # the next submit asks again

@@ -194,7 +194,7 @@ def _wait_until_gone(thread):
     # Python 3.12 warns about a fork with threads by the kernel's count, which lags a moment behind join().
     task = "/proc/self/task/%s" % getattr(thread, "native_id", None)
     if sys.version_info >= (3, 12):
-        tries = 100
+        tries = 2000
         while tries and os.path.exists(task):
             tries -= 1
             time.sleep(0.0001)

@@ -1,0 +1,132 @@
+"""The machine: what it is, how busy it is, and a clean environment for what is measured on it."""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# Set in some shells; they change what is measured here.
+_UNSET = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "MLW_HOME")
+_FICLONE = 0x40049409
+BUSY = 0.25  # share of all cores that others may use when a round begins
+
+
+def interpreter() -> str:
+    """The real Python below our virtual environment: not a link, not a pyenv shim."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours without what would distort the figures; the real interpreter is the first ``python`` on PATH."""
+    clean = {name: value for name, value in os.environ.items() if name not in _UNSET}
+    clean["PATH"] = os.path.dirname(interpreter()) + os.pathsep + clean.get("PATH", os.defpath)
+    return {**clean, **more}
+
+
+def facts(folder: Path) -> list[str]:
+    """What a reader needs to compare our figures with others."""
+    now = datetime.datetime.now().astimezone()
+    return [
+        f"{now:%Y-%m-%d %H:%M %Z}; mlw at commit {_commit()}",
+        f"{_cpu_model()}, {os.cpu_count()} cores, {_memory() / 1e9:.0f} GB of memory",
+        f"{platform.system()} {platform.release()}, {file_system(folder)} "
+        f"({'copies by reflink' if reflinks(folder) else 'no reflink'})",
+        f"Python {platform.python_version()} ({interpreter()})",
+    ]
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        place = Path(__file__).parent
+        return subprocess.run(["git", *words], cwd=place, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "../src")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + (" with changes in src" if changed else "")
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def file_system(folder: Path) -> str:
+    """Type of the file system that holds a folder."""
+    best, kind = "", "unknown"
+    here = os.path.realpath(folder)
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, point, found, *_ = line.split()
+        inside = here == point or here.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, found
+    return kind
+
+
+def reflinks(folder: Path) -> bool:
+    """Whether a file here can be copied without copying its blocks; tried, not guessed."""
+    source, target = folder / ".reflink-from", folder / ".reflink-to"
+    source.write_bytes(b"x" * 65536)
+    try:
+        with open(source, "rb") as one, open(target, "wb") as other:
+            fcntl.ioctl(other.fileno(), _FICLONE, one.fileno())
+        return True
+    except OSError:
+        return False
+    finally:
+        source.unlink()
+        target.unlink()
+
+
+# -- how busy ------------------------------------------------------------------------------------------
+
+
+def load() -> str:
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def busy(seconds: float = 0.1) -> float:
+    """Share of all cores in use, by anybody, in the next moment."""
+    before = _ticks()
+    time.sleep(seconds)
+    after = _ticks()
+    passed = after[1] - before[1]
+    return (after[0] - before[0]) / passed if passed else 0.0
+
+
+def _ticks() -> tuple[int, int]:
+    with open("/proc/stat") as file:
+        numbers = [int(word) for word in file.readline().split()[1:9]]
+    return sum(numbers) - numbers[3] - numbers[4], sum(numbers)  # but for idle and iowait
+
+
+class Quiet:
+    """Waits for a quiet moment before each round, for so long in all; then takes the machine as it is."""
+
+    def __init__(self, patience: float) -> None:
+        self.left = patience
+        self.noisy = 0
+        self.rounds = 0
+
+    def wait(self) -> None:
+        self.rounds += 1
+        while busy() > BUSY:
+            if self.left <= 0:
+                self.noisy += 1
+                return
+            began = time.monotonic()
+            time.sleep(0.2)
+            self.left -= time.monotonic() - began + 0.1
+
+    def words(self) -> str:
+        return f"{self.noisy} of {self.rounds} rounds began while other work used more than {BUSY:.0%} of the machine"

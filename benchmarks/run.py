@@ -1,0 +1,87 @@
+"""``make bench``: all measurements in one run on one machine; a table for each subject under results/.
+
+A subject is a file of results; it is made of sections, each a function of a module beside this one. To add a
+figure, add a section; to add a subject, add a line to SUBJECTS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import machine
+from context import CACHE, Context
+from following import delay_section, throughput_section
+from idle import idle_section
+from resubmit import resubmit_section
+from startup import first_line_section, help_section
+from table import Section, page
+
+RESULTS = Path(__file__).resolve().parent / "results"
+SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
+    "engine": (
+        "The run engine, measured",
+        {
+            "help": help_section,
+            "first-line": first_line_section,
+            "resubmit": resubmit_section,
+            "throughput": throughput_section,
+            "delay": delay_section,
+            "idle": idle_section,
+        },
+    ),
+}
+
+
+def main() -> int:
+    asked = _arguments()
+    context = Context.make(asked.quick, asked.slow, asked.patience)
+    try:
+        for subject, (title, sections) in SUBJECTS.items():
+            chosen = {name: make for name, make in sections.items() if not asked.only or name in asked.only}
+            if chosen:
+                text = _measure(context, title, chosen)
+                print("\n" + text)
+                if not asked.only:
+                    RESULTS.mkdir(exist_ok=True)
+                    (RESULTS / f"{subject}.md").write_text(text, encoding="utf-8")
+    finally:
+        context.remove()
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    names = [name for _, sections in SUBJECTS.values() for name in sections]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("only", nargs="*", metavar="SECTION", help=f"only these, and write no file: {', '.join(names)}")
+    parser.add_argument("--quick", type=int, default=21, help="rounds of what takes less than a second (%(default)s)")
+    parser.add_argument("--slow", type=int, default=7, help="rounds of the rest (%(default)s)")
+    parser.add_argument(
+        "--patience", type=float, default=60, help="seconds to wait for quiet, in each section (%(default)s)"
+    )
+    asked = parser.parse_args()
+    unknown = set(asked.only).difference(names)
+    if unknown:
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    return asked
+
+
+def _measure(context: Context, title: str, chosen: dict[str, Callable[[Context], Section]]) -> str:
+    facts = [*machine.facts(CACHE), f"load average at the start: {machine.load()}"]
+    done = []
+    for name, make in chosen.items():
+        began = time.monotonic()
+        print(f"{name} …", end=" ", flush=True)
+        section = make(context)
+        context.settle()
+        section.notes[0] += f", after: {machine.load()}"
+        done.append(section)
+        print(f"{time.monotonic() - began:.0f} s", flush=True)
+    return page(title, facts, done)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""The shape of the code: import direction, budgets, borders. Read it as the summary of ARCHITECTURE.md."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "mlworkbench"
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.parts)
+
+# A module may import from its own layer's folder and from layers further down.
+LAYERS = [
+    {"cli"},
+    {"submit", "follow"},
+    {"plan"},
+    {"targets", "environments", "frameworks", "config", "snapshot", "history"},
+    {"hosts"},
+    {"registry", "secret"},
+    {"paths", "model"},
+    {"errors", "version"},
+]
+LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
+BROAD = {"cli/main.py", "remote/__main__.py"}  # the last stop of a program, where anything may arrive
+
+
+def name(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def part(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def imports(path: Path) -> set[str]:
+    """First part, below the package, of every module of ours that is imported; relative ones resolved."""
+    package = path.relative_to(SOURCE).parent.parts
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else None
+            if base is None:
+                if (node.module or "").split(".")[0] == "mlworkbench":
+                    found.add(((node.module or "") + ".").split(".")[1])
+                continue
+            whole = [*base, *(node.module.split(".") if node.module else [])]
+            found.update([whole[0]] if whole else [alias.name for alias in node.names])
+        elif isinstance(node, ast.Import):
+            found.update(a.name.split(".")[1] for a in node.names if a.name.startswith("mlworkbench."))
+    return found
+
+
+def layer(which: str) -> int | None:
+    return next((index for index, names in enumerate(LAYERS) if which in names), None)
+
+
+def test_every_part_has_its_layer():
+    parts = {part(path) for path in MODULES} - {"__init__", "remote"}
+    assert parts == set().union(*LAYERS)
+
+
+def test_imports_go_one_way():
+    wrong = []
+    for path in MODULES:
+        here = layer(part(path))
+        if here is None:
+            continue
+        for other in imports(path) - {"remote", part(path)}:
+            there = layer(other)
+            if there is None or there < here or (there == here and LAYERS[here] == {"paths", "model"} and other == "paths"):
+                wrong.append(f"{name(path)} imports {other}")
+    assert wrong == []
+
+
+def test_what_travels_imports_nothing_of_the_rest():
+    wrong = []
+    for path in MODULES:
+        if part(path) == "remote":
+            wrong += [f"{name(path)} imports {other}" for other in imports(path) - {"remote"} if "inrun" not in path.parts]
+    assert wrong == []
+
+
+def test_what_travels_is_readable_by_the_oldest_python():
+    for path in MODULES:
+        if part(path) == "remote":
+            ast.parse(path.read_text(), feature_version=(3, 5) if "inrun" in path.parts else (3, 8))
+
+
+def test_modules_and_functions_are_short():
+    wrong = []
+    for path in MODULES:
+        lines = path.read_text().count("\n")
+        if lines > LONGEST_MODULE:
+            wrong.append(f"{name(path)}: {lines} lines")
+        for node in ast.walk(tree(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                if length > LONGEST_FUNCTION:
+                    wrong.append(f"{name(path)}: {node.name} has {length} lines")
+    assert wrong == []
+
+
+def test_classes_are_narrow():
+    for path in MODULES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                public = [one.name for one in node.body if isinstance(one, ast.FunctionDef) and one.name[0] != "_"]
+                assert len(public) <= 15, f"{name(path)}: {node.name} has {len(public)} public methods"
+
+
+def test_everything_is_caught_in_named_places_only():
+    found = set()
+    for path in MODULES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ExceptHandler) and "inrun" not in path.parts:
+                caught = getattr(node.type, "id", None)
+                reraises = any(isinstance(one, ast.Raise) and one.exc is None for one in ast.walk(node))
+                if (node.type is None or caught in ("Exception", "BaseException")) and not reraises:
+                    found.add(name(path))
+    assert found <= BROAD
+
+
+def test_nothing_is_a_shell_string():
+    for path in MODULES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.keyword) and node.arg == "shell":
+                raise AssertionError(f"{name(path)}:{node.value.lineno} uses shell=")
+            if isinstance(node, ast.Attribute) and node.attr in ("system", "popen") and getattr(node.value, "id", "") == "os":
+                raise AssertionError(f"{name(path)}:{node.lineno} uses os.{node.attr}")
+
+
+def test_every_module_says_what_it_is():
+    assert [name(path) for path in MODULES if not ast.get_docstring(tree(path))] == []
+
+
+def test_there_is_no_drawer():
+    words = {"utils", "util", "common", "helpers", "helper", "core", "manager", "service", "misc"}
+    assert [name(path) for path in MODULES if path.stem in words or words & set(path.relative_to(SOURCE).parts)] == []

@@ -1,0 +1,345 @@
+"""The state of a repository is read without running anything that the repository configures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.model import Git
+from mlworkbench.snapshot import git as module
+from mlworkbench.snapshot.git import read_git
+
+REAL_GIT = shutil.which("git") or "git"
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "data.bin").write_bytes(bytes(range(256)))
+    commit(folder)
+    return folder
+
+
+def git(folder: Path, *words: str) -> str:
+    environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"]
+    command = [REAL_GIT, *identity, *words]
+    return subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(folder: Path) -> None:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "work")
+
+
+def read(project: Path) -> tuple[Git, bytes]:
+    state = read_git(project)
+    assert state is not None
+    return state
+
+
+def test_clean(repo: Path) -> None:
+    assert read(repo) == (Git(git(repo, "rev-parse", "HEAD"), "main", False), b"")
+
+
+def test_no_repository(tmp_path: Path) -> None:
+    assert read_git(tmp_path) is None
+
+
+def test_nothing_left_behind(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", os.fspath(scratch))
+    before = sorted((os.fspath(p), p.lstat().st_mtime_ns) for p in repo.rglob("*"))
+    (repo / "train.py").write_text("print(2)  # changed\n")
+    read(repo)
+    assert list(scratch.iterdir()) == []
+    after = sorted((os.fspath(p), p.lstat().st_mtime_ns) for p in repo.rglob("*"))
+    assert [p for p in before if p[0] != os.fspath(repo / "train.py")] == [
+        p for p in after if p[0] != os.fspath(repo / "train.py")
+    ]
+
+
+def test_diff_can_be_applied(repo: Path, tmp_path: Path) -> None:
+    git(repo, "clone", "-q", ".", os.fspath(tmp_path / "other"))
+    (repo / "train.py").write_text("print(2)\nprint('\u00fc')\n")
+    (repo / "sub" / "data.bin").write_bytes(bytes(range(255, -1, -1)))
+    (repo / "new.py").write_text("staged\n")
+    git(repo, "add", "new.py")
+    (repo / "untracked").write_text("not in the diff\n")
+    state, diff = read(repo)
+    assert state.dirty and b"untracked" not in diff
+    patch = tmp_path / "patch"
+    patch.write_bytes(diff)
+    git(tmp_path / "other", "apply", os.fspath(patch))
+    for name in ("train.py", "sub/data.bin", "new.py"):
+        assert (tmp_path / "other" / name).read_bytes() == (repo / name).read_bytes()
+
+
+def test_quick_edit_is_seen(repo: Path) -> None:
+    """Changed in the same second as the index was written, size unchanged: git calls that racily clean."""
+    for number in range(5):
+        (repo / "train.py").write_text(f"print({number})\n")
+        git(repo, "add", "-A")
+        (repo / "train.py").write_text(f"print({number + 1})\n")
+        git(repo, "commit", "-q", "--allow-empty", "-m", "x")
+        assert read(repo)[0].dirty, number
+
+
+def test_subfolder_is_the_project(repo: Path) -> None:
+    (repo / "train.py").write_text("elsewhere\n")
+    state, diff = read(repo / "sub")
+    assert state == Git(git(repo, "rev-parse", "HEAD"), "main", False) and diff == b""
+    (repo / "sub" / "data.bin").write_bytes(b"new")
+    state, diff = read(repo / "sub")
+    assert state.dirty and b"sub/data.bin" in diff and b"train.py" not in diff
+
+
+def test_project_with_odd_name(tmp_path: Path) -> None:
+    top = tmp_path / 'new\nline "quoted" \\ :(glob)*'
+    project = top / "*[x]"
+    project.mkdir(parents=True)
+    git(top, "init", "-q", "-b", "main")
+    (project / "a b\n.py").write_text("1\n")
+    commit(top)
+    (project / "a b\n.py").write_text("22\n")
+    state, diff = read(project)
+    assert state.dirty and b"+22\n" in diff
+
+
+def test_packed_detached_unborn(repo: Path, tmp_path: Path) -> None:
+    head = git(repo, "rev-parse", "HEAD")
+    git(repo, "checkout", "-q", "-b", "feature/new-thing")
+    git(repo, "pack-refs", "--all")
+    git(repo, "gc", "-q")
+    assert read(repo)[0] == Git(head, "feature/new-thing", False)
+    git(repo, "checkout", "-q", "--detach")
+    assert read(repo)[0] == Git(head, None, False)
+    new = tmp_path / "new"
+    new.mkdir()
+    git(new, "init", "-q", "-b", "trunk")
+    assert read(new) == (Git(None, "trunk", False), b"")
+
+
+def test_linked_work_tree(repo: Path, tmp_path: Path) -> None:
+    git(repo, "worktree", "add", "-q", "-b", "side", os.fspath(tmp_path / "linked"))
+    (tmp_path / "linked" / "train.py").write_text("side work\n")
+    state, diff = read(tmp_path / "linked")
+    assert state == Git(git(repo, "rev-parse", "HEAD"), "side", True) and b"+side work" in diff
+    assert not read(repo)[0].dirty
+
+
+def test_submodule(repo: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    git(outer, "init", "-q", "-b", "main")
+    git(outer, "submodule", "add", "-q", os.fspath(repo), "inner")
+    commit(outer)
+    (outer / "inner" / "train.py").write_text("print('changed inside')\n")
+    assert not read(outer)[0].dirty
+    state, diff = read(outer / "inner")
+    assert state.dirty and b"changed inside" in diff
+
+
+def test_split_index(repo: Path) -> None:
+    git(repo, "update-index", "--split-index")
+    assert list((repo / ".git").glob("sharedindex.*"))
+    (repo / "train.py").write_text("print('split')\n")
+    state, diff = read(repo)
+    assert state.dirty and b"split" in diff and b"data.bin" not in diff
+
+
+def test_sha256_repository(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "-b", "main", "--object-format=sha256", "long")
+    repo = tmp_path / "long"
+    (repo / "a").write_text("1\n")
+    commit(repo)
+    (repo / "a").write_text("22\n")
+    state, diff = read(repo)
+    assert state.commit is not None and len(state.commit) == 64 and b"+22" in diff
+
+
+def test_reference_table(repo: Path) -> None:
+    """As `git init --ref-format=reftable` leaves it: the commit stands in a binary table that we do not read."""
+    (repo / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
+    assert read_git(repo) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [(["core.fileMode", "false"], "mode"), (["core.autocrlf", "true"], "crlf"), (["core.autocrlf", "input"], "crlf")],
+)
+def test_harmless_settings_are_kept(repo: Path, settings: list[str], change: str) -> None:
+    git(repo, "config", *settings)
+    if change == "mode":
+        os.chmod(repo / "train.py", 0o755)
+    else:
+        (repo / "train.py").write_bytes(b"print(1)\r\n")
+    assert not read(repo)[0].dirty
+    git(repo, "config", "--unset", settings[0])
+    assert read(repo)[0].dirty
+
+
+def test_without_git(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = git(repo, "rev-parse", "HEAD")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert read(repo) == (Git(head, "main", False), b"# mlw: the diff is not whole: git is not installed\n")
+
+
+def test_large_diff_is_cut(repo: Path) -> None:
+    (repo / "train.py").write_bytes(b"line of text\n" * 1_000_000)
+    state, diff = read(repo)
+    assert state.dirty
+    assert diff.endswith(b"# mlw: the diff is not whole: it is larger than 10 MB\n")
+    assert len(diff) < 10_000_100
+
+
+def test_slow_git_is_left(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho begun\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", os.fspath(program.parent))
+    monkeypatch.setattr(module, "TIME_LIMIT", 0.5)
+    start = time.monotonic()
+    _, diff = read(repo)
+    assert time.monotonic() - start < 10
+    assert diff.startswith(b"begun\n# mlw: the diff is not whole: git took more than")
+
+
+def test_damaged_repository(repo: Path) -> None:
+    shutil.rmtree(repo / ".git" / "objects")
+    state, diff = read(repo)
+    assert state.branch == "main" and diff.startswith(b"# mlw: the diff is not whole: git could not read")
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"gitdir: /nonexistent", b"gitdir: .", b"\xff" * 100])
+def test_strange_git_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ".git").write_bytes(content)
+    assert read_git(tmp_path) is None
+
+
+@pytest.mark.parametrize("head", ["", "nonsense", "ref: ../../etc/passwd", "ref: refs/heads/../../x", "\xff", "ref: "])
+def test_strange_head(repo: Path, head: str) -> None:
+    (repo / ".git" / "HEAD").write_text(head)
+    state = read_git(repo)
+    assert state is not None and state[0].commit is None
+
+
+def test_fifos_do_not_block(repo: Path) -> None:
+    for name in ("index", "config", "packed-refs"):
+        (repo / ".git" / name).unlink(missing_ok=True)
+        os.mkfifo(repo / ".git" / name)
+    read(repo)
+    (repo / ".git" / "HEAD").unlink()
+    os.mkfifo(repo / ".git" / "HEAD")
+    assert read_git(repo) is None
+
+
+# -- hostile repositories -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> tuple[str, Path]:
+    """A program that leaves a mark when it is run."""
+    mark = tmp_path / "MARK"
+    program = tmp_path / "canary.sh"
+    program.write_text(f"#!/bin/sh\ntouch '{mark}'\ncat\n")
+    program.chmod(0o755)
+    return os.fspath(program), mark
+
+
+HOSTILE: dict[str, list[list[str]]] = {
+    "fsmonitor": [["core.fsmonitor", "{}"]],
+    "hooks": [["core.hooksPath", "hooks"]],
+    "filter": [["filter.evil.clean", "{}"], ["filter.evil.smudge", "{}"], ["filter.evil.required", "true"]],
+    "process": [["filter.evil.process", "{}"], ["filter.evil.required", "true"]],
+    "external": [["diff.external", "{}"]],
+    "driver": [["diff.evil.command", "{}"]],
+    "textconv": [["diff.evil.textconv", "{}"]],
+    "alias": [["alias.diff", "!{}"]],
+    "pager": [["core.pager", "{}"], ["pager.diff", "{}"]],
+    "include": [["include.path", "../more-config"]],
+    "other": [["core.sshCommand", "{}"], ["core.editor", "{}"], ["credential.helper", "!{}"], ["gpg.program", "{}"],
+              ["core.askPass", "{}"], ["core.gitProxy", "{}"], ["uploadpack.packObjectsHook", "{}"]],
+}  # fmt: skip
+
+
+def poison(repo: Path, kind: str, program: str) -> None:
+    (repo / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    (repo / "more-config").write_text(f"[core]\n\tfsmonitor = {program}\n[diff]\n\texternal = {program}\n")
+    commit(repo)
+    (repo / "hooks").mkdir()
+    for hook in ("post-index-change", "fsmonitor-watchman", "pre-commit", "post-checkout", "reference-transaction"):
+        for place in (repo / "hooks", repo / ".git" / "hooks"):
+            place.mkdir(exist_ok=True)
+            shutil.copy(program, place / hook)
+    for name, value in HOSTILE[kind]:
+        git(repo, "config", name, value.format(program))
+    time.sleep(0.01)
+    (repo / "train.py").write_text("print('changed')\n")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_repository(repo: Path, canary: tuple[str, Path], kind: str) -> None:
+    program, mark = canary
+    poison(repo, kind, program)
+    mark.unlink(missing_ok=True)  # git itself has run some of it while the trap was built
+    for project in (repo, repo / "sub"):
+        read(project)
+    assert b"print('changed')" in read(repo)[1]
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("kind", ["fsmonitor", "hooks", "filter", "external", "driver", "textconv", "include"])
+def test_the_traps_are_real(repo: Path, canary: tuple[str, Path], kind: str) -> None:
+    """Plain git in the same repository does run the canary; otherwise the test above would prove nothing."""
+    program, mark = canary
+    poison(repo, kind, program)
+    mark.unlink(missing_ok=True)
+    for words in (["diff", "HEAD"], ["status"]):
+        command = [REAL_GIT, *words]
+        subprocess.run(command, cwd=repo, env={"PATH": os.environ["PATH"], "HOME": "/"}, check=False, capture_output=True)
+    assert mark.exists()
+
+
+def test_hostile_environment(repo: Path, canary: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    program, mark = canary
+    (repo / "train.py").write_text("print('changed')\n")
+    for name in ("GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_TRACE_HOOK"):
+        monkeypatch.setenv(name, program)
+    monkeypatch.setenv("GIT_DIR", "/nonexistent")
+    monkeypatch.setenv("GIT_INDEX_FILE", "/nonexistent")
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "diff.external")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", program)
+    assert b"print('changed')" in read(repo)[1]
+    assert not mark.exists()
+
+
+def test_git_program_in_project(repo: Path, canary: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """PATH entries that are relative, or that lead into the project by whatever way, are passed over."""
+    program, mark = canary
+    (repo / "bin").mkdir()
+    shutil.copy(program, repo / "bin" / "git")
+    shutil.copy(program, repo / "git")
+    os.symlink(repo / "bin", repo.parent / "link-to-bin")
+    monkeypatch.chdir(repo)
+    places = [".", "", "bin", repo / "bin", repo, repo.parent / "link-to-bin", repo / "sub" / ".." / "bin"]
+    monkeypatch.setenv("PATH", ":".join([*map(str, places), os.path.dirname(REAL_GIT)]))
+    (repo / "train.py").write_text("print('changed')\n")
+    for project in (repo, repo / "sub"):
+        read(project)
+    assert b"print('changed')" in read(repo)[1]
+    assert not mark.exists()
