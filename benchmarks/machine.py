@@ -116,10 +116,10 @@ class Quiet:
     def __init__(self, patience: float) -> None:
         self.left = patience
         self.noisy = 0
-        self.rounds = 0
+        self.turns = 0
 
     def wait(self) -> None:
-        self.rounds += 1
+        self.turns += 1
         while busy() > BUSY:
             if self.left <= 0:
                 self.noisy += 1
@@ -129,4 +129,4 @@ class Quiet:
             self.left -= time.monotonic() - began + 0.1
 
     def words(self) -> str:
-        return f"{self.noisy} of {self.rounds} rounds began while other work used more than {BUSY:.0%} of the machine"
+        return f"{self.noisy} of {self.turns} turns began while other work used more than {BUSY:.0%} of the machine"

@@ -120,7 +120,7 @@ def _at_once(context: Context, small: Path, large: Path, quiet: machine.Quiet) -
     ]
     results = take_turns(contestants, context.slow, quiet, warm_up=False)
     beside, ratio, _ = _compared(results)
-    return Line("unchanged, in the same instant as the exit of the one before", time_of(results["large"]), beside, ratio)
+    return Line("unchanged, at the very exit of the one before", time_of(results["large"]), beside, ratio)
 
 
 def _compared(results: dict[str, list[float]]) -> tuple[str, str, float]:

@@ -44,7 +44,7 @@ class Timing:
 
 
 def measure(program: Program, first_line: bytes | None = None, out: int | None = None) -> Timing:
-    """Run to the end. ``first_line`` is waited for; the output goes to ``out`` if that is given, else through a pipe."""
+    """Run to the end, output to ``out``, else through a pipe; ``first_line`` is the line that counts as the first."""
     reader, writer = os.pipe() if out is None else (None, out)
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()

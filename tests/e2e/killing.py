@@ -30,7 +30,7 @@ import apsw
 from ..conftest import MLW, Done, User
 
 SEED = int(os.environ.get("MLW_KILL_SEED", "20261115"))
-PATIENCE = 60.0  # seconds after which a command counts as hanging
+PATIENCE = float(os.environ.get("MLW_KILL_PATIENCE", "60"))  # seconds after which a command counts as hanging
 AT_ONCE = 3
 
 CLIENT_STAGES = ("snapshot", "recorded", "foldered", "launching", "launched-here")

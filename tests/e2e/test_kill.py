@@ -35,7 +35,6 @@ def test_sixty_submits_under_random_kills(world):
 def test_fifty_submits_with_one_key_are_one_run(world):
     """On an empty store, so that they also compete for making it."""
     order = Order("same", lines=50)
-    killing.carry_out_all.__wrapped__ if False else None
     killing.at_once(lambda _: killing.carry_out(world, order), range(50), workers=50)
     assert world.count("start", "same") == 1
     assert {one.code for one in world.attempts} == {0}, killing.save(world, 0, [one.err for one in world.attempts])

@@ -150,9 +150,9 @@ def test_secret_that_is_nowhere(user):
 @pytest.mark.parametrize(
     ("script", "code", "status"),
     [
-        ("import sys; sys.exit(7)", 7, "Failed: failed (exit 7)"),
-        ("import os; os.kill(os.getpid(), 9)", 137, "Failed: failed (signal 9)"),
-        ("def f(x):\n  return x + 1\nf('a')", 1, "Failed: failed (exit 1)"),
+        ("import sys; sys.exit(7)", 7, "Failed (exit 7)"),
+        ("import os; os.kill(os.getpid(), 9)", 137, "Failed (signal 9)"),
+        ("def f(x):\n  return x + 1\nf('a')", 1, "Failed (exit 1)"),
     ],
 )
 def test_exit_code_is_the_scripts(user, script, code, status):
@@ -202,7 +202,7 @@ def test_detach_status_and_cancel(user):
     assert [one["run_id"] for one in listed] == [run]
     cancelled = user.mlw("cancel", run[: len("demo-") + 3], cwd=project)
     assert cancelled.code == 0, cancelled
-    assert "Canceled: cancelled" in cancelled.err
+    assert ": Canceled after" in cancelled.err
     assert json.loads(user.mlw("ps", "-o", "json", cwd=project).out) == []
     again = user.mlw("cancel", run, cwd=project)
     assert (again.code, "has ended already" in again.err) == (0, True)

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlworkbench.errors import SnapshotError
+from mlworkbench.remote.tree import remove
 from mlworkbench.snapshot.ignore import judge
 
 from .snapshot_trees import SOURCE, Desk, drop_privileges, in_child, read_tree
@@ -125,8 +126,9 @@ def test_odd_names(desk: Desk) -> None:
     assert desk.take().digest == digest
 
 
-def test_deep_folders(desk: Desk) -> None:
-    """Deeper than handles may be open, deeper than Python recurses, longer than a path may be."""
+def test_deep_folders(desk: Desk, request: pytest.FixtureRequest) -> None:
+    """Deeper than handles may be open, and deeper than Python recurses; pytest could not even clean up."""
+    request.addfinalizer(lambda: remove(os.fspath(desk.folder)))
     handle = os.open(desk.project, os.O_RDONLY)
     for _ in range(1300):
         os.mkdir("d", dir_fd=handle)

@@ -71,15 +71,22 @@ def for_people(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(run: Run) -> str:
-    """One line on how the run stands or ended."""
+    """One line on how the run stands or ended: ``Failed (exit 3) after 2.1 s``."""
     words = run.status.value
-    if run.ending and run.ending not in (endings.SUCCEEDED,):
-        words += f": {ending_words(run)}"
-    elif run.detail:
-        words += f" ({run.detail})"
+    more = _number(run) if run.ending == endings.FAILED else _PLAIN.get(run.ending or "", run.ending) or run.detail
+    if more:
+        words += f" ({more})"
     if run.duration is not None:
         words += f" after {units.duration(run.duration)}"
     return words
+
+
+# Endings that the status says already.
+_PLAIN = {endings.SUCCEEDED: None, endings.CANCELLED: None, endings.CANCELLED_FORCED: "forced"}
+
+
+def _number(run: Run) -> str:
+    return f"signal {run.signal}" if run.signal is not None else f"exit {run.exit}"
 
 
 def exit_code(run: Run) -> int:

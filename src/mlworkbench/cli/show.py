@@ -19,4 +19,6 @@ def show_runs(runs: Iterable[Run], output: str, query: str | None, columns: Sequ
     records = [record(run) for run in runs]
     if output == "table" and query is None:
         records = [for_people(one) for one in records]
+        if not records:
+            render.message("no runs")
     render.emit(records, output=output, query=query, columns=columns)

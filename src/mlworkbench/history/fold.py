@@ -44,7 +44,7 @@ def _started(run: Run, event: Event) -> Run:
 def _stopping(run: Run, event: Event) -> Run:
     why = {"cancel": "being cancelled", "timeout": "over its time limit, being stopped"}
     detail = why.get(str(event.data.get("why")), "being stopped")
-    stuck = event.data.get("stuck")
+    stuck = _pids(event.data.get("stuck"))
     if stuck:
         detail += f"; will not die: process {', '.join(str(pid) for pid in stuck)}"
     return replace(run, detail=detail)
@@ -70,7 +70,7 @@ def _finished(run: Run, event: Event) -> Run:
         outputs=_whole(data.get("outputs")),
         output_bytes=_whole(data.get("output_bytes")),
         log_size=_whole(data.get("log_size")),
-        leftovers=tuple(pid for pid in data.get("leftovers", ()) if isinstance(pid, int)),
+        leftovers=_pids(data.get("leftovers")),
     )
 
 
@@ -104,6 +104,10 @@ def _text(value: Any) -> str | None:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _pids(value: Any) -> tuple[int, ...]:
+    return tuple(pid for pid in value if isinstance(pid, int)) if isinstance(value, list) else ()
 
 
 def _number(value: Any, otherwise: float) -> float:

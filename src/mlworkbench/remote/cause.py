@@ -8,8 +8,10 @@ from typing import List, Optional, Tuple
 TAIL = 256 * 1024
 LENGTH = 500
 
-_FRAME = re.compile(r'^\s*(?:\|\s*)*File "([^"]+)", line (\d+)(?:, in (.+))?$')
-_EXCEPTION = re.compile(r"^(?:\s*\|\s*)*([A-Za-z_][\w.]*(?:\.[A-Za-z_]\w*)*)(?:: (.*))?$")
+_MARGIN = re.compile(r"^\s*[|+] ")  # of an exception group
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+_TRACEBACK = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\)")
 _NAME = re.compile(r"name '(\w+)' is not defined")
 _MODULE = re.compile(r"No module named '([\w.]+)'")
 
@@ -32,7 +34,7 @@ def explain(log: str, work: str, code: Optional[int], number: Optional[int]) -> 
     """What went wrong, in one line, with the user's own line where there is a traceback."""
     if number is not None:
         return "killed by signal %d (%s)" % (number, signal_name(number))
-    lines = log.replace("\r\n", "\n").split("\n")
+    lines = [_MARGIN.sub("", line) for line in log.replace("\r\n", "\n").split("\n")]
     found = _traceback(lines, work)
     if found:
         return found[:LENGTH]
@@ -60,23 +62,20 @@ def _traceback(lines: List[str], work: str) -> Optional[str]:
         if frame:
             frames.append((frame.group(1), frame.group(2)))
             continue
-        exception = _EXCEPTION.match(lines[index]) if lines[index][:1].strip() else None
-        if exception and frames and not lines[index].startswith("Traceback "):
+        exception = _EXCEPTION.match(lines[index])
+        if exception and frames:
             return _sentence(exception.group(1), exception.group(2) or "", frames, work)
     return None
 
 
 def _last_start(lines: List[str]) -> Optional[int]:
     for index in range(len(lines) - 1, -1, -1):
-        if lines[index].lstrip("| +").startswith("Traceback (most recent call last)"):
+        if _TRACEBACK.match(lines[index]):
             return index
     # A syntax error in the script itself has no "Traceback" line.
-    for index in range(len(lines) - 1, -1, -1):
-        if _FRAME.match(lines[index]) and any(line.startswith("SyntaxError") or line.startswith(
-            ("IndentationError", "TabError")
-        ) for line in lines[index:]):
-            return index
-    return None
+    if not any(line.startswith(("SyntaxError", "IndentationError", "TabError")) for line in lines):
+        return None
+    return next((index for index in range(len(lines) - 1, -1, -1) if _FRAME.match(lines[index])), None)
 
 
 def _sentence(kind: str, message: str, frames: List[Tuple[str, str]], work: str) -> str:

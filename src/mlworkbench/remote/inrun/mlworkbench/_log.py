@@ -32,7 +32,7 @@ def log(name, value=_NOTHING, step=None):
     """``log("loss", 0.5)``, ``log("loss", 0.5, step=3)`` or ``log({"loss": 0.5, "accuracy": 0.9}, step=3)``.
 
     A name logged again makes a series. Values: numbers, strings, bools, None, numpy scalars and arrays, lists
-    of these. Never waits for a disk, never fails because of one.
+    of these. A disk that refuses never makes it fail.
     """
     kind = type(value)
     if (

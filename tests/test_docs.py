@@ -1,0 +1,90 @@
+"""The documents are true: links lead somewhere, commands exist, lists are complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from mlworkbench import errors
+from mlworkbench.cli.main import mlw
+from mlworkbench.plan import INHERITED
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+
+
+def commands(text):
+    """Every `mlw …` in code, as words without options and values."""
+    for found in re.finditer(r"(?:^\$ |`)mlw ((?:[a-z]+[ |`]?)+)", text, re.MULTILINE):
+        yield found.group(1).replace("`", " ").split()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert (ROOT / target).exists(), f"{page} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_exist(page):
+    for words in commands((ROOT / page).read_text()):
+        group = mlw
+        for word in words:
+            if not isinstance(group, click.Group):
+                break
+            names = word.split("|")
+            for one in names:
+                assert group.get_command(click.Context(group), one), f"{page}: mlw {' '.join(words)}"
+            group = group.get_command(click.Context(group), names[0])
+
+
+def test_there_are_commands_to_check():
+    assert len(list(commands((ROOT / "README.md").read_text()))) >= 15
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"(?:`|^\$ )make ([a-z0-9]+)", (ROOT / page).read_text(), re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page}: make {target}"
+
+
+def test_inherited_variables_are_all_documented():
+    text = (ROOT / "README.md").read_text()
+    windows = INHERITED[INHERITED.index("SYSTEMROOT") :]
+    network = [name for name in INHERITED if "PROXY" in name.upper() or "SSL" in name or "BUNDLE" in name]
+    for name in set(INHERITED) - set(windows) - set(network):
+        prefix = next((p for p in ("LC_", "DYLD_", "CUDA_") if name.startswith(p)), None)
+        assert (f"{prefix}*" if prefix else name) in text, name
+
+
+def test_exit_codes_are_all_documented():
+    section = (ROOT / "README.md").read_text().split("## Exit codes")[1].split("##")[0]
+    kinds = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MlwError)]
+    for kind in kinds:
+        assert str(kind.exit_code) in section, kind
+
+
+def test_every_command_has_help_and_an_example():
+    for path, command in walk(mlw, "mlw"):
+        assert command.help, path
+        if not isinstance(command, click.Group):
+            assert "Example: mlw" in (command.epilog or ""), path
+
+
+def walk(command, path):
+    yield path, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            yield from walk(command.get_command(click.Context(command), name), f"{path} {name}")
+
+
+def test_nothing_names_a_package_registry_host():
+    hosts = re.compile(r"(?i)\b(?:pypi\.org|files\.pythonhosted\.org|registry\.npmjs\.org|deb\.debian\.org|docker\.io)\b")
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("src/**/*.*"), ROOT / "Makefile", *ROOT.glob("scripts/*")]:
+        if path.suffix != ".pyc":
+            assert not hosts.search(path.read_text(errors="replace")), path

@@ -1,0 +1,74 @@
+"""The one-line cause, on recorded log endings. The endings table runs real interpreters; here are the odd ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlworkbench.remote.cause import explain
+
+WORK = "/store/runs/r/work"
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "/store/runs/r/work/train.py", line 4, in <module>
+  |     raise ExceptionGroup("several", [ValueError(1)])
+  | ExceptionGroup: several (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | ValueError: 1
+    +------------------------------------
+"""
+CASES = {
+    "the user's innermost line": (
+        'Traceback (most recent call last):\n  File "/store/runs/r/work/a/train.py", line 9, in <module>\n    f()\n'
+        '  File "/store/runs/r/work/lib.py", line 3, in f\n    np.dot(x)\n'
+        '  File "/usr/lib/python3/numpy/core.py", line 99, in dot\n    raise ValueError("shapes")\nValueError: shapes\n',
+        "ValueError: shapes (lib.py:3)",
+    ),
+    "carets of newer Pythons": (
+        'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in <module>\n    1 / 0\n'
+        "    ~~^~~\nZeroDivisionError: division by zero\n",
+        "ZeroDivisionError: division by zero (t.py:1)",
+    ),
+    "text after the traceback": (
+        'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in <module>\n    x\n'
+        "RuntimeError: boom\nsome library says goodbye\n",
+        "RuntimeError: boom (t.py:1)",
+    ),
+    "message of several lines": (
+        'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in <module>\n    x\n'
+        "RuntimeError: first line\n  second line\n",
+        "RuntimeError: first line (t.py:1)",
+    ),
+    "windows line ends": (
+        'Traceback (most recent call last):\r\n  File "/store/runs/r/work/t.py", line 1, in <module>\r\n    x\r\nKeyError: 3\r\n',
+        "KeyError: 3 (t.py:1)",
+    ),
+    "the log begins in the middle": ("    f()\nValueError: lost\n", "exit code 1; last line: ValueError: lost"),
+    "a handled exception earlier, silent end": ("all fine so far\n", "exit code 1; last line: all fine so far"),
+    "nothing": ("", "exit code 1, and nothing in the log"),
+    "only a library's lines": (
+        'Traceback (most recent call last):\n  File "/usr/lib/x.py", line 1, in <module>\n    x\nOSError: gone\n',
+        "OSError: gone",
+    ),
+    "sibling of the work folder is not the user's": (
+        'Traceback (most recent call last):\n  File "/store/runs/r/work-2/t.py", line 1, in <module>\n    x\nOSError: gone\n',
+        "OSError: gone",
+    ),
+    "group of exceptions": (GROUP, "ExceptionGroup: several (1 sub-exception) (train.py:4)"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cause(name):
+    log, cause = CASES[name]
+    assert explain(log, WORK, 1, None) == cause
+
+
+def test_a_signal_needs_no_log():
+    assert explain("whatever", WORK, None, 11) == "killed by signal 11 (SIGSEGV)"
+    assert explain("", WORK, None, 64) == "killed by signal 64 (SIGRTMAX)"
+
+
+def test_it_stays_one_short_line():
+    log = 'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in x\n    x\nE: ' + "y" * 10_000
+    cause = explain(log, WORK, 1, None)
+    assert len(cause) <= 500
+    assert "\n" not in cause

@@ -1,0 +1,145 @@
+"""Events become a state here and nowhere else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlworkbench.history.fold import ending_words, event_from, fold
+from mlworkbench.history.reading import parse_events, parse_metrics
+from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
+from mlworkbench.remote import endings
+
+SPEC = RunSpec(
+    id="demo-swift-otter-7k2q",
+    key="k",
+    number=1,
+    name=None,
+    project_id="p",
+    project_name="demo",
+    project_path="/demo",
+    created=1000.0,
+    compute=Compute("local", "local"),
+    runconfig="local",
+    framework="Python",
+    entry=Entry("script", "train.py", ("a",)),
+    commands=(Command("run", ("python", "train.py", "a")),),
+    environment={"A": "b"},
+    inherit=("PATH",),
+    secrets=("TOKEN",),
+    snapshot="0" * 64,
+    git=Git("abc", "main", True),
+)
+
+
+def events(*kinds):
+    return [Event("sup", n, 1000.0 + n, kind, data) for n, (kind, data) in enumerate(kinds, 1)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status"),
+    [
+        ([], Status.SUBMITTING),
+        ([("accepted", {})], Status.PREPARING),
+        ([("accepted", {}), ("step", {"step": "code"})], Status.PREPARING),
+        ([("accepted", {}), ("queued", {"reason": "GPU 0 held"})], Status.QUEUED),
+        ([("accepted", {}), ("started", {})], Status.RUNNING),
+        ([("started", {}), ("stopping", {"why": "cancel"})], Status.RUNNING),
+        ([("started", {}), ("finished", {"ending": "succeeded", "exit": 0})], Status.COMPLETED),
+        ([("started", {}), ("finished", {"ending": "cancelled (forced)"})], Status.CANCELED),
+        ([("finished", {"ending": "an ending of a newer version"})], Status.FAILED),
+        ([("a kind of a newer version", {})], Status.SUBMITTING),
+    ],
+)
+def test_status(kinds, status):
+    assert fold(Run(SPEC), events(*kinds)).status is status
+
+
+@pytest.mark.parametrize("ending", endings.ALL)
+def test_every_ending_is_final(ending):
+    run = fold(Run(SPEC), events(("started", {}), ("finished", {"ending": ending})))
+    assert run.status.final
+    assert run.ending == ending
+
+
+def test_nothing_changes_after_the_end():
+    run = fold(Run(SPEC), events(("finished", {"ending": "succeeded", "exit": 0}), ("started", {}), ("finished", {"ending": "failed"})))
+    assert (run.status, run.ending) == (Status.COMPLETED, "succeeded")
+
+
+def test_duration_is_the_targets_own_clock():
+    """The wall clock was set back by an hour meanwhile."""
+    run = fold(Run(SPEC), events(("started", {"time": 5000.0}), ("finished", {"ending": "succeeded", "ended": 1400.0, "elapsed": 12.5})))
+    assert run.duration == 12.5
+
+
+def test_duration_is_never_negative():
+    run = fold(Run(SPEC), events(("started", {"time": 5000.0}), ("finished", {"ending": "exit unknown", "ended": 1400.0})))
+    assert run.duration == 0
+
+
+def test_words():
+    assert ending_words(Run(SPEC, ending="failed", exit=3)) == "failed (exit 3)"
+    assert ending_words(Run(SPEC, ending="failed", signal=9)) == "failed (signal 9)"
+    assert ending_words(Run(SPEC, ending="timeout")) == "timeout"
+
+
+def test_spec_survives_json():
+    assert RunSpec.from_json(json.loads(json.dumps(SPEC.to_json()))) == SPEC
+
+
+def test_spec_of_a_newer_version_is_still_read():
+    assert RunSpec.from_json({**SPEC.to_json(), "something": "new"}) == SPEC
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+hostile = st.dictionaries(
+    st.sampled_from(["w", "seq", "t", "kind", "data", "x"]),
+    json_values | st.sampled_from(["accepted", "started", "finished", "stopping", "queued", "step"]),
+)
+fields = ["ending", "exit", "signal", "cause", "ended", "elapsed", "outputs", "leftovers", "time", "why", "stuck", "step"]
+hostile_data = st.dictionaries(st.sampled_from(fields), json_values)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["accepted", "started", "finished", "stopping", "queued", "step"]), hostile_data)))
+def test_a_hostile_target_cannot_break_the_fold(kinds):
+    run = fold(Run(SPEC), events(*kinds))
+    assert isinstance(run.status, Status)
+    assert run.exit is None or isinstance(run.exit, int)
+    assert run.cause is None or isinstance(run.cause, str)
+
+
+@given(st.lists(hostile | json_values).map(lambda rows: b"".join(json.dumps(row).encode() + b"\n" for row in rows)))
+def test_hostile_lines_are_passed_over(data):
+    found, used = parse_events(data)
+    assert used == len(data)
+    assert all(isinstance(one, Event) for one in found)
+    assert parse_metrics(data)[1] == len(data)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes(data):
+    assert parse_events(data)[1] <= len(data)
+    assert parse_metrics(data)[1] <= len(data)
+
+
+@given(st.integers(0, 400))
+def test_a_line_counts_when_it_is_whole(cut):
+    line = json.dumps({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted", "data": {}}).encode() + b"\n"
+    data = (line * 4)[:cut]
+    found, used = parse_events(data)
+    assert (len(found), used) == (cut // len(line) if cut <= 4 * len(line) else 4, min(cut, 4 * len(line)) // len(line) * len(line))
+
+
+def test_event_needs_all_its_parts():
+    with pytest.raises(KeyError):
+        event_from({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted"} | {})
+    with pytest.raises(TypeError):
+        event_from({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted", "data": []})

@@ -1,0 +1,105 @@
+"""All decisions, as tables: parts in, RunSpec out."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mlworkbench import registry
+from mlworkbench.config.project import Project
+from mlworkbench.errors import UnknownName
+from mlworkbench.frameworks.python import Python
+from mlworkbench.model import Compute, Entry, RunConfig, Snapshot
+from mlworkbench.plan import INHERITED, Parts, Request, plan
+from mlworkbench.remote.folder import Root
+
+PARTS = Parts(
+    project=Project(Path("/projects/demo"), "id", "demo"),
+    runconfig=RunConfig("local", "local", environment_variables={"A": "file", "B": "file"}, framework="Python"),
+    compute=Compute("local", "local"),
+    entry=Entry("script", "train.py", ("--lr", "0.1")),
+    command=("/usr/bin/python3", "train.py", "--lr", "0.1"),
+    lock={"kind": "existing"},
+    snapshot=Snapshot("d" * 64, 3, 100),
+    request=Request(environment={"B": "asked", "C": "asked"}, secrets=("TOKEN",), timeout=5.0, tags=("x",)),
+    root=Root("/home/me/.mlw"),
+    inrun="/home/me/.mlw/lib/1/remote/inrun",
+    share="/data/share",
+)
+
+
+def test_spec():
+    spec = plan(PARTS, "run-1", "key-1", 123.0)
+    assert (spec.id, spec.key, spec.created, spec.timeout, spec.tags) == ("run-1", "key-1", 123.0, 5.0, ("x",))
+    assert spec.commands[-1].argv == PARTS.command
+    assert spec.secrets == ("TOKEN",)
+    assert "TOKEN" not in spec.environment
+
+
+def test_environment():
+    environment = plan(PARTS, "run-1", "k", 0).environment
+    assert environment == {
+        "PYTHONUNBUFFERED": "1",
+        "A": "file",
+        "B": "asked",
+        "C": "asked",
+        "PYTHONPATH": "/home/me/.mlw/lib/1/remote/inrun",
+        "AZUREML_NATIVE_SHARE_DIRECTORY": "/data/share/demo/",
+        "MLW_RUN_ID": "run-1",
+        "MLW_RUN_FOLDER": "/home/me/.mlw/runs/run-1",
+    }
+
+
+def test_ours_come_first_and_cannot_be_set():
+    request = Request(environment={"PYTHONPATH": "/mine", "MLW_RUN_ID": "x", "PYTHONUNBUFFERED": ""})
+    environment = plan(replace(PARTS, request=request), "run-1", "k", 0).environment
+    assert environment["PYTHONPATH"] == "/home/me/.mlw/lib/1/remote/inrun:/mine"
+    assert environment["MLW_RUN_ID"] == "run-1"
+    assert environment["PYTHONUNBUFFERED"] == "", "the user may want it off"
+
+
+def test_planning_is_pure():
+    assert plan(PARTS, "run-1", "k", 1.0) == plan(PARTS, "run-1", "k", 1.0)
+
+
+def test_inherited_names_hold_no_secret():
+    assert not [name for name in INHERITED if any(word in name for word in ("KEY", "TOKEN", "SECRET", "PASS", "AUTH"))]
+    assert len(set(INHERITED)) == len(INHERITED)
+
+
+@pytest.mark.parametrize(
+    ("entry", "command"),
+    [
+        (Entry("script", "a b.py", ("x",)), ("/py", "a b.py", "x")),
+        (Entry("script", "-c.py"), ("/py", "./-c.py")),
+        (Entry("module", "pkg.mod", ("-v",)), ("/py", "-m", "pkg.mod", "-v")),
+        (Entry("command", "make", ("-j", "2")), ("make", "-j", "2")),
+    ],
+)
+def test_python_command(entry, command):
+    assert Python().command(entry, "/py") == command
+
+
+def test_registry_answers_with_the_known_names():
+    assert registry.load("frameworks", "Python") is Python
+    with pytest.raises(UnknownName, match="unknown compute type 'gpu'; known are local"):
+        registry.load("targets", "gpu")
+
+
+def test_a_plugin_comes_through_the_same_door(tmp_path, monkeypatch):
+    (tmp_path / "plug.py").write_text("def make(): return 'made'")
+    (tmp_path / "plug-1.0.dist-info").mkdir()
+    (tmp_path / "plug-1.0.dist-info" / "entry_points.txt").write_text(
+        "[console_scripts]\nx = y:z\n\n[mlworkbench.targets]\nmoon = plug:make\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry.known.cache_clear()
+    try:
+        assert registry.load("targets", "moon")() == "made"
+        assert "local" in registry.known("targets")
+    finally:
+        registry.known.cache_clear()
+        sys.modules.pop("plug", None)
