@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Context:
         scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=CACHE))
         outside = Path(tempfile.mkdtemp(prefix="mlw-bench-"))
         (scratch / "tmp").mkdir()
+        venv.create(scratch / "python")
         return cls(quick, slow, patience, scratch, outside)
 
     def remove(self) -> None:
@@ -51,8 +53,14 @@ class Context:
         return self.scratch / "home"
 
     @property
+    def interpreter(self) -> Path:
+        """What runs the scripts of all contestants: real (no pyenv shim), and with no packages to slow its start."""
+        return self.scratch / "python" / "bin" / "python"
+
+    @property
     def environment(self) -> dict[str, str]:
-        return machine.environment(MLW_HOME=str(self.home), TMPDIR=str(self.scratch / "tmp"))
+        path = os.pathsep.join((str(self.interpreter.parent), os.environ.get("PATH", os.defpath)))
+        return machine.environment(MLW_HOME=str(self.home), TMPDIR=str(self.scratch / "tmp"), PATH=path)
 
     def quiet(self) -> machine.Quiet:
         return machine.Quiet(self.patience)
@@ -65,7 +73,7 @@ class Context:
         self.call(self.mlw(parent, "project", "create", "--name", name, "--path", str(parent)))
         folder = parent / name
         with open(folder / "aml_config" / "local.compute", "a") as file:
-            file.write(f"\npythonLocation: {machine.interpreter()}\n")
+            file.write(f"\npythonLocation: {self.interpreter}\n")
         for script in SCRIPTS.glob("*.py"):
             shutil.copy(script, folder)
         if git:
@@ -83,7 +91,7 @@ class Context:
         return Program((MLW, *words), folder, self.environment)
 
     def python(self, folder: Path, *words: str) -> Program:
-        return Program((machine.interpreter(), *words), folder, self.environment)
+        return Program((str(self.interpreter), *words), folder, self.environment)
 
     def call(self, program: Program) -> str:
         """Its output; nothing is measured."""

@@ -23,9 +23,8 @@ def interpreter() -> str:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours without what would distort the figures; the real interpreter is the first ``python`` on PATH."""
+    """Ours without what would distort the figures."""
     clean = {name: value for name, value in os.environ.items() if name not in _UNSET}
-    clean["PATH"] = os.path.dirname(interpreter()) + os.pathsep + clean.get("PATH", os.defpath)
     return {**clean, **more}
 
 
@@ -37,7 +36,7 @@ def facts(folder: Path) -> list[str]:
         f"{_cpu_model()}, {os.cpu_count()} cores, {_memory() / 1e9:.0f} GB of memory",
         f"{platform.system()} {platform.release()}, {file_system(folder)} "
         f"({'copies by reflink' if reflinks(folder) else 'no reflink'})",
-        f"Python {platform.python_version()} ({interpreter()})",
+        f"Python {platform.python_version()} ({interpreter()}); scripts run in an empty virtual environment of it",
     ]
 
 

@@ -78,14 +78,16 @@ class Follower:
             self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
 
     def _look_after(self) -> None:
-        state = self.target.adopt(self.run.id)
+        state, heartbeat = self.target.adopt(self.run.id)
         if state == "lost":
             self.run = self.history.note(self.run.id, _lost)
         elif state == "unclaimed":
             detail = None if self.history.submitter_lives(self.run.id) else "interrupted"
             self.run = self.history.note(self.run.id, lambda run: replace(run, detail=detail))
         elif state == "elsewhere":
-            words = "it was started on another machine, and only that one can tell"
+            words = "started on another machine, and only that one can tell"
+            if heartbeat is not None:
+                words += f"; last sign of life {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(heartbeat))}"
             self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
         else:
             parts = dict(self.target.news(self.run.id, self._reading.offsets, CHUNK).parts)

@@ -84,6 +84,26 @@ def test_script_in_a_folder_sees_its_siblings_and_the_root(user):
     assert user.mlw("submit", str(project / "code" / "run me.py"), cwd=project).out == "sibling root\n"
 
 
+ODD = "it's \"odd\" $HOME `id` ; touch PWNED &\n\u00e9e\u0301 \u202e\U0001f600 %s {x} #"
+
+
+def test_odd_names_of_everything(user):
+    """F80: quotes, newlines and shell words in the project's path, the script, the run's name and its tags."""
+    user.project("demo")
+    project = user.home / ODD
+    (user.home / "demo").rename(project)
+    folder = project / "a b"
+    folder.mkdir()
+    (folder / (ODD.replace("/", "") + ".py")).write_text("print('ran')")
+    done = user.mlw("submit", "--name", ODD, "--tag", ODD, "--env", f"X={ODD}", f"a b/{ODD}.py", cwd=project)
+    assert done.out == "ran\n", done
+    record = user.info(done.run)
+    assert (record["name"], record["tags"], record["script_name"]) == (ODD, [ODD], f"a b/{ODD}.py")
+    assert not list(user.home.rglob("PWNED"))
+    listed = user.mlw("history", "list", cwd=project)
+    assert "\u202e" not in listed.out
+
+
 def test_a_script_named_like_an_option(user):
     project = user.project("demo")
     (project / "-c.py").write_text("print('ran')")
@@ -202,7 +222,7 @@ def test_detach_status_and_cancel(user):
     assert [one["run_id"] for one in listed] == [run]
     cancelled = user.mlw("cancel", run[: len("demo-") + 3], cwd=project)
     assert cancelled.code == 0, cancelled
-    assert ": Canceled after" in cancelled.err
+    assert "has ended: Canceled after" in cancelled.err
     assert json.loads(user.mlw("ps", "-o", "json", cwd=project).out) == []
     again = user.mlw("cancel", run, cwd=project)
     assert (again.code, "has ended already" in again.err) == (0, True)

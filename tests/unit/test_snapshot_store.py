@@ -14,8 +14,9 @@ import pytest
 
 from mlworkbench.errors import SnapshotError
 from mlworkbench.remote.folder import Root
+from mlworkbench.remote.workcopy import place
 
-from .snapshot_trees import Desk, in_child, read_tree
+from .snapshot_trees import PROJECT, Desk, in_child, read_tree
 
 
 @pytest.fixture
@@ -123,18 +124,11 @@ def test_disk_full_in_working_copy(desk: Desk, small_disk: Path) -> None:
     (small_disk / "other").write_bytes(bytes(2_000_000))
     run = desk.run()
     with pytest.raises(OSError, match="No space left"):
-        desk_place(desk, digest, run.path)
+        place(desk.root, digest, PROJECT, run)
     assert os.listdir(run.path) == []
     os.unlink(small_disk / "other")
-    desk_place(desk, digest, run.path)
+    place(desk.root, digest, PROJECT, run)
     assert read_tree(run.work, outputs=False) == read_tree(desk.project)
-
-
-def desk_place(desk: Desk, digest: str, path: str) -> None:
-    from mlworkbench.remote.folder import RunFolder
-    from mlworkbench.remote.workcopy import place
-
-    place(desk.root, digest, "p1", RunFolder(path))
 
 
 def test_limit_on_file_size(desk: Desk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+from typing import Any
 
 import click
 
@@ -108,26 +109,26 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
 @click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", help="Between TERM and KILL (30).")
 @click.option("--wait/--no-wait", default=True, help="Wait until the run has ended.")
 @in_project
-@debugging
-def cancel(
-    run: str | None, by_option: str | None, grace: float | None, wait: bool, folder: str | None
-) -> int:
+@rendering
+def cancel(**asked: Any) -> int:
     """Stop a run: TERM, then KILL, for all its processes."""
-    name = run or by_option
+    name = asked["run"] or asked["by_option"]
     if name is None:
         raise UsageError("say which run to cancel", "mlw ps lists what runs")
     history = History(user_paths())
-    follower = open_run(history, name, folder)
+    follower = open_run(history, name, asked["folder"])
     if follower.refresh().status.final:
-        render.message(f"run {follower.run.id} has ended already: {summary(follower.run)}")
-        return 0
-    ask_to_end(history, follower, grace)
-    if not wait:
-        render.message(f"run {follower.run.id} was asked to end")
-        return 0
-    for _ in follower.chunks():
-        continue
-    render.message(f"run {follower.run.id}: {summary(follower.run)}")
+        words = "has ended already: "
+    else:
+        ask_to_end(history, follower, asked["grace"])
+        words = "was asked to end: "
+        if asked["wait"]:
+            for _ in follower.chunks():
+                continue
+            words = "has ended: "
+    render.message(f"run {follower.run.id} {words}{summary(follower.run)}")
+    if asked["output"] != "table" or asked["query"]:
+        show_run(follower.run, asked["output"], asked["query"])
     return 0
 
 

@@ -37,22 +37,26 @@ class LocalHost:
         environment = {name: value for name, value in self._environment.items() if not name.startswith("MLW_RUN_")}
         environment["MLW_SUPERVISOR"] = "1"
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 command,
-                input=json.dumps(message).encode(),
-                capture_output=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 env=environment,
                 start_new_session=True,  # Ctrl-C in our terminal is not for it
-                check=False,
+                creationflags=machine.DETACHED,
             )
         except OSError as error:
             raise HostError(f"cannot start {python}: {error.strerror}") from error
+        if machine.FORKS:
+            told, said = process.communicate(json.dumps(message).encode())
+        else:
+            told, said = _ask(process, json.dumps(message).encode()), b""
         try:
-            answer = json.loads(done.stdout)
+            return dict(json.loads(told))
         except ValueError:
-            said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing was said"]
-            raise HostError(f"the supervisor program failed on this machine: {said[-1]}") from None
-        return dict(answer)
+            last = (said.decode(errors="replace").strip().splitlines() or ["nothing was said"])[-1]
+            raise HostError(f"the supervisor program failed on this machine: {last}") from None
 
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int) -> News:
         folder = self.root.run(run_id)
@@ -78,6 +82,14 @@ class LocalHost:
         if self._library is None:
             self._library = install(self.root)
         return self._library
+
+
+def _ask(process: subprocess.Popen[bytes], message: bytes) -> bytes:
+    """The answer of a process that then stays and supervises (Windows; untested)."""
+    assert process.stdin and process.stdout
+    process.stdin.write(message)
+    process.stdin.close()
+    return process.stdout.read()
 
 
 def install(root: Root) -> Path:

@@ -18,7 +18,7 @@ from . import PROTOCOL, SPEC, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .journal import read_json, write_part, write_whole
-from .launcher import pass_gate
+from .launcher import launch, pass_gate
 from .supervisor import Supervisor, log
 
 Answer = Dict[str, Any]
@@ -71,9 +71,9 @@ def adopt(root: Root, run: RunFolder, words: "list[str]") -> Answer:
         return {"ok": True, "state": "unclaimed"}
     here = machine.identity()
     if owner["machine"] != here["machine"]:
-        return {"ok": True, "state": "elsewhere", "machine": owner["machine"]}
+        return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}
     if owner["boot_id"] == here["boot_id"] and owner["processes"] != here["processes"]:
-        return {"ok": True, "state": "elsewhere", "machine": "another container"}
+        return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}  # in another container
     os.umask(0o077)
 
     def body(tell: Callable[[Answer], None]) -> None:
@@ -89,6 +89,20 @@ def adopt(root: Root, run: RunFolder, words: "list[str]") -> Answer:
         supervisor.go_on()
 
     return _leave_behind(run, body)
+
+
+def _heartbeat(run: RunFolder) -> Optional[float]:
+    try:
+        return os.stat(run.heartbeat).st_mtime
+    except OSError:
+        return None
+
+
+def start_launcher(root: Root, run: RunFolder, words: "list[str]") -> Answer:
+    """Where there is no fork, the launcher is a call of its own."""
+    sent = json.loads(sys.stdin.buffer.read() or b"{}")
+    launch(run, read_json(run.spec) or {}, sent.get("secrets", {}), os.umask(0o077))
+    return {"ok": True}
 
 
 def cancel(root: Root, run: RunFolder, words: "list[str]") -> Answer:
@@ -109,28 +123,12 @@ def cancel(root: Root, run: RunFolder, words: "list[str]") -> Answer:
 
 def _leave_behind(run: RunFolder, body: Callable[[Callable[[Answer], None]], None]) -> Answer:
     """Run ``body`` in a process of its own; wait only for the one answer that it tells."""
+    if not machine.FORKS:  # Windows: this process stays and supervises; the caller reads the answer and goes
+        _work(run, body, os.dup(1))
+        raise SystemExit(0)
     told, tell = os.pipe()
-
-    def work() -> None:
-        _quiet(run)
-        answered = []
-
-        def answer(data: Answer) -> None:
-            os.write(tell, json.dumps(data).encode("ascii"))
-            os.close(tell)
-            answered.append(data)
-
-        try:
-            machine.become_reaper()
-            body(answer)
-        except BaseException:  # noqa: BLE001 - the last stop of a process nobody sees: say what happened
-            log(traceback.format_exc())
-            if not answered:
-                answer({"ok": False, "problem": traceback.format_exc(limit=1).strip().splitlines()[-1]})
-            raise SystemExit(70)
-
     os.set_inheritable(tell, True)
-    machine.fork(work, keep=[tell])
+    machine.fork(lambda: _work(run, body, tell), keep=[tell])
     os.close(tell)
     answer = b""
     while True:
@@ -139,6 +137,26 @@ def _leave_behind(run: RunFolder, body: Callable[[Callable[[Answer], None]], Non
             break
         answer += part
     return json.loads(answer) if answer else {"ok": False, "problem": "the supervisor died at once"}
+
+
+def _work(run: RunFolder, body: Callable[[Callable[[Answer], None]], None], tell: int) -> None:
+    """The process that stays."""
+    _quiet(run)
+    answered = []
+
+    def answer(data: Answer) -> None:
+        os.write(tell, json.dumps(data).encode("ascii"))
+        os.close(tell)
+        answered.append(data)
+
+    try:
+        machine.become_reaper()
+        body(answer)
+    except BaseException:  # noqa: BLE001 - the last stop of a process nobody sees: say what happened
+        log(traceback.format_exc())
+        if not answered:
+            answer({"ok": False, "problem": traceback.format_exc(limit=1).strip().splitlines()[-1]})
+        raise SystemExit(70)
 
 
 def _quiet(run: RunFolder) -> None:
@@ -154,7 +172,7 @@ def _quiet(run: RunFolder) -> None:
     os.dup2(errors, 2)
 
 
-VERBS = {"start": start, "adopt": adopt, "cancel": cancel}
+VERBS = {"start": start, "adopt": adopt, "cancel": cancel, "launch": start_launcher}
 
 
 def main(argv: "list[str]") -> int:

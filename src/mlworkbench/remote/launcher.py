@@ -34,6 +34,13 @@ def child_environment(spec: Dict[str, Any], secrets: Dict[str, str]) -> Dict[str
     return environment
 
 
+def put_to_work(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> int:
+    """Start the launcher beside us; returns its pid."""
+    if machine.FORKS:
+        return machine.fork(lambda: launch(run, spec, secrets, umask))
+    return _spawn(run, secrets)
+
+
 def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> None:
     """Body of the launcher process."""
     # Handlers, not SIG_IGN: ignored signals would stay ignored in the user's program.
@@ -138,10 +145,28 @@ def decode(status: int) -> Tuple[Optional[int], Optional[int]]:
     return os.WEXITSTATUS(status), None
 
 
+def _spawn(run: RunFolder, secrets: Dict[str, str]) -> int:
+    raise OSError("the launcher is forked here")
+
+
 if sys.platform == "win32":  # no fork, no setsid; untested
+    import json
     import subprocess
 
     _process: Any = None
+
+    def _spawn(run, secrets):  # type: ignore[no-untyped-def,no-redef]
+        main = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+        root, run_id = os.path.dirname(os.path.dirname(run.path)), os.path.basename(run.path)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", main, "launch", root, run_id],
+            stdin=subprocess.PIPE,
+            creationflags=machine.DETACHED,
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"secrets": secrets}).encode("ascii"))
+        process.stdin.close()
+        return process.pid
 
     def _start(argv, environment, run):  # type: ignore[no-untyped-def,no-redef]
         global _process

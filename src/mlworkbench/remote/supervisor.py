@@ -14,7 +14,7 @@ from .cause import explain, read_tail
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .journal import RESERVE, Journal, drop_room, keep_room, read_json, write_whole
-from .launcher import decode, launch, pass_gate
+from .launcher import decode, pass_gate, put_to_work
 from .workcopy import place, recycle
 
 HEARTBEAT = 5.0
@@ -53,8 +53,7 @@ class Supervisor:
             self.never("cannot prepare the run: %s" % error)
             return
         failpoint("prepared")
-        run, spec = self.run, self.spec
-        pid = machine.fork(lambda: launch(run, spec, secrets, umask))
+        pid = put_to_work(self.run, self.spec, secrets, umask)
         self._launcher = (pid, machine.start_time(pid))
         failpoint("launched")
         self._await_start()

@@ -32,7 +32,7 @@ class Folders:
     KEPT = 64
 
     def __init__(self, path: str) -> None:
-        self._open = [("", os.open(path, FOLDER))]
+        self._open = [("", os.open(path, FOLDER | NOFOLLOW))]
 
     def open(self, folder: str) -> int:
         """The handle of ``folder`` ("" is the root), valid until the next call."""
@@ -95,7 +95,10 @@ def make_folders(handle: int, folder: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a folder of ours with all that is in it."""
+    """Remove a folder of ours with all that is in it, or whatever else is in its place."""
+    if os.path.islink(path) or os.path.isfile(path):
+        os.unlink(path)
+        return
     found: List[str] = []
     pending = [""]
     try:

@@ -152,9 +152,13 @@ class Store:
     def _sweep(self) -> None:
         """Remove what killed snapshots left behind."""
         with os.scandir(self._root.blobs) as listing:
-            for entry in listing:
-                if entry.name.startswith(_PART) and time.time() - entry.stat().st_mtime > _STALE:
-                    os.unlink(entry.path)
+            parts = [entry.path for entry in listing if entry.name.startswith(_PART)]
+        for part in parts:
+            try:
+                if time.time() - os.stat(part).st_mtime > _STALE:
+                    os.unlink(part)
+            except FileNotFoundError:
+                pass  # another snapshot, taken at this moment, was done with it
 
     def _free(self) -> int:
         disk = os.statvfs(self._root.blobs)

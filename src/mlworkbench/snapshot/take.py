@@ -40,11 +40,11 @@ def take(
     try:
         identity = [project_id, os.path.abspath(project)]
         record = load_record(cache, identity)
-        scan = _scan(project, root, record)
+        scan = _scan(os.path.realpath(project), root, record)
         if record is not None and not scan.changed and os.path.exists(root.snapshot(record["snapshot"])):
             notes = record["notes"]
         else:
-            intake = Intake(project, root, scan, start, progress)
+            intake = Intake(os.path.realpath(project), root, scan, start, progress)
             digest = intake.store_all()
             record = new_record(identity, digest, scan.folders, describe_folders(scan.folders))
             notes = record["notes"] + describe_reading(intake.unsteady, scan.gone)
@@ -62,11 +62,11 @@ def take(
     )
 
 
-def _scan(project: Path, root: Root, record: Record | None) -> Scan:
-    home, top = os.path.realpath(root.path), os.path.realpath(project)
-    inside = os.path.relpath(home, top) if home.startswith(top + os.sep) else None
+def _scan(project: str, root: Root, record: Record | None) -> Scan:
+    home = os.path.realpath(root.path)
+    inside = os.path.relpath(home, project) if home.startswith(project + os.sep) else None
     try:
-        scan = Scan(os.fspath(project), record["folders"] if record else {}, skip=inside)
+        scan = Scan(project, record["folders"] if record else {}, skip=inside)
     except OSError as error:
         raise SnapshotError(f"cannot read the project folder {project}: {error.strerror}") from error
     if scan.unread:
@@ -93,9 +93,9 @@ def _unreadable(unread: list[tuple[str, OSError]]) -> SnapshotError:
 class Intake:
     """Brings into the store what it lacks of one scan, and corrects the scan by what was really read."""
 
-    def __init__(self, project: Path, root: Root, scan: Scan, start: int, progress: Progress | None) -> None:
+    def __init__(self, project: str, root: Root, scan: Scan, start: int, progress: Progress | None) -> None:
         self.unsteady: list[str] = []
-        self._project = os.fspath(project)
+        self._project = project
         self._root = root
         self._scan = scan
         self._start = start

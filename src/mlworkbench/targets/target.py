@@ -23,9 +23,10 @@ class Target:
         if not answer.get("ok"):
             raise LaunchError(f"run {spec.id} could not be started: {answer.get('problem')}")
 
-    def adopt(self, run_id: str) -> str:
-        """Let a new supervisor look after a run whose old one is gone; tells how things stand."""
-        return str(self.host.call("adopt", run_id, [], {}).get("state"))
+    def adopt(self, run_id: str) -> tuple[str, float | None]:
+        """Let a new supervisor look after a run whose old one is gone; how things stand, and its last sign of life."""
+        answer = self.host.call("adopt", run_id, [], {})
+        return str(answer.get("state")), answer.get("heartbeat")
 
     def cancel(self, run_id: str, by: str, grace: float | None) -> str:
         """Ask for the end of a run; it need not be supervised at the moment."""

@@ -8,6 +8,8 @@ from typing import Iterable, Tuple
 
 if sys.platform == "win32":
     from .windows import (
+        DETACHED,
+        FORKS,
         become_reaper,
         family,
         fork,
@@ -21,12 +23,14 @@ if sys.platform == "win32":
     )
 elif sys.platform == "darwin":
     from .macos import family, identity, oom_kills, start_time
-    from .posix import become_reaper, fork, kill, lock, sync_folder, waiter
+    from .posix import DETACHED, FORKS, become_reaper, fork, kill, lock, sync_folder, waiter
 else:
     from .linux import become_reaper, family, identity, oom_kills, start_time, waiter
-    from .posix import fork, kill, lock, sync_folder
+    from .posix import DETACHED, FORKS, fork, kill, lock, sync_folder
 
 __all__ = [
+    "DETACHED",
+    "FORKS",
     "become_reaper",
     "family",
     "fork",

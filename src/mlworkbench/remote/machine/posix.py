@@ -6,6 +6,8 @@ import select
 import signal
 from typing import Callable, Dict, Iterable, List, Optional, Tuple
 
+FORKS = True
+DETACHED = 0
 Process = Tuple[int, int]  # pid and start time: together safe against reuse of the number
 
 

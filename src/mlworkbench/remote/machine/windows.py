@@ -3,7 +3,6 @@
 import ctypes
 import os
 import subprocess
-import sys
 import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
@@ -11,6 +10,7 @@ Process = Tuple[int, int]
 
 _QUERY = 0x1000  # PROCESS_QUERY_LIMITED_INFORMATION
 _STILL_ACTIVE = 259
+FORKS = False
 DETACHED = 0x00000008 | 0x00000200 | 0x01000000  # detached, own group, out of the caller's job
 
 
@@ -53,12 +53,8 @@ def kill(pid: int, number: int) -> None:
 
 
 def fork(body: Callable[[], None], keep: Iterable[int] = ()) -> int:
-    """There is no fork: this program is started again with the same words and a mark that it is the second."""
-    environment = dict(os.environ, MLW_DETACHED="1")
-    process = subprocess.Popen(
-        [sys.executable, *sys.orig_argv[1:]], env=environment, creationflags=DETACHED, close_fds=True
-    )
-    return process.pid
+    """There is no fork: callers ask FORKS first."""
+    raise OSError("Windows has no fork")
 
 
 def lock(path: str) -> Optional[int]:

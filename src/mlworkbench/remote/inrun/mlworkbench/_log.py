@@ -168,9 +168,9 @@ def _before_fork():
 def _after_fork_in_parent():
     global _append
     if _writer is not None and _writer.threaded and not _writer.closed:
+        _writer.flush(patience=0)
         # Not started here: Python 3.13 counts the threads after this.
         _append = _first_after_fork
-        _writer.flush(patience=0)
 
 
 def _after_fork_in_child():

@@ -163,7 +163,9 @@ class Writer(object):
         while not stop.acquire(True, INTERVAL):
             # Never waits for the lock: at the end of the process a waiting daemon thread would be stopped at
             # the moment it got it, and keep it.
-            if not self.closed and self.flush(patience=0) and len(self.points) < CHUNK:
+            flushed = self._stop is stop and self.flush(patience=0)
+            # Asked again: it may have been stopped during a long flush, and promises no next one then.
+            if flushed and self._stop is stop and len(self.points) < CHUNK:
                 self._hold_back(False)
 
     def stop_thread(self, patience=1):
