@@ -35,14 +35,16 @@ demo: $(BIN)/mlw
 test: check quick e2e
 
 quick: $(VENV)/.dev
+	@sh scripts/test-tools
 	$(BIN)/python -m pytest tests/unit tests/contract tests/supervisor tests/golden -n auto
 
 e2e: $(VENV)/.dev
-	@sh scripts/e2e-tools
+	@sh scripts/test-tools
 	$(BIN)/python -m pytest tests/e2e -n auto
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py tests/test_docs.py
 

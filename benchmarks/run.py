@@ -17,6 +17,7 @@ from context import CACHE, Context
 from following import delay_section, throughput_section
 from idle import idle_section
 from resubmit import resubmit_section
+from stages import stages_section
 from startup import first_line_section, help_section
 from table import Section, page
 
@@ -27,6 +28,7 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
         {
             "help": help_section,
             "first-line": first_line_section,
+            "stages": stages_section,
             "resubmit": resubmit_section,
             "throughput": throughput_section,
             "delay": delay_section,

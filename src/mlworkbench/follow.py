@@ -15,6 +15,8 @@ from .targets.target import Target
 
 CHUNK = 4 * 1024 * 1024
 QUICK, SLOW = 0.004, 0.1  # seconds between looks, in the first second of silence and later
+CARE = 1.0  # seconds between attempts to put a new supervisor to work
+INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
 
 
 class Follower:
@@ -26,6 +28,7 @@ class Follower:
         self.target = target
         self.offset = offset  # in the log
         self._reading = history.reading(run.id)
+        self._cared = -CARE
 
     def refresh(self) -> Run:
         """See how the run stands. One that nobody watches gets a new supervisor, which finds out."""
@@ -34,7 +37,10 @@ class Follower:
         return self.run
 
     def chunks(self, live: bool = True) -> Iterator[bytes]:
-        """The log's bytes from the offset on: until the run has ended, or else (not live) to the present end."""
+        """The log's bytes from the offset on: until the run has ended, or else (not live) to the present end.
+
+        Also ends at a run whose submit was interrupted: nothing will come unless somebody resumes it.
+        """
         quiet_since = time.monotonic()
         while True:
             final = self.run.status.final
@@ -43,7 +49,7 @@ class Follower:
                 self.offset += len(data)
                 quiet_since = time.monotonic()
                 yield data
-            elif final or not live:
+            elif final or not live or self.run.detail == INTERRUPTED:
                 return
             else:
                 time.sleep(QUICK if time.monotonic() - quiet_since < 1.0 else SLOW)
@@ -60,7 +66,7 @@ class Follower:
             if not log and self._reading != before:
                 return self._pull(log)  # there may be more
         if not news.supervised and not news.parts.get("log") and not self.run.status.final:
-            self._look_after()
+            self._look_after(news)
         return news
 
     def _guarded(self, pull: Callable[[], News]) -> bytes:
@@ -77,13 +83,19 @@ class Follower:
             words = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')} ({error.message})"
             self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
 
-    def _look_after(self) -> None:
+    def _look_after(self, news: News) -> None:
+        """Nobody watches the run: find out why, and put a supervisor to work if there is something to watch."""
+        if news.exists and not news.claimed:
+            detail = None if self.history.submitter_lives(self.run.id) else INTERRUPTED
+            if detail != self.run.detail:
+                self.run = self.history.note(self.run.id, lambda run: replace(run, detail=detail))
+            return
+        if time.monotonic() - self._cared < CARE:
+            return
+        self._cared = time.monotonic()
         state, heartbeat = self.target.adopt(self.run.id)
         if state == "lost":
             self.run = self.history.note(self.run.id, _lost)
-        elif state == "unclaimed":
-            detail = None if self.history.submitter_lives(self.run.id) else "interrupted"
-            self.run = self.history.note(self.run.id, lambda run: replace(run, detail=detail))
         elif state == "elsewhere":
             words = "started on another machine, and only that one can tell"
             if heartbeat is not None:

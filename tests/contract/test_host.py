@@ -53,7 +53,7 @@ def test_news_finds_metric_files(there):
 def test_a_run_that_is_not_there(there):
     host, _ = there
     news = host.news("nosuch", {"log": 0}, 100)
-    assert (news.exists, news.supervised, news.parts) == (False, False, {"log": b""})
+    assert (news.exists, news.claimed, news.supervised, news.parts) == (False, False, False, {"log": b""})
     assert host.call("start", "nosuch", ["n"], {})["ok"] is False
     assert host.call("adopt", "nosuch", [], {})["state"] == "lost"
 

@@ -51,7 +51,7 @@ def observe(text):
     os.close(file)
 
 observe(f"start {key} {os.getpid()}")
-print("secret", os.environ.get("WORD"))
+print("secret of", len(os.environ.get("WORD", "")))  # the word itself is masked on the screen
 for n in range(lines):
     print(key, n, "x" * (n * 37 % 200))
     time.sleep(pause)
@@ -61,9 +61,8 @@ observe(f"end {key}")
 
 def expected_log(order: Order) -> bytes:
     """What the script prints, made up here a second time."""
-    word = order.secret if order.secret else None
     lines = [f"{order.key} {n} {'x' * (n * 37 % 200)}\n" for n in range(order.lines)]
-    return "".join([f"secret {word}\n", *lines]).encode()
+    return "".join([f"secret of {len(order.secret or '')}\n", *lines]).encode()
 
 
 # -- generator -----------------------------------------------------------------------------------------
@@ -451,6 +450,7 @@ def _check_run(world: World, order: Order, one: dict[str, Any], seen: Counter[tu
         in ("succeeded", "could not start", "exit unknown", "failed (signal 9)"),
         "completed without a start and an end": one["status"] != "Completed" or (starts, ends) == (1, 1),
         "its log is not what the script printed": log == whole if ends else whole.startswith(log),
+        "it went on after its end was told": one["log_bytes"] in (None, len(log)),
         "it could not start, and did": one["ending"] != "could not start" or starts == 0,
         "the script was killed": ends == starts or may_die,
         "only the client was killed, and it did not succeed": one["status"] == "Completed"
@@ -528,7 +528,7 @@ class Point:
 CHANGING = frozenset(
     "fsync fdatasync rename renameat renameat2 link linkat symlinkat unlink unlinkat mkdir mkdirat rmdir pwrite64 write"
     " ftruncate fallocate clone clone3 fork vfork execve flock chmod fchmod utimensat dup2 dup3 setsid exit_group"
-    " ioctl copy_file_range sendfile".split()
+    " copy_file_range sendfile".split()
 )
 HOLDING = frozenset("clock_nanosleep nanosleep restart_syscall pselect6 select poll".split())  # where it was caught
 
@@ -565,27 +565,39 @@ def trace_client(world: World, order: Order, options: Sequence[str]) -> Attempt:
 HOLD = 0.6
 
 
-def trace_far(world: World, order: Order, stage: str, options: Sequence[str]) -> Attempt:
-    """Submit, catch the supervisor (or the launcher, at ``before-gate``) in its sleep at a stage, and trace it from there."""
+def trace_far(
+    world: World,
+    order: Order,
+    stage: str,
+    options: Sequence[str],
+    meanwhile: Callable[[Path, int], None] = lambda folder, pid: None,
+) -> Attempt:
+    """Submit, catch the supervisor (or the launcher, at ``before-gate``) in its sleep at a stage, trace it from there."""
     began = time.monotonic()
     env = {**world.env(order), "MLW_FAILPOINT": f"{stage}:sleep={HOLD}"}
     client = world.user.start(*world.words(order), cwd=world.project, env=env)
     pid = until(lambda: _caught(world, order, stage), 20)
     assert pid, f"{order.key}: nobody came to {stage}"
-    tracer = subprocess.run(
-        ["strace", "-qq", *options, "-p", str(pid)], capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE
-    )
+    tracer = subprocess.Popen(["strace", "-qq", *options, "-p", str(pid)], stdin=subprocess.DEVNULL)
+    meanwhile(world.user.folder(world.run_of(order.key) or ""), pid)
     out, err = client.communicate(timeout=PATIENCE)
-    text = err.decode() + tracer.stderr.decode()
-    attempt = Attempt(order, client.returncode, out, text, [], time.monotonic() - began)
+    tracer.wait(PATIENCE)
+    attempt = Attempt(order, client.returncode, out, err.decode(), [], time.monotonic() - began)
     world.attempts.append(attempt)
     return attempt
 
 
 def _caught(world: World, order: Order, stage: str) -> int | None:
     run = world.run_of(order.key)
-    owner = _json(world.user.folder(run) / "claim" / "owner.json").get("pid") if run else None
-    if owner is None or stage not in LAUNCHER_STAGES:
-        return owner
-    children = _bytes(Path(f"/proc/{owner}/task/{owner}/children")).split()
-    return int(children[0]) if children else None
+    holder = owner(world.user.folder(run)) if run else None
+    if holder is None or stage not in LAUNCHER_STAGES:
+        return holder
+    return next(iter(children(holder)), None)
+
+
+def owner(folder: Path) -> int | None:
+    return _json(folder / "claim" / "owner.json").get("pid")
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in _bytes(Path(f"/proc/{pid}/task/{pid}/children")).split()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import signal
@@ -119,13 +120,12 @@ def test_killed_followers_and_supervisor_change_nothing(user):
     project = user.project("demo", train=script)
     first = user.start("submit", "train.py", cwd=project)
     run = re.search(rb"RunId: (\S+)", first.stderr.readline()).group(1).decode()
+    assert first.stdout.readline().startswith(b"0 ")
     first.kill()
     for kind in ("follower", "supervisor", "follower"):
         follower = user.start("logs", "-f", run, cwd=project)
         assert follower.stdout.readline().startswith(b"0 ")
         if kind == "supervisor":
-            import json
-
             events = [json.loads(line) for line in (user.folder(run) / "events.jsonl").read_text().splitlines()]
             os.kill(events[0]["data"]["pid"], signal.SIGKILL)
         follower.kill()

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from ..conftest import need
 from . import killing
-from .killing import CLIENT_STAGES, SEED, Order, World
+from .killing import CHANGING, CLIENT_STAGES, HOLDING, SEED, Fault, Order, World
 
 WITH_ROW = tuple(stage for stage in CLIENT_STAGES if stage != "snapshot")
 
@@ -128,4 +129,73 @@ def test_follower_killed_twenty_times(world):
     last = world.user.mlw("logs", "-f", run)
     assert last.stdout == whole
     assert world.user.mlw("logs", run).stdout == whole
+    killing.must_hold(world)
+
+
+# -- strace: no write lies between two stages unnoticed --------------------------------------------------
+
+
+def sample(points, count):
+    chosen = random.Random(SEED).sample(points, min(count, len(points)))
+    show(seed=SEED, points=len(points), tried=len(chosen))
+    return sorted(chosen, key=points.index)
+
+
+def strike_client(world, point, options, **order):
+    """Kill before one system call of a first submit in an empty store, recover, judge."""
+    apart = world.apart(str(point).replace(" ", "-") + "-" * len(options))
+    fault = Fault("client", f"strace: {point}")
+    killing.trace_client(apart, Order("k", fault, secret="mellon", **order), [*options, *point.inject])
+    if options:
+        apart.allowed = frozenset(["k"])
+    killing.must_hold(apart)
+
+
+def test_client_killed_before_any_call_that_changes_something(world, tmp_path):
+    need("strace")
+    killing.trace_client(world.apart("calm"), Order("k"), ["-o", str(tmp_path / "trace")])
+    points = [point for point in killing.points(tmp_path / "trace") if point.call in CHANGING]
+    killing.at_once(lambda point: strike_client(world, point, []), sample(points, 30))
+
+
+def test_everything_killed_before_the_same_call(world, tmp_path):
+    """strace -f counts per process: the client, the supervisor, the launcher and the script die where they come to it."""
+    need("strace")
+    killing.trace_client(world.apart("calm"), Order("k", detach=True), ["-ff", "-o", str(tmp_path / "trace")])
+    found = {point: None for path in tmp_path.glob("trace.*") for point in killing.points(path)}
+    points = sorted((point for point in found if point.call in CHANGING), key=str)
+    killing.at_once(lambda point: strike_client(world, point, ["-f"], detach=True), sample(points, 20))
+
+
+@pytest.mark.parametrize(("who", "stage", "count"), [("supervisor", "claimed", 30), ("launcher", "before-gate", 80)])
+def test_supervisor_or_launcher_killed_before_any_call(world, tmp_path, who, stage, count):
+    need("strace")
+    order = Order("calm", detach=True)
+    killing.trace_far(world, order, stage, ["-o", str(tmp_path / "trace")])
+    points = [point for point in killing.points(tmp_path / "trace") if point.call not in HOLDING]
+
+    def strike(point):
+        fault = Fault(who, f"strace: {point}")
+        killing.trace_far(world, Order(str(point).replace(" ", "-"), fault, detach=True), stage, point.inject)
+
+    killing.at_once(strike, sample(points, count))
+    killing.must_hold(world)
+
+
+@pytest.mark.parametrize("victims", [("launcher",), ("supervisor", "launcher")])
+def test_launcher_killed_between_fork_and_exec(world, victims):
+    """The script's process is there and not yet the script: nobody may say that the run has ended."""
+    need("strace")
+    order = Order("k", Fault(victims[0], "fork"), detach=True)
+    hold = ["-f", "-e", "trace=execve", "-e", "inject=execve:delay_enter=1500000", "-o", "/dev/null"]
+
+    def strike(folder, launcher):
+        assert killing.until(lambda: killing.children(launcher))
+        pids = {"launcher": launcher, "supervisor": killing.owner(folder)}
+        for who in victims:
+            assert killing.kill_ours(pids[who], world.user.store)
+        shown = world.user.mlw("ps", "--all", "-o", "json")  # the next contact, which looks after the run
+        assert shown.code == 0, shown
+
+    killing.trace_far(world, order, "before-gate", hold, strike)
     killing.must_hold(world)

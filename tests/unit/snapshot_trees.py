@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,11 +101,18 @@ def read_tree(folder: str | Path, *, outputs: bool = True) -> Tree:
     return found
 
 
+def fork() -> int:
+    """A test may run beside threads of pytest, of which newer Pythons warn; the child never touches them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
 def in_child(action: Callable[[], str]) -> str:
     """What ``action`` answers in a forked process; "killed" when the process does not live to tell."""
     sys.stdout.flush()
     reader, writer = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:
         try:
             os.close(reader)

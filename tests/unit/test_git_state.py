@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from mlworkbench.snapshot import git as module
 from mlworkbench.snapshot.git import read_git
 
 REAL_GIT = shutil.which("git") or "git"
-Run = Callable[..., str]
 
 
 @pytest.fixture
@@ -34,8 +32,8 @@ def repo(tmp_path: Path) -> Path:
 def git(folder: Path, *words: str) -> str:
     environment = {"PATH": os.environ["PATH"], "HOME": os.fspath(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"]
-    command = [REAL_GIT, *identity, *words]
-    return subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+    answer = subprocess.run([REAL_GIT, *identity, *words], cwd=folder, env=environment, check=True, capture_output=True)
+    return answer.stdout.decode().strip()
 
 
 def commit(folder: Path) -> None:
@@ -308,9 +306,9 @@ def test_the_traps_are_real(repo: Path, canary: tuple[str, Path], kind: str) -> 
     program, mark = canary
     poison(repo, kind, program)
     mark.unlink(missing_ok=True)
+    environment = {"PATH": os.environ["PATH"], "HOME": "/"}
     for words in (["diff", "HEAD"], ["status"]):
-        command = [REAL_GIT, *words]
-        subprocess.run(command, cwd=repo, env={"PATH": os.environ["PATH"], "HOME": "/"}, check=False, capture_output=True)
+        subprocess.run([REAL_GIT, *words], cwd=repo, env=environment, check=False, capture_output=True)
     assert mark.exists()
 
 

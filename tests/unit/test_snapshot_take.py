@@ -24,7 +24,7 @@ from mlworkbench.errors import SnapshotError
 from mlworkbench.remote.tree import remove
 from mlworkbench.snapshot.ignore import judge
 
-from .snapshot_trees import SOURCE, Desk, drop_privileges, in_child, read_tree
+from .snapshot_trees import SOURCE, Desk, drop_privileges, fork, in_child, read_tree
 
 ODD_NAMES = [
     b"with space", b" leading", b"trailing ", b"trailing.", b"quote'\"`$;&|", b"new\nline", b"tab\t", b"-rf", b"--",
@@ -103,9 +103,10 @@ def test_everything_private(desk: Desk) -> None:
     finally:
         os.umask(before)
     for folder, _, names in os.walk(desk.root.path):
-        assert stat.S_IMODE(os.stat(folder).st_mode) & 0o077 == 0 or folder == desk.root.path
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
         assert all(stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) == 0o600 for name in names)
     assert stat.S_IMODE(desk.cache.stat().st_mode) == 0o600
+    assert stat.S_IMODE(desk.cache.parent.stat().st_mode) == 0o700
     assert desk.paths(digest) == ["sub/a"]
 
 
@@ -431,7 +432,7 @@ def test_changed_under_way(desk: Desk) -> None:
     assert [file[0] for file in manifest["files"]] == ["first", "in/grows"]
     assert manifest["files"][1][1:3] == [hashlib.sha256(b"content and more").hexdigest(), 16]
     [note] = snapshot.notes
-    assert note.startswith("6 names vanished while being read and not included: ")
+    assert note.startswith("6 names vanished while being read, not included: ")
     desk.check_store()
     again = desk.take()
     assert desk.paths(again.digest) == ["first", "in/grows"] and len(again.notes) == 2
@@ -440,7 +441,7 @@ def test_changed_under_way(desk: Desk) -> None:
 def test_file_written_all_the_time(desk: Desk) -> None:
     name = desk.write("growing.log", b"x" * 30_000_000)
     desk.write("steady", b"s")
-    writer = os.fork()
+    writer = fork()
     if writer == 0:
         file = os.open(name, os.O_WRONLY)
         while True:
@@ -476,7 +477,7 @@ def test_two_at_once(desk: Desk) -> None:
     with tempfile.TemporaryDirectory() as folder:
         children = []
         for number in range(4):
-            child = os.fork()
+            child = fork()
             if child == 0:
                 Path(folder, str(number)).write_text(in_child(lambda: desk.take().digest))
                 os._exit(0)

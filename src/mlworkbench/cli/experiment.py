@@ -10,7 +10,7 @@ import click
 
 from .. import submit as submitting
 from ..errors import HistoryError, UsageError
-from ..follow import Follower
+from ..follow import INTERRUPTED, Follower
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
@@ -98,7 +98,7 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
         for run in history.unfinished(project.id if project else None)
     ]
     show_runs([run for run in runs if not run.status.final], output, query, NOW)
-    if any(run.detail == "interrupted" for run in runs):
+    if any(run.detail == INTERRUPTED for run in runs):
         render.message("hint: a submit was interrupted before the start; mlw experiment resume RUN, or mlw cancel RUN")
 
 
@@ -135,7 +135,7 @@ def cancel(**asked: Any) -> int:
 def ask_to_end(history: History, follower: Follower, grace: float | None) -> None:
     run = follower.run
     follower.target.cancel(run.id, f"{getpass.getuser()} with mlw cancel", grace)
-    if follower.refresh().detail == "interrupted":
+    if follower.refresh().detail == INTERRUPTED:
         # Nobody has claimed it: a supervisor that finds it cancelled records that, and starts nothing.
         submitting.launch(history, run.spec, follower.target, {})
 

@@ -64,7 +64,7 @@ def for_people(facts: dict[str, Any]) -> dict[str, Any]:
     shown = {key: value for key, value in facts.items() if value is not None and value != []}
     for key in ("created_utc", "start_time_utc", "end_time_utc"):
         if key in shown:
-            shown[key] = shown[key][:19] + "Z"
+            shown[key] = shown[key][:19].replace("T", " ")
     if "duration" in shown:
         shown["duration"] = shown["duration"].partition(".")[0]
     return shown

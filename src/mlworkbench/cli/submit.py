@@ -11,7 +11,7 @@ import click
 
 from .. import submit as submitting
 from ..errors import UsageError
-from ..follow import Follower
+from ..follow import INTERRUPTED, Follower
 from ..history.store import History
 from ..model import Entry, Run, RunSpec
 from ..paths import user_paths
@@ -113,15 +113,18 @@ def _announce(spec: RunSpec) -> None:
 def _go_on(history: History, run: Run, asked: dict[str, Any]) -> int:
     """A run with this key exists: put it to work if that was interrupted, and go on watching it."""
     _announce(run.spec)
-    follower = resume(history, run)
-    return _finish(follower, asked, {})
+    while True:
+        follower = resume(history, run)
+        code = _finish(follower, asked, {})
+        if follower.run.detail != INTERRUPTED:  # else the process that we relied on has died meanwhile
+            return code
 
 
 def resume(history: History, run: Run) -> Follower:
     """Follow a run; if its submit was interrupted before anybody claimed it, finish that submit."""
     target = submitting.open_target(run.spec.compute, history.paths)
     follower = Follower(history, run, target)
-    if follower.refresh().detail == "interrupted":
+    if follower.refresh().detail == INTERRUPTED:
         secrets = {name: find_secret(name) for name in run.spec.secrets}
         submitting.launch(history, run.spec, target, secrets)
     return follower

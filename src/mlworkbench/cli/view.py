@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from ..errors import EXIT_DETACHED
-from ..follow import Follower
+from ..errors import EXIT_DETACHED, LaunchError
+from ..follow import INTERRUPTED, Follower
 from ..model import Run
 from ..paths import RunFolder
 from . import render, units
@@ -52,6 +52,10 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
     except KeyboardInterrupt:
         detached(follower.run)
         return EXIT_DETACHED
+    if follower.run.detail == INTERRUPTED:
+        render.message(f"the submit of run {follower.run.id} was interrupted before it started")
+        render.message(f"hint: mlw experiment resume {follower.run.id}, or mlw cancel {follower.run.id}")
+        return LaunchError.exit_code
     closing(follower.run, follower.history.paths.root.run(follower.run.id))
     return exit_code(follower.run)
 

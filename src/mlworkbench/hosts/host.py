@@ -15,7 +15,8 @@ class News:
 
     parts: Mapping[str, bytes] = field(default_factory=dict)  # file name in the run folder → bytes from its offset
     exists: bool = True  # the run folder is there
-    supervised: bool = True  # somebody watches the run
+    claimed: bool = True  # a supervisor has taken the run on, be it alive or not
+    supervised: bool = True  # one watches it now
 
 
 class Host(Protocol):

@@ -69,7 +69,7 @@ class LocalHost:
         except OSError:
             pass  # no metrics yet
         parts = {name: _read(os.path.join(folder.path, name), offset, limit) for name, offset in names.items()}
-        return News(parts, os.path.exists(folder.spec), supervised)
+        return News(parts, os.path.exists(folder.spec), os.path.exists(folder.owner), supervised)
 
     def inrun(self) -> str:
         return str(self._installed() / "inrun")

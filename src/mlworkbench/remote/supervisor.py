@@ -231,6 +231,8 @@ class Supervisor:
         self._settle()
         failpoint("finished")
         drop_room(self.run)
+        if data.get("leftovers"):
+            return  # something of the run still lives and may write into its work copy
         try:
             recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run)
         except OSError as error:

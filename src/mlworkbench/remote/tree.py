@@ -40,13 +40,15 @@ class Folders:
         while kept[-1][0] and kept[-1][0] != folder and not folder.startswith(kept[-1][0] + "/"):
             os.close(kept.pop()[1])
         path, handle = kept[-1]
-        rest = folder[len(path) + 1 :] if path and folder != path else "" if path else folder
+        rest = folder[len(path) + 1 :] if path else folder
         for name in rest.split("/") if rest else ():
             handle = os.open(name, FOLDER | NOFOLLOW, dir_fd=handle)
-            path = path + "/" + name if path else name
-            if len(kept) > self.KEPT:
-                os.close(kept.pop()[1])
+            path = join(path, name)
             kept.append((path, handle))
+            if len(kept) > self.KEPT:  # every second one goes, so that the way back up stays short
+                for _, spare in kept[1:-1:2]:
+                    os.close(spare)
+                kept[1:-1] = kept[2:-1:2]
         return handle
 
     def close(self) -> None:
@@ -83,6 +85,12 @@ def parents(paths: Iterable[str]) -> Set[str]:
             found.add(path[:end])
             end = path.rfind("/", 0, end)
     return found
+
+
+def make_private(*paths: str) -> None:
+    """Make folders that only their owner can enter; those further up must exist or are made as usual."""
+    for path in paths:
+        os.makedirs(path, 0o700, exist_ok=True)
 
 
 def make_folders(handle: int, folder: str) -> None:

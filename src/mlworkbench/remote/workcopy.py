@@ -5,20 +5,19 @@ touched. Nothing is ever hard-linked: an append in a run must not reach the stor
 """
 
 import errno
-import json
 import os
 import stat
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .folder import Root, RunFolder
-from .tree import FOLDER, NEW, READ, UTF8, Folders, clone, copy, join, make_folders, native, parents, portable, remove
+from .manifest import VERSION, read_manifest, read_record, write_record
+from .tree import FOLDER, NEW, READ, Folders, clone, copy, join, make_folders, make_private, parents, remove
 
 # path → [size, mtime_ns, inode, sha256, ctime_ns, mode]. ctime tells what mtime hides: a file written and
 # set back by utime, a changed mode, a hard link made from it.
 Files = Dict[str, List[Any]]
 
-_VERSION = 1
 _STALE = 3600.0
 
 
@@ -41,7 +40,7 @@ def place(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
         placed = _take_spare(root.spare(project_id), base)
         if placed is None or placed["digest"] != digest or not _untouched(tree, placed["files"]):
             placed = _build(root, digest, tree, placed["files"] if placed else {})
-            _write_record(record, placed)
+            write_record(record, placed)
         _finish(tree, placed)
         os.rename(record, run.placed)
         os.rename(tree, run.work)
@@ -58,7 +57,7 @@ def _take_spare(spare: str, base: str) -> Optional[Dict[str, Any]]:
     except OSError:  # there is none, or it lies on another disk
         os.mkdir(base, 0o700)
     else:
-        placed = _read_record(os.path.join(base, "placed.json"))
+        placed = read_record(os.path.join(base, "placed.json"))
         if placed is not None and os.path.isdir(os.path.join(base, "tree")):
             return placed
         remove(base)
@@ -110,7 +109,7 @@ def _same(now: os.stat_result, known: List[Any]) -> bool:
 
 def _build(root: Root, digest: str, tree: str, have: Files) -> Dict[str, Any]:
     """Turn ``tree``, of which ``have`` is known, into the snapshot; what is there and right stays."""
-    manifest = _read_manifest(root.snapshot(digest))
+    manifest = read_manifest(root.snapshot(digest))
     wanted = {path: (sha256, size, mode) for path, sha256, size, mode in manifest["files"]}
     kept, extra, folders = _compare(tree, have)
     files: Files = {}
@@ -131,7 +130,7 @@ def _build(root: Root, digest: str, tree: str, have: Files) -> Dict[str, Any]:
     finally:
         os.close(handle)
     return {
-        "version": _VERSION,
+        "version": VERSION,
         "digest": digest,
         "files": files,
         "links": manifest["links"],
@@ -220,10 +219,10 @@ def recycle(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
     The spare appears by a rename, together with the record of what is in it: killed at any point, there is
     either no spare or one whose record is true. What the script made or changed stays in ``run.work``.
     """
-    placed = _read_record(run.placed)
+    placed = read_record(run.placed)
     if placed is None or placed["digest"] != digest:
         return
-    os.makedirs(root.spares, 0o700, exist_ok=True)
+    make_private(root.path, root.spares)
     _sweep(root.spares)
     base = os.path.join(root.spares, ".%s-%d-%s" % (project_id, os.getpid(), os.urandom(6).hex()))
     os.mkdir(base, 0o700)
@@ -235,7 +234,7 @@ def recycle(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
             # A digest promises all files of the snapshot; without one the next run looks for what is missing.
             whole = len(moved) == len(placed["files"])
             placed = {**placed, "files": moved, "digest": digest if whole else ""}
-            _write_record(os.path.join(base, "placed.json"), placed)
+            write_record(os.path.join(base, "placed.json"), placed)
             os.rename(base, root.spare(project_id))
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another run was quicker: one spare is enough
@@ -333,62 +332,3 @@ def _sweep(spares: str) -> None:
                 remove(path)
         except OSError:
             pass
-
-
-# -- files ---------------------------------------------------------------------------------------------
-
-
-def _read_manifest(path: str) -> Dict[str, Any]:
-    """The list of a snapshot's files, each path checked: it may come from another machine."""
-    try:
-        with open(path, "rb") as file:
-            manifest = _renamed(json.loads(file.read()), native)
-        files, links, folders = manifest["files"], manifest["links"], manifest["folders"]
-        paths = [file[0] for file in files] + [link[0] for link in links] + folders
-        for file in files:
-            _check_file(file)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise OSError(errno.EBADMSG, "the list of the snapshot's files is damaged (%s)" % error, path) from None
-    for name in paths:
-        if not _inside(name):
-            raise OSError(errno.EBADMSG, "the snapshot names a file outside of the working folder: %a" % name, path)
-    return manifest
-
-
-def _check_file(file: List[Any]) -> None:
-    path, sha256, size, mode = file
-    if mode not in (0o644, 0o755) or len(sha256) != 64 or not sha256.isalnum() or not isinstance(size, int):
-        raise ValueError("entry of %a" % path)
-
-
-def _inside(path: str) -> bool:
-    parts = path.split("/")
-    return "\0" not in path and parts[0] != "outputs" and not {"", ".", ".."}.intersection(parts)
-
-
-def _read_record(path: str) -> Optional[Dict[str, Any]]:
-    """What was placed; None when there is no record or it is damaged."""
-    try:
-        with open(path, "rb") as file:
-            placed = json.loads(file.read())
-        return _renamed(placed, native) if placed["version"] == _VERSION else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _write_record(path: str, placed: Dict[str, Any]) -> None:
-    with open(os.open(path + ".new", NEW, 0o600), "wb") as file:
-        file.write(json.dumps(_renamed(placed, portable), separators=(",", ":")).encode("ascii"))
-    os.rename(path + ".new", path)
-
-
-def _renamed(record: Dict[str, Any], rename: Callable[[str], str]) -> Dict[str, Any]:
-    if UTF8:
-        return record
-    files = record["files"]
-    if isinstance(files, dict):
-        files = {rename(path): known for path, known in files.items()}
-    else:
-        files = [[rename(path), *rest] for path, *rest in files]
-    links = [[rename(path), rename(text)] for path, text in record["links"]]
-    return {**record, "files": files, "links": links, "folders": [rename(path) for path in record["folders"]]}

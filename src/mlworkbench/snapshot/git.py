@@ -20,6 +20,7 @@ from ..remote.tree import CLOEXEC, NEW, remove
 
 LARGEST_DIFF = 10_000_000
 TIME_LIMIT = 10.0
+_GRACE = 2.0
 _LARGEST_INDEX = 1 << 30
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(r"refs/(?!.*\.\.)[^\x00-\x20\x7f~^:?*\[\\]+")
@@ -96,11 +97,12 @@ class GitReader:
         assert self._process is not None and self._process.stdout is not None
         parts: list[bytes] = []
         size = 0
+        # Nobody read while the caller was busy, so git may have stood still: it gets some time in any case.
+        deadline = max(self._deadline, time.monotonic() + _GRACE)
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while size <= LARGEST_DIFF:
-                left = self._deadline - time.monotonic()
-                if not selector.select(max(0.0, left)):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
                     self._problem = f"git took more than {TIME_LIMIT:.0f} seconds"
                     break
                 part = os.read(self._process.stdout.fileno(), 1 << 16)

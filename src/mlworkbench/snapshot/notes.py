@@ -48,7 +48,7 @@ def describe_folders(folders: dict[str, Folder]) -> list[str]:
         notes.append(f"{_count(outside, 'link')} to outside of the project kept as links only: {listed(outside)}")
     if secret:
         notes.append(
-            f"{_count(secret, 'name')} left out because they look like secrets: {listed(secret)};"
+            f"{_count(secret, 'name')} left out for looking like a secret: {listed(secret)};"
             f" to send one, write !{shown(os.path.basename(secret[0].rstrip('/')))} into {OURS}"
         )
     return notes + _collisions(folders) + _size(folders)
@@ -60,7 +60,7 @@ def describe_reading(changed: Sequence[str], gone: Sequence[str]) -> list[str]:
     if changed:
         notes.append(f"{_count(changed, 'file')} changed while being read: {listed(changed)}")
     if gone:
-        notes.append(f"{_count(gone, 'name')} vanished while being read and not included: {listed(gone)}")
+        notes.append(f"{_count(gone, 'name')} vanished while being read, not included: {listed(gone)}")
     return notes
 
 

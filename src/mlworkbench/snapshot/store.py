@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..errors import SnapshotError
 from ..remote.folder import Root
-from ..remote.tree import NEW, clone
+from ..remote.tree import NEW, clone, make_private
 from .notes import amount
 from .record import write_whole
 
@@ -49,7 +49,7 @@ class Store:
     def write_manifest(self, digest: str, data: bytes) -> None:
         """The last step of a snapshot: that this file exists says that all its blobs do."""
         try:
-            os.makedirs(self._root.snapshots, 0o700, exist_ok=True)
+            make_private(self._root.path, self._root.snapshots)
             write_whole(self._root.snapshot(digest), data)
         except OSError as error:
             raise self._refused(error) from error
@@ -107,7 +107,7 @@ class Store:
         part = os.path.join(self._root.blobs, f"{_PART}{os.getpid()}-{os.urandom(8).hex()}")
         try:
             if not self._ready:
-                os.makedirs(self._root.blobs, 0o700, exist_ok=True)
+                make_private(self._root.path, self._root.blobs)
                 self._sweep()
             target = os.open(part, _CREATE, 0o600)
         except OSError as error:
