@@ -70,7 +70,11 @@ def test_imports_go_one_way():
             continue
         for other in imports(path) - {"remote", part(path)}:
             there = layer(other)
-            if there is None or there < here or (there == here and LAYERS[here] == {"paths", "model"} and other == "paths"):
+            if (
+                there is None
+                or there < here
+                or (there == here and LAYERS[here] == {"paths", "model"} and other == "paths")
+            ):
                 wrong.append(f"{name(path)} imports {other}")
     assert wrong == []
 
@@ -79,7 +83,9 @@ def test_what_travels_imports_nothing_of_the_rest():
     wrong = []
     for path in MODULES:
         if part(path) == "remote":
-            wrong += [f"{name(path)} imports {other}" for other in imports(path) - {"remote"} if "inrun" not in path.parts]
+            wrong += [
+                f"{name(path)} imports {other}" for other in imports(path) - {"remote"} if "inrun" not in path.parts
+            ]
     assert wrong == []
 
 
@@ -128,7 +134,11 @@ def test_nothing_is_a_shell_string():
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.keyword) and node.arg == "shell":
                 raise AssertionError(f"{name(path)}:{node.value.lineno} uses shell=")
-            if isinstance(node, ast.Attribute) and node.attr in ("system", "popen") and getattr(node.value, "id", "") == "os":
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in ("system", "popen")
+                and getattr(node.value, "id", "") == "os"
+            ):
                 raise AssertionError(f"{name(path)}:{node.lineno} uses os.{node.attr}")
 
 

@@ -84,7 +84,9 @@ def walk(command, path):
 
 
 def test_nothing_names_a_package_registry_host():
-    hosts = re.compile(r"(?i)\b(?:pypi\.org|files\.pythonhosted\.org|registry\.npmjs\.org|deb\.debian\.org|docker\.io)\b")
+    hosts = re.compile(
+        r"(?i)\b(?:pypi\.org|files\.pythonhosted\.org|registry\.npmjs\.org|deb\.debian\.org|docker\.io)\b"
+    )
     for path in [*ROOT.glob("*.md"), *ROOT.glob("src/**/*.*"), ROOT / "Makefile", *ROOT.glob("scripts/*")]:
         if path.suffix != ".pyc":
             assert not hosts.search(path.read_text(errors="replace")), path

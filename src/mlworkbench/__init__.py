@@ -7,9 +7,16 @@ before it is asked for.
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
 from .version import __version__
+
+TYPE_CHECKING = False  # as in typing, whose import every command would pay for
+if TYPE_CHECKING:
+    from .config.project import Project, find_project
+    from .history.store import History
+    from .model import Entry, Run, RunSpec
+    from .paths import user_paths
+    from .plan import Request
 
 _DOOR = {
     "log": "mlworkbench.remote.inrun.mlworkbench",
@@ -18,15 +25,25 @@ _DOOR = {
     "History": "mlworkbench.history.store",
     "Run": "mlworkbench.model",
     "RunSpec": "mlworkbench.model",
-    "Request": "mlworkbench.plan",
     "Entry": "mlworkbench.model",
+    "Request": "mlworkbench.plan",
     "user_paths": "mlworkbench.paths",
 }
 
-__all__ = ["__version__", *_DOOR]
+__all__ = [
+    "Entry",
+    "History",
+    "Project",
+    "Request",
+    "Run",
+    "RunSpec",
+    "__version__",
+    "find_project",
+    "user_paths",
+]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _DOOR:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_DOOR[name]), name)
+    return getattr(importlib.import_module(_DOOR[name]), name)  # type: ignore[no-any-return]

@@ -62,8 +62,10 @@ class UnknownName(MlwError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
         names = sorted(known)
-        message = f"unknown {kind} {name!r}; known are {', '.join(names)}" if names else (
-            f"unknown {kind} {name!r}; there are none yet"
+        message = (
+            f"unknown {kind} {name!r}; known are {', '.join(names)}"
+            if names
+            else (f"unknown {kind} {name!r}; there are none yet")
         )
         near = difflib.get_close_matches(name, names, n=1)
         super().__init__(message, hint or (f"did you mean {near[0]!r}?" if near else None))

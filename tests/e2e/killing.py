@@ -36,7 +36,7 @@ AT_ONCE = 3
 CLIENT_STAGES = ("snapshot", "recorded", "foldered", "launching", "launched-here")
 SUPERVISOR_STAGES = (
     "claiming", "claimed", "accepted", "placed", "prepared", "launched", "started", "finishing", "finished",
-)  # fmt: skip
+)
 LAUNCHER_STAGES = ("before-gate", "after-gate", "after-start", "before-exit")
 FAR_STAGES = SUPERVISOR_STAGES + LAUNCHER_STAGES
 

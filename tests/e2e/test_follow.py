@@ -138,7 +138,9 @@ def test_killed_followers_and_supervisor_change_nothing(user):
 
 
 def test_big_log_in_little_memory(user):
-    project = user.project("demo", train="import os\nb = b'y' * 99 + b'\\n'\nfor n in range(300): os.write(1, b * 10000)")
+    project = user.project(
+        "demo", train="import os\nb = b'y' * 99 + b'\\n'\nfor n in range(300): os.write(1, b * 10000)"
+    )
     done = user.mlw("submit", "--detach", "train.py", cwd=project)
     reader = user.start("logs", "-f", done.run, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(reader.pid, 0)

@@ -34,7 +34,11 @@ def test_list_last_and_info(three):
     user, project, runs = three
     table = user.mlw("history", "list", cwd=project)
     lines = table.out.splitlines()
-    assert [word for word in lines[0].split() if word in ("Run_id", "Status", "Accuracy")] == ["Run_id", "Status", "Accuracy"]
+    assert [word for word in lines[0].split() if word in ("Run_id", "Status", "Accuracy")] == [
+        "Run_id",
+        "Status",
+        "Accuracy",
+    ]
     assert [run for line in lines for run in runs if run in line] == runs[::-1], "newest first"
     record = json.loads(user.mlw("history", "last", "-o", "json", cwd=project).out)
     assert record["run_id"] == runs[-1]
@@ -199,7 +203,15 @@ def test_ids_never_clash(user):
 
 
 def test_help_is_there_at_every_level(user):
-    for words in ([], ["project"], ["experiment"], ["history"], ["submit"], ["experiment", "cancel"], ["history", "info"]):
+    for words in (
+        [],
+        ["project"],
+        ["experiment"],
+        ["history"],
+        ["submit"],
+        ["experiment", "cancel"],
+        ["history", "info"],
+    ):
         done = user.mlw(*words, "--help")
         assert done.code == 0
         assert "Usage: mlw" in done.out

@@ -37,7 +37,9 @@ def teller(tmp_path_factory):
 words = st.lists(
     st.one_of(
         st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
-        st.sampled_from(["--", "-m", "-c", "--help", "-o", "$HOME", "`id`", "; touch PWNED", "*", "'", '"', "\\", "\n", ""]),
+        st.sampled_from(
+            ["--", "-m", "-c", "--help", "-o", "$HOME", "`id`", "; touch PWNED", "*", "'", '"', "\\", "\n", ""]
+        ),
         st.binary(min_size=1, max_size=6).filter(lambda b: b"\0" not in b).map(os.fsdecode),
     ),
     max_size=5,
@@ -61,7 +63,9 @@ def test_module_command_and_argument_vector(user):
     )
     assert user.mlw("submit", "--", "/bin/echo", "--", "-c", "a b", cwd=project).out == "-- -c a b\n"
     config = project / "aml_config" / "local.runconfig"
-    config.write_text(re.sub(r"(?m)^ArgumentVector:(\n +-.*)+", 'ArgumentVector: ["tool.py", 0.10, "x y"]', config.read_text()))
+    config.write_text(
+        re.sub(r"(?m)^ArgumentVector:(\n +-.*)+", 'ArgumentVector: ["tool.py", 0.10, "x y"]', config.read_text())
+    )
     assert "ArgumentVector: [" in config.read_text()
     for typed in ([], ["local.runconfig"]):
         assert user.mlw("submit", *typed, cwd=project).out == "['0.10', 'x y']\n"
@@ -84,7 +88,7 @@ def test_script_in_a_folder_sees_its_siblings_and_the_root(user):
     assert user.mlw("submit", str(project / "code" / "run me.py"), cwd=project).out == "sibling root\n"
 
 
-ODD = "it's \"odd\" $HOME `id` ; touch PWNED &\n\u00e9e\u0301 \u202e\U0001f600 %s {x} #"
+ODD = 'it\'s "odd" $HOME `id` ; touch PWNED &\n\u00e9e\u0301 \u202e\U0001f600 %s {x} #'
 
 
 def test_odd_names_of_everything(user):
@@ -116,15 +120,34 @@ def test_a_script_named_like_an_option(user):
 def test_environment_is_the_documented_list(user):
     project = user.project("demo", train=TELLS)
     config = project / "aml_config" / "local.runconfig"
-    text = re.sub(r"(?m)^EnvironmentVariables:.*(\n +.*)*", "EnvironmentVariables:\n  GREETING: hello\n  NUMBER: 010", config.read_text())
+    text = re.sub(
+        r"(?m)^EnvironmentVariables:.*(\n +.*)*",
+        "EnvironmentVariables:\n  GREETING: hello\n  NUMBER: 010",
+        config.read_text(),
+    )
     config.write_text(text)
-    canary = {"AWS_SECRET_ACCESS_KEY": "canary", "SSH_AUTH_SOCK": "/canary", "PYTHONPATH": "/canary", "LD_LIBRARY_PATH": "/lib"}
+    canary = {
+        "AWS_SECRET_ACCESS_KEY": "canary",
+        "SSH_AUTH_SOCK": "/canary",
+        "PYTHONPATH": "/canary",
+        "LD_LIBRARY_PATH": "/lib",
+    }
     done = user.mlw("submit", "--env", "EXTRA=a=b c", "train.py", cwd=project, env=canary)
     assert done.code == 0, done
     facts = told(user, done.run)
     env = facts["env"]
     assert "canary" not in json.dumps(env)
-    expected = {"PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "GREETING", "NUMBER", "EXTRA", "PYTHONUNBUFFERED", "PYTHONPATH"}
+    expected = {
+        "PATH",
+        "HOME",
+        "LANG",
+        "LD_LIBRARY_PATH",
+        "GREETING",
+        "NUMBER",
+        "EXTRA",
+        "PYTHONUNBUFFERED",
+        "PYTHONPATH",
+    }
     expected |= {"AZUREML_NATIVE_SHARE_DIRECTORY", "MLW_RUN_ID", "MLW_RUN_FOLDER"}
     assert set(env) - {"LC_CTYPE"} == expected  # Python itself sets LC_CTYPE
     assert (env["GREETING"], env["NUMBER"], env["EXTRA"]) == ("hello", "010", "a=b c")
@@ -237,7 +260,9 @@ def test_json_output_of_a_submit(user):
 
 
 def test_project_is_not_touched_and_runs_are_apart(user):
-    project = user.project("demo", train="open('made.txt', 'w'); open('train.py', 'a').write('#'); print(open('train.py').read()[-1])")
+    project = user.project(
+        "demo", train="open('made.txt', 'w'); open('train.py', 'a').write('#'); print(open('train.py').read()[-1])"
+    )
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     for _ in range(3):
         assert user.mlw("submit", "train.py", cwd=project).out == "#\n"
@@ -292,7 +317,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("typed", "code", "message", "hint"), MISTAKES, ids=lambda one: " ".join(one) if isinstance(one, list) else None)
+@pytest.mark.parametrize(
+    ("typed", "code", "message", "hint"), MISTAKES, ids=lambda one: " ".join(one) if isinstance(one, list) else None
+)
 def test_mistake(teller, typed, code, message, hint):
     user, project = teller
     before = len(user.runs())

@@ -127,16 +127,16 @@ def alive(pid: int) -> bool:
 
 def marked(folder: Path) -> list[int]:
     """Pids that carry the run's mark, whatever their parents are."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"MLW_RUN_FOLDER={folder}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    if alive(int(entry.name)):
-                        found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
+    mark = f"MLW_RUN_FOLDER={folder}".encode()
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if alive(pid) and mark in environment(pid)]
+
+
+def environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 @pytest.fixture

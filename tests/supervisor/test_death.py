@@ -239,7 +239,7 @@ def test_full_disk_still_gives_an_ending(place, tmp_path):
 
 
 def test_out_of_memory_is_told_apart_from_a_kill(place, tmp_path):
-    """A kernel cannot be made to run out of memory in a test; its counter can be stood in for, as the launcher noted it."""
+    """A test cannot make the kernel run out of memory; what the launcher noted of its counter can be changed."""
     folder = place.run("r", TICKS)
     place.start("r")
     ticking(folder)

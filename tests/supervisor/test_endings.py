@@ -22,7 +22,13 @@ WAYS = {
     "exit 143 by itself": ("import sys; sys.exit(143)", "failed", 143, None, None),
     "exit 255": ("import sys; sys.exit(-1)", "failed", 255, None, None),
     "exit with a text": ("import sys; sys.exit('no data')", "failed", 1, None, "exit code 1; last line: no data"),
-    "exception": ("def f():\n  raise ValueError('bad shape')\nf()", "failed", 1, None, "ValueError: bad shape (main.py:2)"),
+    "exception": (
+        "def f():\n  raise ValueError('bad shape')\nf()",
+        "failed",
+        1,
+        None,
+        "ValueError: bad shape (main.py:2)",
+    ),
     "exception without a text": ("raise KeyError", "failed", 1, None, "KeyError (main.py:1)"),
     "exception in a library": (
         "import json\njson.loads('{')",

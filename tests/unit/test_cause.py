@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - tracebacks are as wide as they are
 """The one-line cause, on recorded log endings. The endings table runs real interpreters; here are the odd ones."""
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def test_a_signal_needs_no_log():
 
 
 def test_it_stays_one_short_line():
-    log = 'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in x\n    x\nE: ' + "y" * 10_000
+    log = (
+        'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in x\n    x\nE: ' + "y" * 10_000
+    )
     cause = explain(log, WORK, 1, None)
     assert len(cause) <= 500
     assert "\n" not in cause

@@ -66,18 +66,26 @@ def test_every_ending_is_final(ending):
 
 
 def test_nothing_changes_after_the_end():
-    run = fold(Run(SPEC), events(("finished", {"ending": "succeeded", "exit": 0}), ("started", {}), ("finished", {"ending": "failed"})))
+    run = fold(
+        Run(SPEC),
+        events(("finished", {"ending": "succeeded", "exit": 0}), ("started", {}), ("finished", {"ending": "failed"})),
+    )
     assert (run.status, run.ending) == (Status.COMPLETED, "succeeded")
 
 
 def test_duration_is_the_targets_own_clock():
     """The wall clock was set back by an hour meanwhile."""
-    run = fold(Run(SPEC), events(("started", {"time": 5000.0}), ("finished", {"ending": "succeeded", "ended": 1400.0, "elapsed": 12.5})))
+    run = fold(
+        Run(SPEC),
+        events(("started", {"time": 5000.0}), ("finished", {"ending": "succeeded", "ended": 1400.0, "elapsed": 12.5})),
+    )
     assert run.duration == 12.5
 
 
 def test_duration_is_never_negative():
-    run = fold(Run(SPEC), events(("started", {"time": 5000.0}), ("finished", {"ending": "exit unknown", "ended": 1400.0})))
+    run = fold(
+        Run(SPEC), events(("started", {"time": 5000.0}), ("finished", {"ending": "exit unknown", "ended": 1400.0}))
+    )
     assert run.duration == 0
 
 
@@ -104,11 +112,28 @@ hostile = st.dictionaries(
     st.sampled_from(["w", "seq", "t", "kind", "data", "x"]),
     json_values | st.sampled_from(["accepted", "started", "finished", "stopping", "queued", "step"]),
 )
-fields = ["ending", "exit", "signal", "cause", "ended", "elapsed", "outputs", "leftovers", "time", "why", "stuck", "step"]
+fields = [
+    "ending",
+    "exit",
+    "signal",
+    "cause",
+    "ended",
+    "elapsed",
+    "outputs",
+    "leftovers",
+    "time",
+    "why",
+    "stuck",
+    "step",
+]
 hostile_data = st.dictionaries(st.sampled_from(fields), json_values)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["accepted", "started", "finished", "stopping", "queued", "step"]), hostile_data)))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["accepted", "started", "finished", "stopping", "queued", "step"]), hostile_data)
+    )
+)
 def test_a_hostile_target_cannot_break_the_fold(kinds):
     run = fold(Run(SPEC), events(*kinds))
     assert isinstance(run.status, Status)
@@ -135,7 +160,10 @@ def test_a_line_counts_when_it_is_whole(cut):
     line = json.dumps({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted", "data": {}}).encode() + b"\n"
     data = (line * 4)[:cut]
     found, used = parse_events(data)
-    assert (len(found), used) == (cut // len(line) if cut <= 4 * len(line) else 4, min(cut, 4 * len(line)) // len(line) * len(line))
+    assert (len(found), used) == (
+        cut // len(line) if cut <= 4 * len(line) else 4,
+        min(cut, 4 * len(line)) // len(line) * len(line),
+    )
 
 
 def test_event_needs_all_its_parts():

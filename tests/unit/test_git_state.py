@@ -269,9 +269,16 @@ HOSTILE: dict[str, list[list[str]]] = {
     "alias": [["alias.diff", "!{}"]],
     "pager": [["core.pager", "{}"], ["pager.diff", "{}"]],
     "include": [["include.path", "../more-config"]],
-    "other": [["core.sshCommand", "{}"], ["core.editor", "{}"], ["credential.helper", "!{}"], ["gpg.program", "{}"],
-              ["core.askPass", "{}"], ["core.gitProxy", "{}"], ["uploadpack.packObjectsHook", "{}"]],
-}  # fmt: skip
+    "other": [
+        ["core.sshCommand", "{}"],
+        ["core.editor", "{}"],
+        ["credential.helper", "!{}"],
+        ["gpg.program", "{}"],
+        ["core.askPass", "{}"],
+        ["core.gitProxy", "{}"],
+        ["uploadpack.packObjectsHook", "{}"],
+    ],
+}
 
 
 def poison(repo: Path, kind: str, program: str) -> None:

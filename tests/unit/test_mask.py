@@ -22,10 +22,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 def naive(needles: set[bytes], data: bytes) -> bytes:
     """The definition: what lies under any occurrence is hidden, what overlaps is one mask."""
     spans = sorted(
-        (at, at + len(needle))
-        for needle in needles
-        for at in range(len(data))
-        if data[at : at + len(needle)] == needle
+        (at, at + len(needle)) for needle in needles for at in range(len(data)) if data[at : at + len(needle)] == needle
     )
     merged: list[tuple[int, int]] = []
     for start, end in spans:
@@ -80,9 +77,7 @@ def test_wrapped_base64() -> None:
 LETTERS = st.lists(st.sampled_from([b"a", b"b", b"\n"]), max_size=12).map(b"".join)
 
 
-@given(
-    st.lists(LETTERS, max_size=4), st.lists(LETTERS, max_size=8).map(b"".join), st.lists(st.integers(0, 99))
-)
+@given(st.lists(LETTERS, max_size=4), st.lists(LETTERS, max_size=8).map(b"".join), st.lists(st.integers(0, 99)))
 def test_any_chunking_equals_the_whole(values: list[bytes], data: bytes, places: list[int]) -> None:
     mask = Mask(values)
     out = through(mask, *cut(data, places))

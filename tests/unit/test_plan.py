@@ -103,3 +103,12 @@ def test_a_plugin_comes_through_the_same_door(tmp_path, monkeypatch):
     finally:
         registry.known.cache_clear()
         sys.modules.pop("plug", None)
+
+
+def test_the_door_opens_on_everything_it_names():
+    import mlworkbench
+
+    for name in [*mlworkbench.__all__, "log"]:
+        assert getattr(mlworkbench, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = mlworkbench.nothing

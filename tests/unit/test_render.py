@@ -30,9 +30,12 @@ def shown(capsys: pytest.CaptureFixture[str], data: object, output: str, **more:
 
 def run(code: str, *, stdout: int = subprocess.PIPE, **env: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], stdout=stdout, stderr=subprocess.PIPE,
-        env={**os.environ, **env}, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **env},
+        timeout=60,
+    )
 
 
 def on_terminal(code: str, **env: str) -> bytes:
@@ -40,9 +43,12 @@ def on_terminal(code: str, **env: str) -> bytes:
     master, slave = pty.openpty()
     clean = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
     child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], stdin=slave, stdout=slave, stderr=slave,
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
         env={**clean, "TERM": "xterm", **env},
-    )  # fmt: skip
+    )
     os.close(slave)
     out = b"".join(read_all(master))
     os.close(master)
@@ -71,15 +77,27 @@ class Word(str, Enum):
 @pytest.mark.parametrize("output", ["json", "jsonc"])
 def test_json_is_strict_and_readable(capsys: pytest.CaptureFixture[str], output: str) -> None:
     data = {
-        "nan": math.nan, "inf": [math.inf, {"x": -math.inf}], "text": "é漢", "status": Word.DONE, 1: (1, 2.5),
-        "path": PurePosixPath("/a"), "map": MappingProxyType({"k": None}), "bytes": b"\xe9",
-    }  # fmt: skip
+        "nan": math.nan,
+        "inf": [math.inf, {"x": -math.inf}],
+        "text": "é漢",
+        "status": Word.DONE,
+        1: (1, 2.5),
+        "path": PurePosixPath("/a"),
+        "map": MappingProxyType({"k": None}),
+        "bytes": b"\xe9",
+    }
     text = shown(capsys, data, output)
     assert "é漢" in text and text.startswith('{\n  "nan": "NaN",\n')
     assert json.loads(text, parse_constant=pytest.fail) == {
-        "nan": "NaN", "inf": ["Infinity", {"x": "-Infinity"}], "text": "é漢", "status": "Completed",
-        "1": [1, 2.5], "path": "/a", "map": {"k": None}, "bytes": "\udce9",
-    }  # fmt: skip
+        "nan": "NaN",
+        "inf": ["Infinity", {"x": "-Infinity"}],
+        "text": "é漢",
+        "status": "Completed",
+        "1": [1, 2.5],
+        "path": "/a",
+        "map": {"k": None},
+        "bytes": "\udce9",
+    }
 
 
 TEXT = st.text(st.characters())
@@ -117,8 +135,7 @@ def test_json_controls_are_escaped_but_the_same(capsys: pytest.CaptureFixture[st
 
 def test_ascii_terminal_gets_ascii_json() -> None:
     done = run(
-        "from mlworkbench.cli import render; render.emit(['é'], output='json')\n"
-        "render.emit(['é'], output='tsv')",
+        "from mlworkbench.cli import render; render.emit(['é'], output='json')\nrender.emit(['é'], output='tsv')",
         PYTHONIOENCODING="ascii",
     )
     assert done.stdout == b'[\n  "\\u00e9"\n]\n\\xe9\n'
@@ -154,8 +171,10 @@ def test_table_of_rows(capsys: pytest.CaptureFixture[str]) -> None:
         "e\u0301x           NaN      1",
     ]
     assert shown(capsys, rows, "table", columns=["n", "run_id"]).splitlines()[:3] == [
-        "    N  Run_id", "-----  ------", "    7  demo-1",
-    ]  # fmt: skip
+        "    N  Run_id",
+        "-----  ------",
+        "    7  demo-1",
+    ]
 
 
 def test_table_of_other_shapes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,9 +308,11 @@ HEAD = "from mlworkbench.cli import render\nimport os, subprocess, sys\n"
 def test_closed_pipe_ends_quietly(body: str, unbuffered: str) -> None:
     code = HEAD + f"with render.quiet_pipe():\n    {body}\n"
     child = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-    )  # fmt: skip
+    )
     assert child.stdout and child.stderr
     child.stdout.read(1)
     child.stdout.close()
@@ -324,9 +345,7 @@ def test_full_disk_is_an_error() -> None:
 
 
 def test_closed_streams_are_no_reason_to_fail() -> None:
-    code = (
-        HEAD + "with render.quiet_pipe(): render.emit(1, output='table'); render.pour(b'x'); render.warn('x')"
-    )
+    code = HEAD + "with render.quiet_pipe(): render.emit(1, output='table'); render.pour(b'x'); render.warn('x')"
     done = subprocess.run(
         ["/bin/sh", "-c", 'exec "$0" -c "$1" >&- 2>&-', sys.executable, code], capture_output=True, timeout=60
     )
@@ -347,8 +366,10 @@ def test_terminal_that_went_away() -> None:
     code = HEAD + "sys.stdin.readline()\nwith render.quiet_pipe():\n  while True: render.pour(b'x')"
     child = subprocess.Popen(
         [sys.executable, "-c", code],
-        stdin=subprocess.PIPE, stdout=slave, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=slave,
+        stderr=subprocess.PIPE,
+    )
     os.close(slave)
     os.close(master)
     _, err = child.communicate(b"\n", timeout=60)
@@ -410,19 +431,40 @@ def test_progress_on_a_terminal_is_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (99_940, "99.9 kB"), (99_960, "100 kB"),
-     (999_499, "999 kB"), (999_500, "1.0 MB"), (412e6, "412 MB"), (1.2e9, "1.2 GB"), (3e21, "3000 EB"),
-     (-5, "0 B")],
-)  # fmt: skip
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (99_940, "99.9 kB"),
+        (99_960, "100 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1.0 MB"),
+        (412e6, "412 MB"),
+        (1.2e9, "1.2 GB"),
+        (3e21, "3000 EB"),
+        (-5, "0 B"),
+    ],
+)
 def test_size(count: float, text: str) -> None:
     assert units.size(count) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0.0 s"), (0.44, "0.4 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min"), (192, "3 min 12 s"),
-     (3599.9, "1 h"), (3660, "1 h 1 min"), (86400, "1 d"), (190_000, "2 d 4 h"), (-1, "0.0 s")],
-)  # fmt: skip
+    [
+        (0, "0.0 s"),
+        (0.44, "0.4 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (192, "3 min 12 s"),
+        (3599.9, "1 h"),
+        (3660, "1 h 1 min"),
+        (86400, "1 d"),
+        (190_000, "2 d 4 h"),
+        (-1, "0.0 s"),
+    ],
+)
 def test_duration(seconds: float, text: str) -> None:
     assert units.duration(seconds) == text
 

@@ -19,10 +19,22 @@ def desk(tmp_path: Path) -> Desk:
 
 def test_never_travels(desk: Desk) -> None:
     for path in (
-        ".git/config", ".hg/x", "sub/.svn/x", "outputs/model.bin", "__pycache__/a.pyc", "sub/__pycache__/a.pyc",
-        ".ipynb_checkpoints/n.ipynb", "azureml-logs/x", ".azuremlhistory_git/x", ".DS_Store", "sub/.DS_Store",
-        "venv/pyvenv.cfg", "venv/lib/python3/x.py", "deep/er/conda/conda-meta/history", "deep/er/conda/bin/python",
-    ):  # fmt: skip
+        ".git/config",
+        ".hg/x",
+        "sub/.svn/x",
+        "outputs/model.bin",
+        "__pycache__/a.pyc",
+        "sub/__pycache__/a.pyc",
+        ".ipynb_checkpoints/n.ipynb",
+        "azureml-logs/x",
+        ".azuremlhistory_git/x",
+        ".DS_Store",
+        "sub/.DS_Store",
+        "venv/pyvenv.cfg",
+        "venv/lib/python3/x.py",
+        "deep/er/conda/conda-meta/history",
+        "deep/er/conda/bin/python",
+    ):
         desk.write(path)
     for path in ("train.py", "sub/outputs/kept.txt", "sub/azureml-logs/kept", "deep/er/kept"):
         desk.write(path)
@@ -44,8 +56,13 @@ def test_three_ignore_files(desk: Desk) -> None:
     for path in ("a.bin", "keep.bin", "a.csv", "b.csv", "c.tmp", "notes/x", "train.py"):
         desk.write(path)
     assert desk.paths(desk.take().digest) == [
-        ".amlignore", ".gitignore", ".mlwignore", "b.csv", "keep.bin", "train.py",
-    ]  # fmt: skip
+        ".amlignore",
+        ".gitignore",
+        ".mlwignore",
+        "b.csv",
+        "keep.bin",
+        "train.py",
+    ]
 
 
 def test_nested_ignore_files(desk: Desk) -> None:
@@ -53,13 +70,24 @@ def test_nested_ignore_files(desk: Desk) -> None:
     desk.write("sub/.gitignore", "!kept.log\n/top.txt\nlocal\n")
     desk.write("pruned/.gitignore", "!*\n")
     for path in (
-        "a.log", "top.txt", "sub/a.log", "sub/kept.log", "sub/top.txt", "sub/in/top.txt", "sub/in/local",
-        "local", "pruned/x",
-    ):  # fmt: skip
+        "a.log",
+        "top.txt",
+        "sub/a.log",
+        "sub/kept.log",
+        "sub/top.txt",
+        "sub/in/top.txt",
+        "sub/in/local",
+        "local",
+        "pruned/x",
+    ):
         desk.write(path)
     assert desk.paths(desk.take().digest) == [
-        ".gitignore", "local", "sub/.gitignore", "sub/in/top.txt", "sub/kept.log",
-    ]  # fmt: skip
+        ".gitignore",
+        "local",
+        "sub/.gitignore",
+        "sub/in/top.txt",
+        "sub/kept.log",
+    ]
 
 
 def test_content_reincluded(desk: Desk) -> None:
@@ -118,9 +146,20 @@ def test_odd_ignore_files(desk: Desk) -> None:
 
 
 SECRETS = (
-    ".env", ".env.local", "conf/.env.production", "server.pem", "server.KEY", "id_rsa", "id_ed25519_work", "x.p12",
-    "x.pfx", ".netrc", ".git-credentials", ".aws/credentials", ".ssh/config",
-)  # fmt: skip
+    ".env",
+    ".env.local",
+    "conf/.env.production",
+    "server.pem",
+    "server.KEY",
+    "id_rsa",
+    "id_ed25519_work",
+    "x.p12",
+    "x.pfx",
+    ".netrc",
+    ".git-credentials",
+    ".aws/credentials",
+    ".ssh/config",
+)
 NO_SECRETS = (".env.example", ".env.sample", ".env.template", "id_rsa.pub", "keys.py", "environment.env.py")
 
 

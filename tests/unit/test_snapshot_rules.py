@@ -66,9 +66,40 @@ def test_pattern_table(text: str, path: str, is_folder: bool, ignored: bool | No
 
 
 PIECES = st.sampled_from(
-    ["a", "b", "foo", "*", "**", "?", "/", "/", "[ab]", "[!a]", "[a-c]", "[[:alpha:]]", "[z-a]", "\\*", "\\a", "\\",
-     " ", "!", "#", "[", "]", "[^b-", "-", "[]a]", "[[:x:]]", "[a\\]]", "**/", "/**", "é", "[:", "\\ "]
-)  # fmt: skip
+    [
+        "a",
+        "b",
+        "foo",
+        "*",
+        "**",
+        "?",
+        "/",
+        "/",
+        "[ab]",
+        "[!a]",
+        "[a-c]",
+        "[[:alpha:]]",
+        "[z-a]",
+        "\\*",
+        "\\a",
+        "\\",
+        " ",
+        "!",
+        "#",
+        "[",
+        "]",
+        "[^b-",
+        "-",
+        "[]a]",
+        "[[:x:]]",
+        "[a\\]]",
+        "**/",
+        "/**",
+        "é",
+        "[:",
+        "\\ ",
+    ]
+)
 LINES = st.lists(st.builds("".join, st.lists(PIECES, min_size=1, max_size=5)), min_size=1, max_size=5)
 NAMES = st.sampled_from(["a", "b", "foo", "ab", "c", "*", " ", "foo ", "z", "]", "[", "!", "#a", "é", "-", "a b", "\\"])
 PATHS = st.lists(st.builds("/".join, st.lists(NAMES, min_size=1, max_size=4)), min_size=1, max_size=30)
@@ -84,8 +115,10 @@ def test_same_as_git(lines: list[str], paths: list[str]) -> None:
         made = {path for path in paths if _make_file(Path(folder, path))}
         answer = subprocess.run(
             ["git", "-C", folder, "ls-files", "-o", "--exclude-standard", "-z"],
-            check=True, capture_output=True, env={"PATH": os.environ["PATH"], "HOME": folder},
-        ).stdout.decode()  # fmt: skip
+            check=True,
+            capture_output=True,
+            env={"PATH": os.environ["PATH"], "HOME": folder},
+        ).stdout.decode()
     assert {path for path in made if _travels(text, path)} == set(answer.split("\0")) - {"", ".gitignore"}
 
 

@@ -29,9 +29,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 4 MB with room for 60 files; needs root, which the tests of this project run as."""
     folder = tmp_path / "small disk"
     folder.mkdir()
-    mounted = os.getuid() == 0 and not subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=60,mode=700", "none", folder], check=False
-    ).returncode
+    mounted = (
+        os.getuid() == 0
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=60,mode=700", "none", folder], check=False
+        ).returncode
+    )
     if not mounted:
         pytest.skip("no permission to mount a small disk; the limit on file sizes is tested without")
     try:

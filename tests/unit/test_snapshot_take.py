@@ -27,11 +27,32 @@ from mlworkbench.snapshot.ignore import judge
 from .snapshot_trees import SOURCE, Desk, drop_privileges, fork, in_child, read_tree
 
 ODD_NAMES = [
-    b"with space", b" leading", b"trailing ", b"trailing.", b"quote'\"`$;&|", b"new\nline", b"tab\t", b"-rf", b"--",
-    b"caf\xc3\xa9", b"cafe\xcc\x81", b"\xff\xfe not utf-8", b"\xf0\x9f\x90\x99", b"\xe2\x80\xaeright to left", b"CON",
-    b"a:b", b"back\\slash", b"*", b"?", b"[x]", b"#hash", b"!bang", b"\x01\x1b[31m", b"x" * 255,
+    b"with space",
+    b" leading",
+    b"trailing ",
+    b"trailing.",
+    b"quote'\"`$;&|",
+    b"new\nline",
+    b"tab\t",
+    b"-rf",
+    b"--",
+    b"caf\xc3\xa9",
+    b"cafe\xcc\x81",
+    b"\xff\xfe not utf-8",
+    b"\xf0\x9f\x90\x99",
+    b"\xe2\x80\xaeright to left",
+    b"CON",
+    b"a:b",
+    b"back\\slash",
+    b"*",
+    b"?",
+    b"[x]",
+    b"#hash",
+    b"!bang",
+    b"\x01\x1b[31m",
+    b"x" * 255,
     b"\xc3\xa9" * 127,
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -502,13 +523,19 @@ def test_names_do_not_depend_on_locale(desk: Desk) -> None:
         "print(digest)"
     )
     environment = {
-        "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C",
-        "PYTHONPATH": f"{SOURCE}:{SOURCE.parent}", "PATH": os.environ["PATH"],
-    }  # fmt: skip
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "LC_ALL": "C",
+        "PYTHONPATH": f"{SOURCE}:{SOURCE.parent}",
+        "PATH": os.environ["PATH"],
+    }
     answer = subprocess.run(
         [sys.executable, "-c", code, desk.project, desk.folder / "other", desk.root.path],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (answer.stdout.strip(), answer.stderr) == (digest, "")
     assert read_tree(desk.root.run("run-12").work, outputs=False) == read_tree(desk.project)
 

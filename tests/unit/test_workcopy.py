@@ -73,8 +73,11 @@ def test_place(desk: Desk) -> None:
     assert placed["digest"] == digest
     status = os.stat(os.path.join(run.work, "train.py"))
     assert placed["files"]["train.py"][:4] == [
-        9, status.st_mtime_ns, status.st_ino, hashlib.sha256(b"print(1)\n").hexdigest(),
-    ]  # fmt: skip
+        9,
+        status.st_mtime_ns,
+        status.st_ino,
+        hashlib.sha256(b"print(1)\n").hexdigest(),
+    ]
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
@@ -130,9 +133,20 @@ def test_damaged_store_heals(desk: Desk, loss: str) -> None:
 
 
 BAD_PATHS = [
-    "/etc/passwd", "../x", "a/../../x", "..", ".", "", "a//b", "a/", "./a", "a\0b", "outputs", "outputs/x",
+    "/etc/passwd",
+    "../x",
+    "a/../../x",
+    "..",
+    ".",
+    "",
+    "a//b",
+    "a/",
+    "./a",
+    "a\0b",
+    "outputs",
+    "outputs/x",
     "a/./b",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("path", BAD_PATHS)
@@ -150,12 +164,14 @@ def test_bad_paths_refused(desk: Desk, path: str, kind: str) -> None:
 @pytest.mark.parametrize(
     "manifest",
     [
-        {}, [], {"version": 1, "files": 3, "links": [], "folders": []},
+        {},
+        [],
+        {"version": 1, "files": 3, "links": [], "folders": []},
         {"version": 1, "files": [["a", "../../../../etc/passwd", 1, 0o644]], "links": [], "folders": []},
         {"version": 1, "files": [["a", "0" * 64, 1, 0o4755]], "links": [], "folders": []},
         {"version": 1, "files": [["a"]], "links": [], "folders": []},
     ],
-)  # fmt: skip
+)
 def test_bad_manifest(desk: Desk, manifest: Any) -> None:
     with pytest.raises(OSError, match="list of the snapshot's files was damaged"):
         desk.place(write_manifest(desk, manifest))

@@ -118,9 +118,7 @@ def align(grid: Grid) -> str:
 def _dump(data: object, *, indent: int | None = None, ascii_only: bool = False) -> str:
     separators = (",", ":") if indent is None else None
     try:
-        text = json.dumps(
-            data, indent=indent, separators=separators, ensure_ascii=ascii_only, allow_nan=False
-        )
+        text = json.dumps(data, indent=indent, separators=separators, ensure_ascii=ascii_only, allow_nan=False)
     except ValueError:
         text = json.dumps(_finite(data), indent=indent, separators=separators, ensure_ascii=ascii_only)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
@@ -187,13 +185,10 @@ def _span(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        2 if unicodedata.east_asian_width(char) in "WF" else 0 if unicodedata.combining(char) else 1
-        for char in text
+        2 if unicodedata.east_asian_width(char) in "WF" else 0 if unicodedata.combining(char) else 1 for char in text
     )
 
 
 def _numeric(values: Sequence[object]) -> bool:
     numbers = [value for value in values if value is not None]
-    return bool(numbers) and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers
-    )
+    return bool(numbers) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)

@@ -39,9 +39,7 @@ class OutputClosed(SystemExit):
         super().__init__(128 + 13)
 
 
-def emit(
-    data: object, *, output: str, query: str | None = None, columns: Sequence[str] | None = None
-) -> None:
+def emit(data: object, *, output: str, query: str | None = None, columns: Sequence[str] | None = None) -> None:
     """Write a result: a dict, a list of dicts, a list of scalars or a scalar.
 
     ``columns`` names the keys of a table and their order; a query makes a new shape, which is shown whole.

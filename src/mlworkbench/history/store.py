@@ -96,9 +96,7 @@ class History:
         """From now on this process answers for the submit."""
         submitter = json.dumps(_submitter())
         self._database.write(
-            lambda connection: connection.execute(
-                "UPDATE runs SET submitter = ? WHERE id = ?", (submitter, run_id)
-            )
+            lambda connection: connection.execute("UPDATE runs SET submitter = ? WHERE id = ?", (submitter, run_id))
         )
 
     def remove(self, run_id: str) -> None:
@@ -106,9 +104,7 @@ class History:
         self._database.write(lambda connection: connection.execute("DELETE FROM runs WHERE id = ?", (run_id,)))
         shutil.rmtree(self.paths.root.run(run_id).path, ignore_errors=True)
 
-    def _change(
-        self, run_id: str, change: Callable[[Run, Reading], tuple[Run, Reading]]
-    ) -> tuple[Run, Reading]:
+    def _change(self, run_id: str, change: Callable[[Run, Reading], tuple[Run, Reading]]) -> tuple[Run, Reading]:
         def update(connection: apsw.Connection) -> tuple[Run, Reading]:
             query = f"SELECT {_COLUMNS} FROM runs WHERE id = ?"
             for row in connection.execute(query, (run_id,)):

@@ -33,9 +33,7 @@ ALL = (
 _SIGKILL = 9
 
 
-def decide(
-    exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oom: bool
-) -> Tuple[str, Optional[str]]:
+def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oom: bool) -> Tuple[str, Optional[str]]:
     """The ending and its reason.
 
     ``exit`` is what the launcher wrote, ``stop`` is "cancel" or "timeout" if a signal of ours reached the run

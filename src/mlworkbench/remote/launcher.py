@@ -82,9 +82,7 @@ def _write_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
     spare_room(run, lambda: write_whole(run.exit, ending))
 
 
-def _start(
-    argv: List[bytes], environment: Dict[str, str], run: RunFolder
-) -> Tuple[Optional[int], Optional[str]]:
+def _start(argv: List[bytes], environment: Dict[str, str], run: RunFolder) -> Tuple[Optional[int], Optional[str]]:
     """Fork and exec; a failing exec is told through a pipe that closes itself when exec succeeds."""
     tell, told = os.pipe()[::-1]
     pid = os.fork()

@@ -35,7 +35,14 @@ _HARMLESS = {
 }
 _SETTING = re.compile(r"\s*(\w+)\s*=\s*\"?(\w+)\"?\s*")
 _DIFF = (
-    "diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules", "--no-color", "--no-renames", "--binary", "HEAD",
+    "diff",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--ignore-submodules",
+    "--no-color",
+    "--no-renames",
+    "--binary",
+    "HEAD",
 )
 
 
@@ -76,12 +83,25 @@ class GitReader:
             self._scratch = _private_folder()
             repository.imitate(self._scratch)
             self._process = subprocess.Popen(
-                [program, "--no-pager", f"--git-dir={self._scratch}", f"--work-tree={repository.top}",
-                 "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
-                 *_DIFF, "--", os.path.relpath(project, repository.top)],
-                cwd=repository.top, env=_environment(self._scratch), stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+                [
+                    program,
+                    "--no-pager",
+                    f"--git-dir={self._scratch}",
+                    f"--work-tree={repository.top}",
+                    "-c",
+                    "core.fsmonitor=false",
+                    "-c",
+                    "core.hooksPath=/dev/null",
+                    *_DIFF,
+                    "--",
+                    os.path.relpath(project, repository.top),
+                ],
+                cwd=repository.top,
+                env=_environment(self._scratch),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
 
     def finish(self) -> tuple[Git, bytes] | None:
         """The state and the diff. A diff that could not be made, or not whole, ends in a line that says so."""

@@ -85,5 +85,3 @@ def write_whole(path: str, data: bytes) -> None:
         except OSError:
             pass
         raise
-
-

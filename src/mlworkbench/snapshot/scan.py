@@ -92,9 +92,7 @@ class Scan:
                         self.unread.append((join(folder, name), error))
         return texts
 
-    def _sort(
-        self, folder: str, handle: int, entry: os.DirEntry[str], old: Folder | None, chain: Chain
-    ) -> None:
+    def _sort(self, folder: str, handle: int, entry: os.DirEntry[str], old: Folder | None, chain: Chain) -> None:
         """Record one entry that is new, changed, or not a file."""
         name = entry.name
         kind = _kind(entry)

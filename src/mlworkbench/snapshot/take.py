@@ -31,9 +31,7 @@ _TRIES = 3
 _REPORT_EACH = 0.1
 
 
-def take(
-    project: Path, project_id: str, root: Root, cache: Path, progress: Progress | None = None
-) -> Snapshot:
+def take(project: Path, project_id: str, root: Root, cache: Path, progress: Progress | None = None) -> Snapshot:
     """Store the project's files as they are now; SnapshotError when that is not possible for all of them."""
     start = time.time_ns()
     git = GitReader(project)  # works beside us
@@ -191,4 +189,3 @@ def _list_files(folders: dict[str, Folder]) -> bytes:
             empty.append(portable(path))
     manifest = {"version": 1, "files": sorted(files), "links": sorted(links), "folders": sorted(empty)}
     return json.dumps(manifest, separators=(",", ":"), ensure_ascii=True).encode("ascii")
-

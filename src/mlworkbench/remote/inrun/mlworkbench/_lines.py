@@ -1,9 +1,9 @@
 r"""Points -> lines of a metrics file. Every line is one strict JSON object in ASCII, ended by "\n".
 
-    {"n": "loss", "v": 0.5, "t": 1763190000.123456, "s": 3, "i": 1}     "s" is absent where no step was given
-    {"n": "loss", "v": "NaN", "f": 1, "t": 1763190000.2, "i": 2}        a float without a JSON number ("f": 1)
-    {"n": "row", "v": [0.5, {"f": "-Infinity"}], "t": 1763190000.3, "i": 3}
-    {"lost": 7}                                                         7 points had to be dropped here
+{"n": "loss", "v": 0.5, "t": 1763190000.123456, "s": 3, "i": 1}     "s" is absent where no step was given
+{"n": "loss", "v": "NaN", "f": 1, "t": 1763190000.2, "i": 2}        a float without a JSON number ("f": 1)
+{"n": "row", "v": [0.5, {"f": "-Infinity"}], "t": 1763190000.3, "i": 3}
+{"lost": 7}                                                         7 points had to be dropped here
 """
 
 import json
