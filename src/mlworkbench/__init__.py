@@ -46,4 +46,4 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _DOOR:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_DOOR[name]), name)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(_DOOR[name]), name)
