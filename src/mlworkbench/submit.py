@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from .config.keys import TYPES
 from .config.project import Project
 from .environments.existing import Existing, find_python
-from .errors import ConfigError, UnknownName, UsageError
+from .errors import ConfigError, LaunchError, UnknownName, UsageError
 from .history.names import new_id
 from .history.store import History, IdTaken
 from .model import Compute, Entry, RunConfig, RunSpec
@@ -20,7 +21,7 @@ from .paths import UserPaths
 from .plan import Parts, Request, plan
 from .registry import known, load
 from .remote.failpoint import failpoint
-from .snapshot.take import take
+from .snapshot.take import holds, take
 from .targets.target import Target
 
 Progress = Callable[[int, int], None]
@@ -44,6 +45,11 @@ def draft(project: Project, request: Request, paths: UserPaths, progress: Progre
     interpreter = find_python(compute.python_location, os.environ, project.root, paths.interpreters)
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
     failpoint("snapshot")
+    if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
+        raise UsageError(
+            f"{entry.name} does not travel: an ignore file leaves it out",
+            f"add the line !/{entry.name} to .mlwignore (.gitignore and .amlignore count as well)",
+        )
     parts = Parts(
         project=project,
         runconfig=runconfig,
@@ -57,8 +63,14 @@ def draft(project: Project, request: Request, paths: UserPaths, progress: Progre
         inrun=target.host.inrun(),
         share=_share(compute, paths),
     )
-    spec = plan(parts, new_id(project.name), request.key or uuid.uuid4().hex, time.time())
+    key = full_key(project, request.key) if request.key else uuid.uuid4().hex
+    spec = plan(parts, new_id(project.name), key, time.time())
     return Draft(spec, parts, target)
+
+
+def full_key(project: Project, key: str) -> str:
+    """A submit key belongs to its project."""
+    return f"{project.id}:{key}"
 
 
 def record(history: History, made: Draft) -> tuple[RunSpec, bool]:
@@ -116,8 +128,11 @@ def open_target(compute: Compute, paths: UserPaths) -> Target:
     try:
         factory = load("targets", compute.type)
     except UnknownName as error:
-        raise UnknownName(
-            "compute type", compute.type, known("targets"), f"change type in aml_config/{compute.name}.compute"
+        if compute.type not in TYPES:
+            raise
+        raise LaunchError(
+            f"targets of type {compute.type} ({compute.name}) are not in this version yet",
+            f"what there is: {', '.join(sorted(known('targets')))}; for example -c local",
         ) from error
     target: Target = factory(compute, paths)
     return target
@@ -161,6 +176,8 @@ def choose_entry(project: Project, runconfig: RunConfig, asked: Entry | None) ->
 def _script(project: Project, name: str) -> str:
     """The script's path relative to the project, whichever way it was typed."""
     typed = Path(name)
+    if typed.suffix not in (".py", ".pyw", ".pyz", ""):
+        raise UsageError(f"{name} is not a Python script", f"other commands go after --, as in: mlw submit -- ./{name}")
     places = [typed] if typed.is_absolute() else [project.root / typed, Path.cwd() / typed]
     for place in places:
         inside = os.path.relpath(os.path.abspath(place), project.root)

@@ -354,8 +354,8 @@ def test_framework_that_is_not_there_yet(user):
 def test_target_that_is_not_there_yet(user):
     project = user.project("demo", train="print(1)")
     done = user.mlw("submit", "-c", "docker", "train.py", cwd=project)
-    assert done.code == 66
-    assert "unknown compute type 'docker'; known are local" in done.err
+    assert done.code == 75
+    assert "targets of type docker (docker) are not in this version yet" in done.err
 
 
 def test_no_interpreter(user, tmp_path):
@@ -385,3 +385,125 @@ def test_no_room_in_the_store(user, tmp_path):
         assert user.mlw("submit", "train.py", cwd=project).out == "1\n"
     finally:
         subprocess.run(["umount", "-l", str(user.store)], check=True)
+
+
+# -- what newcomers ran into -----------------------------------------------------------------------
+
+
+def test_a_key_belongs_to_its_project_and_its_words(user):
+    one, two = user.project("one", train="print('one')"), user.project("two", train="print('two')")
+    first = user.mlw("submit", "--key", "k", "train.py", cwd=one)
+    assert user.mlw("submit", "--key", "k", "train.py", cwd=two).out == "two\n"
+    again = user.mlw("submit", "--key", "k", "train.py", cwd=one)
+    assert "note: this key is that of an earlier submit" in again.err
+    other = user.mlw("submit", "--key", "k", "train.py", "--lr", "1", cwd=one)
+    assert other.code == 2
+    assert f"key 'k' is that of run {first.run}, which ran: train.py" in other.err
+
+
+def test_cause_does_not_tell_secrets(user):
+    project = user.project("demo")
+    words = ["submit", "--secret", "TOKEN", "--", "sh", "-c", "echo bad $TOKEN; exit 3"]
+    done = user.mlw(*words, cwd=project, env={"TOKEN": "hunter2-canary"})
+    assert "Cause:     exit code 3; last line: bad ***" in done.err
+    found = [path.name for path in user.store.rglob("*") if path.is_file() and b"hunter2-canary" in path.read_bytes()]
+    assert found == ["log"]
+
+
+def test_a_diverged_run_does_not_break_queries(user):
+    project = user.project("demo", train="import sys\nfrom mlworkbench import log\nlog('loss', float(sys.argv[1]))")
+    runs = [user.mlw("submit", "train.py", value, cwd=project).run for value in ("0.5", "nan", "0.3", "inf")]
+    best = user.mlw("history", "list", "--query", "min_by([?loss], &loss).run_id", "-o", "tsv", cwd=project)
+    assert best.out.strip() == runs[2]
+    assert "nan" in user.mlw("history", "info", runs[1], cwd=project).out.lower() or user.info(runs[1])["loss"] is None
+    wrong = user.mlw("history", "list", "--query", "max_by(@, &loss)", cwd=project)
+    assert wrong.code == 2
+    assert "[?loss]" in wrong.err
+
+
+def test_metrics_named_like_our_keys(user):
+    project = user.project(
+        "demo", train="from mlworkbench import log\nlog('status', 3.5); log('duration', 1); log('f1', 0.5)"
+    )
+    done = user.mlw("submit", "train.py", cwd=project)
+    record = user.info(done.run)
+    assert record["status"] == "Completed"
+    assert record["metrics"] == {"status": 3.5, "duration": 1, "f1": 0.5}
+    header = user.mlw("history", "list", cwd=project).out.splitlines()[0].split()
+    assert header.count("Status") == 1
+    assert "F1" in header
+
+
+def test_an_ignored_script_is_told_before_the_run(user):
+    project = user.project("demo", train="print(1)", secret_sauce="print(2)")
+    (project / ".gitignore").write_text("secret*\n")
+    done = user.mlw("submit", "secret_sauce.py", cwd=project)
+    assert done.code == 2
+    assert "secret_sauce.py does not travel" in done.err
+    (project / ".mlwignore").write_text("!/secret_sauce.py\n")
+    assert user.mlw("submit", "secret_sauce.py", cwd=project).out == "2\n"
+
+
+def test_commands_that_cannot_start_say_why(user):
+    project = user.project("demo")
+    (project / "ok.sh").write_text("#!/bin/sh\necho fine\n")
+    (project / "crlf.sh").write_text("#!/bin/sh\r\necho fine\r\n")
+    for name in ("ok.sh", "crlf.sh"):
+        (project / name).chmod(0o755)
+    assert user.mlw("submit", "--", "./ok.sh", cwd=project).out == "fine\n"
+    assert "the project has it: write ./ok.sh" in user.mlw("submit", "--", "ok.sh", cwd=project).err
+    assert "ends in a carriage return" in user.mlw("submit", "--", "./crlf.sh", cwd=project).err
+    shell = user.mlw("submit", "ok.sh", cwd=project)
+    assert (shell.code, "mlw submit -- ./ok.sh" in shell.err) == (2, True)
+
+
+def test_every_stopped_run_has_a_cause(user):
+    project = user.project("demo", train="import time; time.sleep(1000)")
+    done = user.mlw("submit", "--timeout", "0.2s", "train.py", cwd=project)
+    assert "Cause:     stopped after the time limit of 0.2 s" in done.err
+    run = user.mlw("submit", "--detach", "train.py", cwd=project).out.strip()
+    user.mlw("cancel", run, cwd=project)
+    assert user.info(run)["cause"].endswith("with mlw cancel")
+
+
+def test_detach_prints_the_id_alone(user):
+    project = user.project("demo", train="print(1)")
+    done = user.mlw("submit", "--detach", "train.py", cwd=project)
+    assert done.out == f"{done.run}\n"
+    assert f"come back: mlw logs -f {done.run}" in done.err
+
+
+def test_any_unique_part_of_an_id(user):
+    project = user.project("demo", train="print(1)")
+    runs = [user.mlw("submit", "train.py", cwd=project).run for _ in range(3)]
+    assert user.mlw("logs", runs[0][-4:], cwd=project).out == "1\n"
+    several = user.mlw("logs", "demo", cwd=project)
+    assert several.code == 66
+    assert "error: 'demo' could be any of " in several.err
+    assert all(run in several.err for run in runs)
+
+
+def test_a_folder_with_code_becomes_a_project(user):
+    folder = user.home / "my code"
+    folder.mkdir()
+    (folder / "main.py").write_text("print('mine')")
+    assert "mlw project init" in user.mlw("submit", "main.py", cwd=folder).err
+    assert user.mlw("project", "init", cwd=folder).code == 0
+    assert user.mlw("submit", "main.py", cwd=folder).out == "mine\n"
+    assert sorted(path.name for path in folder.iterdir()) == [".mlwignore", "aml_config", "main.py"]
+    assert user.mlw("project", "init", cwd=folder).code == 2
+
+
+def test_validate_knows_a_missing_interpreter(user):
+    project = user.project("demo")
+    (project / "aml_config" / "local.compute").write_text("type: local\npythonLocation: .venv/bin/python\n")
+    done = user.mlw("project", "validate", cwd=project)
+    assert done.code == 1
+    assert ".venv/bin/python" in done.out
+
+
+def test_bare_mlw_is_help_and_common_words_are_understood(user):
+    bare = user.mlw()
+    assert (bare.code, bare.out.startswith("Usage: mlw")) == (0, True)
+    assert "did you mean 'mlw submit'?" in user.mlw("run", "train.py").err
+    assert "did you mean 'mlw project init'?" in user.mlw("init").err

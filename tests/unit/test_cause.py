@@ -53,6 +53,10 @@ CASES = {
         'Traceback (most recent call last):\n  File "/store/runs/r/work-2/t.py", line 1, in <module>\n    x\nOSError: gone\n',
         "OSError: gone",
     ),
+    "after a progress bar": (
+        ' 45%|####   | 5/10\r 50%|####   | 6/10Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 7, in x\n    x\nOSError: gone\n',
+        "OSError: gone (t.py:7)",
+    ),
     "group of exceptions": (GROUP, "ExceptionGroup: several (1 sub-exception) (train.py:4)"),
 }
 
@@ -60,18 +64,18 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_cause(name):
     log, cause = CASES[name]
-    assert explain(log, WORK, 1, None) == cause
+    assert explain(log, WORK, "/py", 1, None) == cause
 
 
 def test_a_signal_needs_no_log():
-    assert explain("whatever", WORK, None, 11) == "killed by signal 11 (SIGSEGV)"
-    assert explain("", WORK, None, 64) == "killed by signal 64 (SIGRTMAX)"
+    assert explain("whatever", WORK, "/py", None, 11) == "killed by signal 11 (SIGSEGV)"
+    assert explain("", WORK, "/py", None, 64) == "killed by signal 64 (SIGRTMAX)"
 
 
 def test_it_stays_one_short_line():
     log = (
         'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in x\n    x\nE: ' + "y" * 10_000
     )
-    cause = explain(log, WORK, 1, None)
+    cause = explain(log, WORK, "/py", 1, None)
     assert len(cause) <= 500
     assert "\n" not in cause

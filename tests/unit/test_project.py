@@ -124,7 +124,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as caught:
             create_project(name, tmp_path)
         assert caught.value.message == f"{tmp_path / name} is already there and not an empty folder"
-        assert caught.value.hint == "choose another name or another --path"
+        assert caught.value.hint and caught.value.hint.endswith(f"cd {tmp_path / name} && mlw project init")
     assert sorted(os.listdir(tmp_path)) == ["file", "full", "link"]
     assert os.listdir(tmp_path / "full") == ["x"]
     (tmp_path / "empty").mkdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from .. import submit as submitting
-from ..errors import UsageError
 from ..follow import Follower
 from ..history.store import History
 from ..model import Run
@@ -35,12 +34,7 @@ def list_runs(everywhere: bool, limit: int | None, folder: str | None, output: s
     for run in store.unfinished(project.id if project else None):
         refreshed(store, run)
     runs = store.list(project.id if project else None, limit=limit)
-    names = list(dict.fromkeys(name for run in runs for name, value in run.metrics.items() if _plain(value)))
-    show_runs(runs, output, query, (*LIST, *names[:4]))
-
-
-def _plain(value: object) -> bool:
-    return isinstance(value, (int, float, str)) or value is None
+    show_runs(runs, output, query, LIST)
 
 
 def refreshed(store: History, run: Run) -> Run:
@@ -62,11 +56,8 @@ def last(folder: str | None, output: str, query: str | None) -> None:
 @in_project
 @rendering
 def info(run: str | None, by_option: str | None, folder: str | None, output: str, query: str | None) -> None:
-    """Show all that is known of a run."""
-    name = run or by_option
-    if name is None:
-        raise UsageError("say which run to show", "mlw history list names them, mlw history last shows the newest")
-    found = open_run(History(user_paths()), name, folder).refresh()
+    """Show all that is known of a run; of the newest if none is named."""
+    found = open_run(History(user_paths()), run or by_option, folder).refresh()
     show_run(found, output, query)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -24,6 +25,20 @@ _VERBS = {
     "logs": ("experiment:logs", "Show the output of a run (short for: experiment logs)"),
     "ps": ("experiment:ps", "List what runs now (short for: experiment ps)"),
     "cancel": ("experiment:cancel", "Stop a run (short for: experiment cancel)"),
+    "status": ("experiment:status", "Tell how a run stands (short for: experiment status)"),
+}
+# What people type instead.
+_MEANT = {
+    "run": "submit",
+    "start": "submit",
+    "stop": "cancel",
+    "kill": "cancel",
+    "log": "logs",
+    "list": "history list",
+    "show": "history info",
+    "init": "project init",
+    "new": "project create",
+    "help": "--help",
 }
 
 
@@ -68,7 +83,8 @@ class UnknownWord(UnknownName):
     exit_code = EXIT_USAGE
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__("command", name, known)
+        meant = _MEANT.get(name)
+        super().__init__("command", name, known, f"did you mean 'mlw {meant}'?" if meant else None)
 
 
 @click.group(
@@ -84,12 +100,15 @@ def mlw() -> None:
 
 def main() -> None:
     """Entry point: exits with the verb's code, never with a traceback."""
-    os.environ.pop("PYTHONSAFEPATH", None)
     try:
         with render.quiet_pipe():
             code = _run(sys.argv[1:])
     except render.OutputClosed as closed:
         code = int(str(closed.code))
+    if code == EXIT_DETACHED and os.name == "posix":
+        # Die of the signal itself: a shell ends its loop only then, and reports 130 all the same.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     sys.exit(code)
 
 
@@ -100,6 +119,9 @@ def _run(words: list[str]) -> int:
         return answer if isinstance(answer, int) else 0
     except MlwError as error:
         return _failed(error, debug)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.format_message())
+        return 0
     except click.exceptions.Exit as left:
         return left.exit_code
     except click.ClickException as error:

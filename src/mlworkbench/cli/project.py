@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from ..config.project import Project, create_project, validate_project
+from ..config.project import Project, adopt_folder, create_project, validate_project
 from ..environments.existing import find_python, locate_python
-from ..errors import MlwError
+from ..errors import ConfigError, MlwError
+from ..model import Problem
 from ..paths import UserPaths, user_paths
 from . import render
 from .main import Verbs
@@ -30,6 +31,17 @@ def create(name: str, path: str) -> None:
     made = create_project(name, Path(path))
     render.message(f"created project {made.name} in {made.root}")
     render.message(f"hint: cd {os.path.relpath(made.root)} && mlw submit train.py")
+
+
+@project.command(epilog="Example: cd my-code && mlw project init")
+@click.option("-n", "--name", help="Of the project; that of the folder if not given.")
+@click.option("--path", default=".", metavar="FOLDER", help="The folder; the current one if not given.")
+@debugging
+def init(name: str | None, path: str) -> None:
+    """Make a project of a folder that holds code already; nothing in it is changed."""
+    made = adopt_folder(Path(path), name)
+    render.message(f"{made.root} is now project {made.name}; see aml_config")
+    render.message("hint: mlw submit SCRIPT")
 
 
 @project.command(epilog="Example: mlw project show -o json")
@@ -64,12 +76,28 @@ def _interpreter(here: Project, paths: UserPaths) -> dict[str, str | None]:
     return {"python": found.path, "python_version": version, "python_because": found.reason}
 
 
+def _python_problems(here: Project) -> list[Problem]:
+    """Whether the Python of a local target is where the file says; it is not run."""
+    problems = []
+    for name in here.computes():
+        try:
+            compute = here.compute(name)
+            if compute.type == "local":
+                locate_python(compute.python_location, os.environ, here.root)
+        except MlwError as error:
+            if not isinstance(error, ConfigError) or error.line is None:  # else the file's own problems say it
+                place = f"aml_config/{name}.compute"
+                problems.append(Problem(place, None, "error", error.message, error.hint))
+    return problems
+
+
 @project.command(epilog="Example: mlw project validate")
 @in_project
 @rendering
 def validate(folder: str | None, output: str, query: str | None) -> int:
     """Check every file in aml_config; exits with 1 if there is an error."""
-    problems = validate_project(the_project(folder))
+    here = the_project(folder)
+    problems = [*validate_project(here), *_python_problems(here)]
     rows = [
         {"severity": one.severity, "file": one.path, "line": one.line, "message": one.message, "hint": one.hint}
         for one in problems

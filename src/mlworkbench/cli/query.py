@@ -7,7 +7,7 @@ from jmespath.exceptions import ArityError, JMESPathError, ParseError
 
 from ..errors import UsageError
 
-_HINT = "queries are JMESPath, for example --query '[].run_id'; see https://jmespath.org"
+_HINT = 'queries are JMESPath, for example "[?loss].run_id" or "sort_by([?loss], &loss)[0]"; see https://jmespath.org'
 
 
 def search(expression: str, data: object) -> object:
@@ -16,6 +16,8 @@ def search(expression: str, data: object) -> object:
         found: object = jmespath.search(expression, data)
     except JMESPathError as error:
         raise UsageError(f"--query {expression!r}: {_reason(error, expression)}", _HINT) from error
+    except TypeError as error:
+        raise UsageError(f"--query {expression!r} compares values of different kinds: {error}", _HINT) from error
     except RecursionError as error:
         raise UsageError("--query is nested too deeply", _HINT) from error
     return found

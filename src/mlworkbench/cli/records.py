@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import datetime, timezone
 from typing import Any
@@ -12,8 +13,8 @@ from ..model import Run, Status
 from ..remote import endings
 from . import units
 
-LIST = ("run_id", "status", "ending", "script_name", "target", "start_time_utc", "duration")
-NOW = ("run_id", "status", "detail", "script_name", "target", "age")
+LIST = ("run_id", "status", "script_name", "arguments", "target", "start_time_utc", "duration", "name", "tags")
+NOW = ("run_id", "status", "script_name", "arguments", "target", "age", "name", "tags")
 
 
 def record(run: Run) -> dict[str, Any]:
@@ -56,12 +57,20 @@ def record(run: Run) -> dict[str, Any]:
         },
         "submit_key": spec.key,
     }
-    return {**run.metrics, **ours}
+    metrics = {name: _finite(value) for name, value in run.metrics.items()}
+    # Beside the other keys as in the original; a name that is taken is found under "metrics".
+    return {**metrics, **ours, "metrics": metrics}
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinities are no numbers to a query: one diverged run must not break it for all."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def for_people(facts: dict[str, Any]) -> dict[str, Any]:
     """The record as a table shows it: times to the second, and nothing about what is not there."""
-    shown = {key: value for key, value in facts.items() if value is not None and value != []}
+    shown = {key: value for key, value in facts.items() if value is not None and value not in ([], {})}
+    shown.pop("metrics", None)  # they stand beside the others
     for key in ("created_utc", "start_time_utc", "end_time_utc"):
         if key in shown:
             shown[key] = shown[key][:19].replace("T", " ")
@@ -72,13 +81,17 @@ def for_people(facts: dict[str, Any]) -> dict[str, Any]:
 
 def summary(run: Run) -> str:
     """One line on how the run stands or ended: ``Failed (exit 3) after 2.1 s``."""
-    words = run.status.value
-    more = _number(run) if run.ending == endings.FAILED else _PLAIN.get(run.ending or "", run.ending) or run.detail
-    if more:
-        words += f" ({more})"
+    words = outcome(run)
     if run.duration is not None:
         words += f" after {units.duration(run.duration)}"
     return words
+
+
+def outcome(run: Run) -> str:
+    """Status and ending in few words: ``Failed (exit 3)``."""
+    words = run.status.value
+    more = _number(run) if run.ending == endings.FAILED else _PLAIN.get(run.ending or "", run.ending) or run.detail
+    return f"{words} ({more})" if more else words
 
 
 # Endings that the status says already.

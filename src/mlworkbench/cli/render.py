@@ -259,6 +259,11 @@ def _encoding(stream: TextIO | None) -> str:
     return getattr(stream, "encoding", None) or "utf-8"
 
 
+def width() -> int | None:
+    """Columns of the terminal that results go to; None if they go elsewhere."""
+    return _width() if terminal(sys.stdout) else None
+
+
 def _width() -> int:
     wish = os.environ.get("COLUMNS", "")
     if wish.isdecimal() and int(wish):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from typing import Any
 
 import click
@@ -17,10 +18,10 @@ from ..model import Entry, Run, RunSpec
 from ..paths import user_paths
 from ..plan import Request
 from ..secret import find_secret
-from . import render
+from . import render, units
 from .options import in_project, rendering, the_project
 from .records import record
-from .view import watch
+from .view import hint_back, watch
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
@@ -85,22 +86,23 @@ def submit(**asked: Any) -> int:
     request = _request(asked)
     paths = user_paths()
     history = History(paths)
-    if request.key and not asked["dry_run"]:
-        known = history.by_key(request.key)
-        if known:
-            return _go_on(history, known, asked)
     project = the_project(asked["folder"])
+    if request.key and not asked["dry_run"]:
+        known = history.by_key(submitting.full_key(project, request.key))
+        if known:
+            return _go_on(history, known, asked, request)
     with render.Progress("snapshot") as progress:
         made = submitting.draft(project, request, paths, progress.report)
     for note in made.parts.snapshot.notes:
         render.warn(note)
     if asked["dry_run"]:
         render.emit(made.spec.to_json(), output="json", query=asked["query"])
+        render.message(f"the snapshot has {made.parts.snapshot.files} files, {units.size(made.parts.snapshot.size)}")
         return 0
     secrets = {name: find_secret(name) for name in request.secrets}
     stored, new = submitting.record(history, made)
     if not new:
-        return _go_on(history, history.get(stored.id), asked)
+        return _go_on(history, history.get(stored.id), asked, request)
     _announce(stored)
     submitting.launch(history, stored, made.target, secrets)
     return _finish(Follower(history, Run(stored), made.target), asked, secrets)
@@ -110,9 +112,13 @@ def _announce(spec: RunSpec) -> None:
     render.message(f"RunId: {spec.id}")
 
 
-def _go_on(history: History, run: Run, asked: dict[str, Any]) -> int:
+def _go_on(history: History, run: Run, asked: dict[str, Any], request: Request) -> int:
     """A run with this key exists: put it to work if that was interrupted, and go on watching it."""
+    if request.entry is not None and request.entry.arguments != run.spec.entry.arguments:
+        words = " ".join((run.spec.entry.name, *run.spec.entry.arguments))
+        raise UsageError(f"key {request.key!r} is that of run {run.id}, which ran: {words}", "use another key")
     _announce(run.spec)
+    render.message(f"note: this key is that of an earlier submit ({units.age(time.time() - run.spec.created)})")
     while True:
         follower = resume(history, run)
         code = _finish(follower, asked, {})
@@ -133,7 +139,11 @@ def resume(history: History, run: Run) -> Follower:
 def _finish(follower: Follower, asked: dict[str, Any], secrets: dict[str, str]) -> int:
     if not asked["wait"]:
         run = follower.refresh()
-        render.emit(record(run), output=asked["output"], query=asked["query"], columns=("run_id", "status"))
+        if asked["output"] == "table" and not asked["query"]:
+            render.emit(run.id, output="tsv")
+            hint_back(run)
+        else:
+            render.emit(record(run), output=asked["output"], query=asked["query"])
         return 0
     if asked["output"] == "table" and not asked["query"]:
         return watch(follower, secrets.values())
@@ -176,7 +186,9 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip())
-    if not found or found.group(2) not in _UNITS or float(found.group(1)) <= 0:
-        raise UsageError(f"--timeout {text} is not a time", "for example 90, 90s, 15m, 2h or 7d")
-    return float(found.group(1)) * _UNITS[found.group(2)]
+    parts = re.findall(r"(\d+(?:\.\d+)?)([a-z]*)", text.replace(" ", ""))
+    whole = "".join(number + unit for number, unit in parts) == text.replace(" ", "")
+    seconds = sum(float(number) * _UNITS.get(unit, float("nan")) for number, unit in parts)
+    if not whole or not seconds > 0:
+        raise UsageError(f"--timeout {text} is not a time", "for example 90, 90s, 15m, 2h, 1h30m or 7d")
+    return seconds

@@ -52,6 +52,9 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
     except KeyboardInterrupt:
         detached(follower.run)
         return EXIT_DETACHED
+    except render.OutputClosed:
+        detached(follower.run)
+        raise
     if follower.run.detail == INTERRUPTED:
         render.message(f"the submit of run {follower.run.id} was interrupted before it started")
         render.message(f"hint: mlw experiment resume {follower.run.id}, or mlw cancel {follower.run.id}")
@@ -61,7 +64,13 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
 
 
 def detached(run: Run) -> None:
+    if run.status.final:
+        return
     render.message(f"\ndetached; run {run.id} goes on")
+    hint_back(run)
+
+
+def hint_back(run: Run) -> None:
     render.message(f"  come back: mlw logs -f {run.id}")
     render.message(f"  stop it:   mlw cancel {run.id}")
 

@@ -20,6 +20,7 @@ from .keys import DEFAULT_IMAGE, USES_CONDA, nearest, same_key
 from .yamlfile import load, plain, show_path
 
 FOLDER = "aml_config"
+IGNORE = ".mlwignore"
 TEMPLATES = Path(__file__).parent.parent / "samples"
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?\Z")
@@ -87,7 +88,8 @@ def find_project(start: Path) -> Project:
             return _read_project(root)
     raise ConfigError(
         f"no project at {start} or above it: there is no folder {FOLDER}",
-        "go into a project, or make one: `mlw project create --name demo`",
+        "go into a project, make a new one with `mlw project create --name demo`, or one of this folder with "
+        "`mlw project init`",
     )
 
 
@@ -157,10 +159,32 @@ def create_project(name: str, parent: Path, template: str = "default") -> Projec
     return project
 
 
+def adopt_folder(root: Path, name: str | None = None, template: str = "default") -> Project:
+    """Makes a project of a folder that has files already: adds ``aml_config`` and an ignore file, changes nothing."""
+    root = Path(os.path.realpath(root))
+    if (root / FOLDER).exists():
+        raise UsageError(f"{root} is a project already", "see: mlw project show")
+    named = name or re.sub(r"[^A-Za-z0-9._-]+", "-", root.name).strip("-._") or "project"
+    project = Project(root, str(uuid.uuid4()), named)
+    if not _NAME.match(project.name):
+        raise UsageError(f"{project.name!r} cannot be the name of a project", f"give one with --name; use {_NAME_RULE}")
+    temporary = root / f".{FOLDER}.{os.urandom(4).hex()}.tmp"
+    try:
+        _fill(temporary, TEMPLATES / template, project)
+        if not (root / IGNORE).exists():
+            os.rename(temporary / IGNORE, root / IGNORE)
+        os.rename(temporary / FOLDER, root / FOLDER)
+    except OSError as error:
+        raise ConfigError(f"{root} could not be made a project: {error.strerror}") from None
+    finally:
+        _delete(temporary)
+    return project
+
+
 def _refuse_used(root: Path) -> None:
     is_empty = root.is_dir() and not root.is_symlink() and not any(root.iterdir())
     if os.path.lexists(root) and not is_empty:
-        hint = "choose another name or another --path"
+        hint = f"choose another name or --path, or make a project of what is there: cd {root} && mlw project init"
         raise UsageError(f"{root} is already there and not an empty folder", hint)
 
 

@@ -74,7 +74,7 @@ def locate_python(python_location: str | None, environ: Mapping[str, str], base:
     if python_location is None or _is_search(python_location):
         for name in _NAMES:
             for path in _on_path(name, environ):
-                return path, f"first {name} on PATH"
+                return path, _first(name, environ)
         raise _missing()
     if os.sep in python_location or "/" in python_location or python_location.startswith("~"):
         path = os.path.join(base or os.getcwd(), _expand_home(python_location, environ))
@@ -106,13 +106,18 @@ def _search(environ: Mapping[str, str], oracle: _Oracle) -> Interpreter:
             if answer is None:
                 continue  # a shim without a Python behind it; the next on PATH may be real
             if answer[1][:2] >= OLDEST:
-                reason = f"first {name} on PATH"
+                reason = _first(name, environ)
                 if passed:
                     reason += "; " + "; ".join(f"{old} is Python {_dotted(which)}" for old, which in passed)
                 return Interpreter(answer[0], answer[1], reason)
             passed.append((path, answer[1]))
             break
     raise _too_old(passed) if passed else _missing()
+
+
+def _first(name: str, environ: Mapping[str, str]) -> str:
+    skipped = path_without_own(environ) != environ.get("PATH", os.defpath)
+    return f"first {name} on PATH" + (f", after mlw's own environment {sys.prefix}" if skipped else "")
 
 
 def _too_old(found: list[tuple[str, Version]]) -> ConfigError:

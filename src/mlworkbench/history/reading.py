@@ -38,7 +38,8 @@ def parse_metrics(data: bytes) -> tuple[dict[str, Any], int]:
     for line in lines:
         try:
             point = json.loads(line)
-            latest[str(point["n"])] = point["v"]
+            name, value = str(point["n"]), point["v"]
+            latest[name] = float(value) if "f" in point else value  # NaN and infinities travel as words
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return latest, used

@@ -11,7 +11,7 @@ from typing import Any
 
 import apsw
 
-from ..errors import HistoryError, UnknownName
+from ..errors import HistoryError, MlwError, UnknownName
 from ..model import Event, JsonDict, Run, RunSpec, Status
 from ..paths import UserPaths
 from ..remote import machine
@@ -36,6 +36,13 @@ class Reading:
 
 class IdTaken(Exception):
     """A run with this id exists; think of another."""
+
+
+class Ambiguous(UnknownName):
+    """A beginning that several runs share."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        MlwError.__init__(self, message, hint)
 
 
 class History:
@@ -123,7 +130,7 @@ class History:
     # -- reading -----------------------------------------------------------------------------------
 
     def get(self, prefix: str) -> Run:
-        """The run with this id, or the only one whose id begins so."""
+        """The run with this id, or the only one whose id begins so, or the only one whose id has it in it."""
         exact = self._select("id = ?", (prefix,))
         if exact:
             return exact[0]
@@ -131,9 +138,13 @@ class History:
         found = self._select("id >= ? AND id < ? ORDER BY created DESC LIMIT 6", (prefix, end)) if prefix else []
         if len(found) == 1:
             return found[0]
+        if not found and prefix:
+            found = self._select("instr(id, ?) ORDER BY created DESC LIMIT 6", (prefix,))
+            if len(found) == 1:
+                return found[0]
         if found:
             names = ", ".join(run.id for run in found[:5]) + (", …" if len(found) > 5 else "")
-            raise UnknownName("run", prefix, [], f"it could be any of {names}; give more of the id")
+            raise Ambiguous(f"{prefix!r} could be any of {names}", "give more of the id")
         recent = [run.id for run in self._select("1 ORDER BY created DESC LIMIT 5", ())]
         raise UnknownName("run", prefix, recent, "list them with: mlw history list")
 

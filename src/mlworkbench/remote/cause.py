@@ -11,7 +11,7 @@ LENGTH = 500
 _MARGIN = re.compile(r"^\s*[|+] ")  # of an exception group
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
-_TRACEBACK = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\)")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):$")  # a progress bar may stand before it
 _NAME = re.compile(r"name '(\w+)' is not defined")
 _MODULE = re.compile(r"No module named '([\w.]+)'")
 
@@ -30,12 +30,12 @@ def read_tail(path: str, size: int = TAIL) -> str:
         return ""
 
 
-def explain(log: str, work: str, code: Optional[int], number: Optional[int]) -> str:
+def explain(log: str, work: str, python: str, code: Optional[int], number: Optional[int]) -> str:
     """What went wrong, in one line, with the user's own line where there is a traceback."""
     if number is not None:
         return "killed by signal %d (%s)" % (number, signal_name(number))
-    lines = [_MARGIN.sub("", line) for line in log.replace("\r\n", "\n").split("\n")]
-    found = _traceback(lines, work)
+    lines = [_MARGIN.sub("", line) for line in re.split("\r*\n|\r", log)]
+    found = _traceback(lines, work, python)
     if found:
         return found[:LENGTH]
     said = next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -51,7 +51,7 @@ def signal_name(number: int) -> str:
         return "SIG%d" % number
 
 
-def _traceback(lines: List[str], work: str) -> Optional[str]:
+def _traceback(lines: List[str], work: str, python: str) -> Optional[str]:
     """Exception and place of the last traceback, if the log ends with one."""
     start = _last_start(lines)
     if start is None:
@@ -64,13 +64,13 @@ def _traceback(lines: List[str], work: str) -> Optional[str]:
             continue
         exception = _EXCEPTION.match(lines[index])
         if exception and frames:
-            return _sentence(exception.group(1), exception.group(2) or "", frames, work)
+            return _sentence(exception.group(1), exception.group(2) or "", _place(frames, work), python)
     return None
 
 
 def _last_start(lines: List[str]) -> Optional[int]:
     for index in range(len(lines) - 1, -1, -1):
-        if _TRACEBACK.match(lines[index]):
+        if _TRACEBACK.search(lines[index]):
             return index
     # A syntax error in the script itself has no "Traceback" line.
     if not any(line.startswith(("SyntaxError", "IndentationError", "TabError")) for line in lines):
@@ -78,16 +78,15 @@ def _last_start(lines: List[str]) -> Optional[int]:
     return next((index for index in range(len(lines) - 1, -1, -1) if _FRAME.match(lines[index])), None)
 
 
-def _sentence(kind: str, message: str, frames: List[Tuple[str, str]], work: str) -> str:
-    text = "%s: %s" % (kind, message) if message else kind
-    text += _place(frames, work)
+def _sentence(kind: str, message: str, place: str, python: str) -> str:
+    text = ("%s: %s" % (kind, message) if message else kind) + place
     name = _NAME.search(message)
     if kind == "NameError" and name and name.group(1) in _GIVEN_BY_THE_ORIGINAL:
         module = name.group(1)
         return text + "; the script uses %s without importing it: add 'import %s' to it" % (module, module)
     module_name = _MODULE.search(message)
     if kind in ("ModuleNotFoundError", "ImportError") and module_name:
-        return text + "; the package is not installed in the Python that ran the script"
+        return text + "; %s, which ran the script, does not have it" % python
     return text
 
 

@@ -121,9 +121,24 @@ def _become(argv: List[bytes], environment: Dict[str, str], run: RunFolder, tell
         names = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
         os.execvpe(argv[0], argv, names)
     except OSError as error:
-        os.write(tell, ("cannot %s: %s" % (doing, error.strerror)).encode("utf-8", "replace"))
+        words = "cannot %s: %s%s" % (doing, error.strerror, _why(argv[0]) if doing.startswith("start") else "")
+        os.write(tell, words.encode("utf-8", "replace"))
     finally:
         os._exit(127)
+
+
+def _why(program: bytes) -> str:
+    """What stands behind "No such file" for a file that is there."""
+    try:
+        with open(program, "rb") as file:
+            first = file.readline(200)
+    except OSError:
+        return ""
+    if b"/" not in program:
+        return "; the project has it: write ./%s" % os.fsdecode(program)
+    if first.startswith(b"#!") and first.endswith(b"\r\n"):
+        return "; its first line ends in a carriage return, as Windows writes it"
+    return "; look at its first line, which names the program to run it" if first.startswith(b"#!") else ""
 
 
 def _wait(pid: int) -> Tuple[Optional[int], Optional[int]]:

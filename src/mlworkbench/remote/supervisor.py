@@ -36,12 +36,14 @@ class Supervisor:
         self._stopping = Stopping(self)
         self._beat = 0.0
         self._launcher: Tuple[Optional[int], Optional[int]] = (None, None)
+        self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
 
     # -- the way to the start ----------------------------------------------------------------------
 
     def begin(self, secrets: Dict[str, str], umask: int) -> None:
         """From the claim to the end of a new run."""
+        self._secrets = secrets
         self.journal.add("accepted", dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid()))
         failpoint("accepted")
         if os.path.exists(self.run.cancel):
@@ -208,13 +210,27 @@ class Supervisor:
         before = facts.get("oom_kills") if facts else None
         oom = kills is not None and before is not None and kills > before
         ending, reason = endings.decide(ended, self.stop, self.forced, oom)
+        if ending == endings.TIMEOUT:
+            reason = "stopped after the time limit of %g s" % self.spec["timeout"]
+        elif self.stop == "cancel":
+            reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "somebody")
         if ending == endings.FAILED:
-            reason = explain(read_tail(self.run.log), self.run.work, ended["code"], ended["signal"])
+            reason = self._explain(ended)
             if _full(self.run.path):
                 reason += "; the disk that holds %s is full" % self.run.path
             if oom:
                 reason += "; meanwhile the kernel killed a process of this machine for want of memory"
         self.finish(ending, reason, ended)
+
+    def _explain(self, ended: Dict[str, Any]) -> str:
+        """What the log says of the failure. What the script prints of a secret stays in the log."""
+        python = self.spec["commands"][-1]["argv"][0]
+        if self._secrets is None and self.spec.get("secrets"):
+            return explain("", self.run.work, python, ended["code"], ended["signal"])
+        cause = explain(read_tail(self.run.log), self.run.work, python, ended["code"], ended["signal"])
+        for value in (self._secrets or {}).values():
+            cause = cause.replace(value, "***")
+        return cause
 
     def finish(self, ending: str, reason: Optional[str], ended: Optional[Dict[str, Any]]) -> None:
         """Tell the ending, once."""

@@ -60,6 +60,12 @@ def take(project: Path, project_id: str, root: Root, cache: Path, progress: Prog
     )
 
 
+def holds(root: Root, digest: str, path: str) -> bool:
+    """Whether a snapshot has this file. Looks for its text: to parse a long list takes as long as the scan."""
+    with open(root.snapshot(digest), "rb") as file:
+        return f"[{json.dumps(portable(path))},".encode() in file.read()
+
+
 def _scan(project: str, root: Root, record: Record | None) -> Scan:
     home = os.path.realpath(root.path)
     inside = os.path.relpath(home, project) if home.startswith(project + os.sep) else None
