@@ -218,16 +218,6 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Output:
-    """One file that the run left in ``outputs/``."""
-
-    path: str
-    size: int
-    sha256: str | None
-    kind: str = "file"
-
-
-@dataclass(frozen=True)
 class Run:
     """A run as it is known here: a fold over its events. No other code computes a state."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,7 +62,7 @@ def draft(project: Project, request: Request, paths: UserPaths, progress: Progre
         inrun=target.host.inrun(),
         share=_share(compute, paths),
     )
-    key = full_key(project, request.key) if request.key else uuid.uuid4().hex
+    key = full_key(project, request.key) if request.key else os.urandom(16).hex()
     spec = plan(parts, new_id(project.name), key, time.time())
     return Draft(spec, parts, target)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from datetime import datetime, timezone
 from typing import Any
 
 from ..errors import EXIT_TIMEOUT
@@ -116,7 +115,10 @@ def exit_code(run: Run) -> int:
 
 
 def _time(moment: float | None) -> str | None:
-    return None if moment is None else datetime.fromtimestamp(moment, timezone.utc).isoformat()
+    if moment is None:
+        return None
+    whole, micro = divmod(round(moment * 1_000_000), 1_000_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{micro:06}+00:00"
 
 
 def _duration(seconds: float | None) -> str | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import random
+import os
 import re
+from collections.abc import Sequence
 
 _ADJECTIVES = (
     "able amber ample azure balmy bold brave brief bright brisk broad calm candid cheery chief civil clean clear clever"
@@ -24,7 +25,10 @@ _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that are mistaken for anoth
 
 def new_id(project: str) -> str:
     """``demo-swift-otter-7k2q``. The caller makes sure that it is new."""
-    choose = random.SystemRandom()
     stem = re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")[:24].strip("-") or "run"
-    tail = "".join(choose.choice(_LETTERS) for _ in range(4))
-    return f"{stem}-{choose.choice(_ADJECTIVES)}-{choose.choice(_NOUNS)}-{tail}"
+    tail = "".join(_choose(_LETTERS) for _ in range(4))
+    return f"{stem}-{_choose(_ADJECTIVES)}-{_choose(_NOUNS)}-{tail}"
+
+
+def _choose(words: Sequence[str]) -> str:
+    return words[int.from_bytes(os.urandom(4), "big") % len(words)]

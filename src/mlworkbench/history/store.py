@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -17,6 +16,7 @@ from ..paths import UserPaths
 from ..remote import machine
 from ..remote.failpoint import failpoint
 from ..remote.journal import read_json, write_whole
+from ..remote.tree import remove
 from .database import Database, Row
 from .fold import fold
 from .reading import parse_events, parse_metrics
@@ -109,7 +109,7 @@ class History:
     def remove(self, run_id: str) -> None:
         """Forget a run and delete its folder."""
         self._database.write(lambda connection: connection.execute("DELETE FROM runs WHERE id = ?", (run_id,)))
-        shutil.rmtree(self.paths.root.run(run_id).path, ignore_errors=True)
+        remove(self.paths.root.run(run_id).path)
 
     def _change(self, run_id: str, change: Callable[[Run, Reading], tuple[Run, Reading]]) -> tuple[Run, Reading]:
         def update(connection: apsw.Connection) -> tuple[Run, Reading]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from .. import remote
 from ..errors import HostError
 from ..remote import machine
 from ..remote.folder import Root
+from ..remote.tree import remove
 from .host import News
 
 _TRAVELS = Path(remote.__file__).parent
@@ -110,14 +109,14 @@ def install(root: Root) -> Path:
 
 def _copy(files: Sequence[Path], place: Path) -> None:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=".part-", dir=place.parent))
+    part = place.parent / f".part-{os.urandom(8).hex()}"
     for name in files:
         (part / "remote" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_TRAVELS / name, part / "remote" / name)
+        (part / "remote" / name).write_bytes((_TRAVELS / name).read_bytes())
     try:
         part.rename(place)
     except OSError:
-        shutil.rmtree(part)
+        remove(str(part))
         if not place.exists():
             raise
 

@@ -3,12 +3,12 @@
 Each verb prints one line of JSON and exits; ``start`` and ``adopt`` leave a supervisor behind that outlives us.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 import time
-import traceback
-from typing import Any, Callable, Dict, Optional
 
 if not __package__:  # started as a file: make the folder that holds it importable as a package
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -21,7 +21,11 @@ from .journal import read_json, write_part, write_whole
 from .launcher import launch, pass_gate
 from .supervisor import Supervisor, log
 
-Answer = Dict[str, Any]
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional
+
+    Answer = Dict[str, Any]
 
 
 def claim(run: RunFolder, nonce: str) -> bool:
@@ -153,6 +157,8 @@ def _work(run: RunFolder, body: Callable[[Callable[[Answer], None]], None], tell
         machine.become_reaper()
         body(answer)
     except BaseException:  # noqa: BLE001 - the last stop of a process nobody sees: say what happened
+        import traceback  # noqa: PLC0415 - loads much, and is needed by bugs only
+
         log(traceback.format_exc())
         if not answered:
             answer({"ok": False, "problem": traceback.format_exc(limit=1).strip().splitlines()[-1]})

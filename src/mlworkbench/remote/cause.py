@@ -1,9 +1,14 @@
 """The one-line cause of a failed run, read from the end of its log."""
 
+from __future__ import annotations
+
 import os
 import re
 import signal
-from typing import List, Optional, Tuple
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
 
 TAIL = 256 * 1024
 LENGTH = 500

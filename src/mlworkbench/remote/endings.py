@@ -1,6 +1,11 @@
 """How a run may end, and the one place where the ending is decided from the evidence."""
 
-from typing import Any, Dict, Optional, Tuple
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional, Tuple
+
 
 SUCCEEDED = "succeeded"
 FAILED = "failed"

@@ -3,10 +3,15 @@
 Inert unless the variable is set. One place in the environment serves client and supervisor alike.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import time
-from typing import Dict
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Dict
 
 _passed: Dict[str, int] = {}
 

@@ -1,13 +1,18 @@
 """Writing that survives a crash: whole files by rename, event lines by append. Reading that bears a torn end."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os
 import time
-from typing import Any, Dict, List, Optional
 
 from . import machine
 from .folder import RunFolder
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
 
 RESERVE = 64 * 1024
 

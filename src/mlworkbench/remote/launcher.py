@@ -3,16 +3,21 @@
 It is a process of its own beside the supervisor: killing the supervisor loses neither log nor exit code.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
 
 from . import machine
 from .failpoint import failpoint
 from .folder import RunFolder
 from .journal import spare_room, write_first, write_whole
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
 
 
 def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None) -> bool:

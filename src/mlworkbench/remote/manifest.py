@@ -1,11 +1,16 @@
 """The two lists on disk: what a snapshot consists of, and what of it was placed in a working folder."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os
-from typing import Any, Callable, Dict, List, Optional
 
 from .tree import NEW, UTF8, native, portable
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
 
 VERSION = 1
 

@@ -1,9 +1,14 @@
 """The manifest of ``outputs/``: path, size and sha256 of every file. Links and special files are never followed."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import stat
-from typing import Any, Dict, Iterator, List, Tuple
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, List, Tuple
 
 CHUNK = 1024 * 1024
 _KINDS = ((stat.S_ISLNK, "link"), (stat.S_ISFIFO, "fifo"), (stat.S_ISSOCK, "socket"))

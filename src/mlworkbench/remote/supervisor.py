@@ -3,19 +3,23 @@
 It may die at any moment. What it knows is on disk, and the next contact puts a new one to work, which goes on.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import PROTOCOL, endings, machine
-from .cause import explain, read_tail
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .journal import RESERVE, Journal, drop_room, keep_room, read_json, write_whole
 from .launcher import decode, pass_gate, put_to_work
 from .workcopy import place, recycle
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
 HEARTBEAT = 5.0
 LOOK = 0.4  # how long a cancel may go unnoticed
@@ -224,6 +228,8 @@ class Supervisor:
 
     def _explain(self, ended: Dict[str, Any]) -> str:
         """What the log says of the failure. What the script prints of a secret stays in the log."""
+        from .cause import explain, read_tail  # noqa: PLC0415 - regular expressions that an idle supervisor need not hold
+
         python = self.spec["commands"][-1]["argv"][0]
         if self._secrets is None and self.spec.get("secrets"):
             return explain("", self.run.work, python, ended["code"], ended["signal"])

@@ -1,9 +1,14 @@
 """Folder trees without following a link: handles of folders, copies of files, removal."""
 
+from __future__ import annotations
+
 import errno
 import os
 import sys
-from typing import Iterable, List, Set
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Iterable, List, Set
 
 try:
     import fcntl

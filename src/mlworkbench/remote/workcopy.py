@@ -4,19 +4,24 @@ A spare saves the next run of the project the copying: it is renamed into place 
 touched. Nothing is ever hard-linked: an append in a run must not reach the store.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import stat
 import time
-from typing import Any, Dict, List, Optional, Set, Tuple
 
 from .folder import Root, RunFolder
 from .manifest import VERSION, read_manifest, read_record, write_record
 from .tree import FOLDER, NEW, READ, Folders, clone, copy, join, make_folders, make_private, parents, remove
 
-# path → [size, mtime_ns, inode, sha256, ctime_ns, mode]. ctime tells what mtime hides: a file written and
-# set back by utime, a changed mode, a hard link made from it.
-Files = Dict[str, List[Any]]
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Set, Tuple
+
+    # path → [size, mtime_ns, inode, sha256, ctime_ns, mode]. ctime tells what mtime hides: a file written and
+    # set back by utime, a changed mode, a hard link made from it.
+    Files = Dict[str, List[Any]]
 
 _STALE = 3600.0
 

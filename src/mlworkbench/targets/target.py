@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets as random
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Target:
 
     def launch(self, spec: RunSpec, secrets: Mapping[str, str]) -> None:
         """Put the run to work. Repeating it is harmless: a run is claimed once."""
-        answer = self.host.call("start", spec.id, [random.token_hex(8)], {"secrets": dict(secrets)})
+        answer = self.host.call("start", spec.id, [os.urandom(8).hex()], {"secrets": dict(secrets)})
         if not answer.get("ok"):
             raise LaunchError(f"run {spec.id} could not be started: {answer.get('problem')}")
 

@@ -3,8 +3,13 @@
 Linux is tested. macOS and Windows are written to their documentation and **untested**.
 """
 
+from __future__ import annotations
+
 import sys
-from typing import Iterable, Tuple
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Iterable, Tuple
 
 if sys.platform == "win32":
     from .windows import (

@@ -1,13 +1,18 @@
 """Linux: everything is read from /proc."""
 
-import ctypes
+from __future__ import annotations
+
 import os
 import select
 import signal
-import socket
-from typing import Callable, Dict, List, Optional, Tuple
 
-from .posix import Process, descendants
+from .posix import descendants
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Tuple
+
+    from .posix import Process
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -28,7 +33,7 @@ def identity() -> Dict[str, str]:
         table = os.readlink("/proc/self/ns/pid")
     except OSError:
         table = ""
-    return {"machine": machine or socket.gethostname(), "boot_id": boot, "processes": table}
+    return {"machine": machine or os.uname().nodename, "boot_id": boot, "processes": table}
 
 
 def _stat(pid: int) -> Optional[Tuple[int, int, int]]:
@@ -81,6 +86,8 @@ def family(folder: str, roots: List[int], sessions: List[int]) -> List[Process]:
 
 def become_reaper() -> None:
     """Orphans below us become our children: we can find them, and learn how they ended."""
+    import ctypes  # noqa: PLC0415 - the client, which imports this module too, has no use for it
+
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):

@@ -1,12 +1,19 @@
 """macOS, through ps and sysctl. Written to the documentation; **untested**."""
 
+from __future__ import annotations
+
 import os
 import socket
 import subprocess
 import zlib
-from typing import Dict, List, Optional
 
-from .posix import Process, descendants
+from .posix import descendants
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional
+
+    from .posix import Process
 
 
 def _ask(*command: str) -> str:

@@ -1,14 +1,20 @@
 """What Linux and macOS share: fork, locks, signals."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import select
 import signal
-from typing import Callable, Dict, Iterable, List, Optional, Tuple
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Callable, Dict, Iterable, List, Optional, Tuple
+
+    Process = Tuple[int, int]  # pid and start time: together safe against reuse of the number
 
 FORKS = True
 DETACHED = 0
-Process = Tuple[int, int]  # pid and start time: together safe against reuse of the number
 
 
 def fork(body: Callable[[], None], keep: Iterable[int] = ()) -> int:

@@ -1,12 +1,18 @@
 """Windows, through its C interface and taskkill. Written to the documentation; **untested**."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import subprocess
 import time
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
-Process = Tuple[int, int]
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+
+    Process = Tuple[int, int]
+
 
 _QUERY = 0x1000  # PROCESS_QUERY_LIMITED_INFORMATION
 _STILL_ACTIVE = 259
