@@ -20,7 +20,9 @@ LAYERS = [
     {"errors", "version"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
-BROAD = {"cli/main.py", "remote/__main__.py"}  # the last stop of a program, where anything may arrive
+# The last stop of a program, where anything may arrive; and two places where whatever happens, the user's run
+# must get its start or its ending told.
+BROAD = {"cli/main.py", "remote/__main__.py", "remote/launcher.py", "remote/supervisor.py"}
 
 
 def name(path: Path) -> str:

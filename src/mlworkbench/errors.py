@@ -8,7 +8,6 @@ MlwError
 ├── HostError           the machine could not be asked
 │   └── Unreachable
 ├── LaunchError         the run could not be put to work; nothing was started
-├── ProtocolError       what the other side said does not make sense, or is of another version
 └── HistoryError        the run history cannot be read or written
 """
 
@@ -91,12 +90,6 @@ class LaunchError(MlwError):
     """The run could not be put to work; nothing was started."""
 
     exit_code = 75
-
-
-class ProtocolError(MlwError):
-    """What the other side said does not make sense, or is of another version."""
-
-    exit_code = 76
 
 
 class HistoryError(MlwError):

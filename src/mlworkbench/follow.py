@@ -9,7 +9,7 @@ from dataclasses import replace
 from .errors import HostError
 from .history.store import History
 from .hosts.host import News
-from .model import Run, Status
+from .model import IN_CONTACT, Run, Status
 from .remote import endings
 from .targets.target import Target
 
@@ -55,19 +55,25 @@ class Follower:
                 time.sleep(QUICK if time.monotonic() - quiet_since < 1.0 else SLOW)
 
     def _pull(self, log: dict[str, int]) -> News:
-        """Ask once for everything that is new; the history takes in all but the log."""
-        if self.run.status.final:
-            return self.target.news(self.run.id, log, CHUNK)
-        news = self.target.news(self.run.id, {**self._reading.offsets, **log}, CHUNK)
-        parts = {name: data for name, data in news.parts.items() if data and name != "log"}
-        if parts:
+        """Ask for everything that is new; the history takes in all but the log."""
+        while not self.run.status.final:
+            news = self.target.news(self.run.id, {**self._reading.offsets, **log}, CHUNK)
             before = self._reading
-            self.run, self._reading = self.history.append(self.run.id, before, parts)
-            if not log and self._reading != before:
-                return self._pull(log)  # there may be more
-        if not news.supervised and not news.parts.get("log") and not self.run.status.final:
-            self._look_after(news)
-        return news
+            self._take_in(news)
+            if self._reading == before or news.parts.get("log"):
+                if not news.supervised and not news.parts.get("log") and not self.run.status.final:
+                    self._look_after(news)
+                return news
+        return self.target.news(self.run.id, log, CHUNK)
+
+    def _take_in(self, news: News) -> None:
+        parts = {name: data for name, data in news.parts.items() if data and name != "log"}
+        if any(len(data) == CHUNK for name, data in parts.items() if name != "events.jsonl"):
+            parts.pop("events.jsonl", None)  # the end is told after all that was measured
+        if parts:
+            self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
+        if self.run.contact != IN_CONTACT:
+            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=IN_CONTACT))
 
     def _guarded(self, pull: Callable[[], News]) -> bytes:
         """Lost contact is noted, and changes nothing else about the run."""
@@ -85,10 +91,10 @@ class Follower:
 
     def _look_after(self, news: News) -> None:
         """Nobody watches the run: find out why, and put a supervisor to work if there is something to watch."""
-        if news.exists and not news.claimed:
+        if not news.claimed and (news.exists or self.run.accepted is None):
             detail = None if self.history.submitter_lives(self.run.id) else INTERRUPTED
             if detail != self.run.detail:
-                self.run = self.history.note(self.run.id, lambda run: replace(run, detail=detail))
+                self.run = self.history.note(self.run.id, lambda run: _interrupted(run, detail))
             return
         if time.monotonic() - self._cared < CARE:
             return
@@ -102,16 +108,29 @@ class Follower:
                 words += f"; last sign of life {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(heartbeat))}"
             self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
         else:
-            parts = dict(self.target.news(self.run.id, self._reading.offsets, CHUNK).parts)
-            self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
+            self._take_in(self.target.news(self.run.id, self._reading.offsets, CHUNK))
+
+
+def _interrupted(run: Run, detail: str | None) -> Run:
+    """Unless a supervisor has taken it on since we looked."""
+    return run if run.accepted or run.status.final else replace(run, detail=detail)
+
+
+def forget(run: Run) -> Run:
+    """On the user's word: the machine that could tell is gone for good."""
+    return replace(_lost(run), cause="given up by the user: the machine that ran it is gone", contact=IN_CONTACT)
 
 
 def _lost(run: Run) -> Run:
-    return replace(
-        run,
-        status=Status.FAILED,
-        detail=None,
-        ending=endings.TARGET_LOST,
-        cause="the run's folder is gone",
-        ended=time.time(),
+    return (
+        run
+        if run.status.final
+        else replace(
+            run,
+            status=Status.FAILED,
+            detail=None,
+            ending=endings.TARGET_LOST,
+            cause="the run's folder is gone",
+            ended=time.time(),
+        )
     )

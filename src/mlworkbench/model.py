@@ -172,14 +172,13 @@ class RunSpec:
 
     @staticmethod
     def from_json(data: JsonDict) -> RunSpec:
-        known = {key: data[key] for key in RunSpec.__dataclass_fields__ if key in data}
         return RunSpec(
             **{
-                **known,
-                "compute": Compute(**data["compute"]),
-                "entry": Entry(**{**data["entry"], "arguments": tuple(data["entry"]["arguments"])}),
+                **_known(RunSpec, data),
+                "compute": Compute(**_known(Compute, data["compute"])),
+                "entry": Entry(**{**_known(Entry, data["entry"]), "arguments": tuple(data["entry"]["arguments"])}),
                 "commands": tuple(Command(c["step"], tuple(c["argv"])) for c in data["commands"]),
-                "git": Git(**data["git"]) if data.get("git") else None,
+                "git": Git(**_known(Git, data["git"])) if data.get("git") else None,
                 "inherit": tuple(data["inherit"]),
                 "secrets": tuple(data["secrets"]),
                 "tags": tuple(data.get("tags", ())),
@@ -187,7 +186,15 @@ class RunSpec:
         )
 
 
+def _known(kind: Any, data: JsonDict) -> JsonDict:
+    """Without what only a newer version knows."""
+    return {key: data[key] for key in kind.__dataclass_fields__ if key in data}
+
+
 # -- what happened ---------------------------------------------------------------------------------
+
+
+IN_CONTACT = "in contact"
 
 
 class Status(str, Enum):
@@ -235,7 +242,7 @@ class Run:
     output_bytes: int | None = None
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
-    contact: str = "in contact"
+    contact: str = IN_CONTACT
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -59,10 +59,17 @@ def user_paths() -> UserPaths:
 def _default() -> Path:
     if os.name == "posix" and not os.environ.get("XDG_DATA_HOME") and os.uname().sysname == "Linux":
         # What platformdirs answers here; asking it would cost every command 20 ms.
-        return Path.home() / ".local" / "share" / "mlworkbench"
+        return _home() / ".local" / "share" / "mlworkbench"
     import platformdirs  # noqa: PLC0415 - slow to import, and not needed on most machines
 
     return Path(platformdirs.user_data_dir("mlworkbench", appauthor=False))
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise HistoryError("this account has no home folder", "set MLW_HOME to a folder you can write") from None
 
 
 def _refuse_foreign(home: Path) -> None:

@@ -89,6 +89,12 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
     )
 
 
+def _folder_name(project: Project) -> str:
+    """Of the project's shared folder: readable, unique, and no path whatever the project calls itself."""
+    stem = "".join(letter if letter.isalnum() else "-" for letter in project.name)[:40]
+    return f"{stem}-{project.id[:8]}"
+
+
 def _environment(parts: Parts, run_id: str) -> dict[str, str]:
     asked = {**parts.runconfig.environment_variables, **parts.request.environment}
     behind = asked.pop("PYTHONPATH", None)
@@ -97,7 +103,7 @@ def _environment(parts: Parts, run_id: str) -> dict[str, str]:
         **asked,
         "PYTHONPATH": os.pathsep.join([parts.inrun, behind] if behind else [parts.inrun]),
         # Scripts append a file name to it without a separator of their own.
-        "AZUREML_NATIVE_SHARE_DIRECTORY": os.path.join(parts.share, parts.project.name, ""),
+        "AZUREML_NATIVE_SHARE_DIRECTORY": os.path.join(parts.share, _folder_name(parts.project), ""),
         "MLW_RUN_ID": run_id,
         "MLW_RUN_FOLDER": parts.root.run(run_id).path,
     }

@@ -31,8 +31,10 @@ def known(group: str) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for folder in sys.path:
+        if not os.path.isabs(folder):
+            continue  # the current folder may be a stranger's project
         try:
-            names = [name for name in os.listdir(folder or ".") if name.endswith((".dist-info", ".egg-info"))]
+            names = [name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))]
         except OSError:
             continue
         for name in names:

@@ -17,7 +17,7 @@ def find_secret(name: str, ask: bool = True) -> str:
     value = os.environ.get(name) or _from_keyring(name)
     if value:
         return value
-    if ask and sys.stdin.isatty():
+    if ask and sys.stdin is not None and sys.stdin.isatty():
         return str(click.prompt(f"{name}", hide_input=True, err=True))
     raise UsageError(
         f"the secret {name} is nowhere to be found",

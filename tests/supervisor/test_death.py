@@ -217,7 +217,7 @@ def test_a_torn_event_line_does_not_hide_the_next(place):
             whole.append(json.loads(line))
         except ValueError:
             continue
-    assert [e["kind"] for e in whole] == ["accepted", "step", "started", "finished"]
+    assert [e["kind"] for e in whole] == ["accepted", "step", "started", "collecting", "finished"]
     assert [e["seq"] for e in whole] == sorted({e["seq"] for e in whole})
 
 

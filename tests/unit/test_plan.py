@@ -47,7 +47,7 @@ def test_environment():
         "B": "asked",
         "C": "asked",
         "PYTHONPATH": "/home/me/.mlw/lib/1/remote/inrun",
-        "AZUREML_NATIVE_SHARE_DIRECTORY": "/data/share/demo/",
+        "AZUREML_NATIVE_SHARE_DIRECTORY": "/data/share/demo-id/",
         "MLW_RUN_ID": "run-1",
         "MLW_RUN_FOLDER": "/home/me/.mlw/runs/run-1",
     }

@@ -9,17 +9,17 @@ from typing import Any
 import click
 
 from .. import submit as submitting
-from ..errors import HistoryError, UsageError
-from ..follow import INTERRUPTED, Follower
+from ..errors import HistoryError, MlwError, Unreachable, UsageError
+from ..follow import INTERRUPTED, Follower, forget
 from ..history.store import History
-from ..model import Run
+from ..model import IN_CONTACT
 from ..paths import user_paths
-from ..secret import find_secret
 from . import render
 from .main import Verbs
 from .options import debugging, in_project, maybe_project, rendering
 from .records import NOW, summary
 from .show import show_run, show_runs
+from .submit import known_secrets
 from .submit import resume as resume_run
 from .view import stream, watch
 
@@ -57,20 +57,9 @@ def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
     if not os.path.exists(history.paths.root.run(known.id).path):
         raise HistoryError(f"the folder of run {known.id} is gone, and its log with it")
     if follow:
-        return watch(follower, _values(known))
-    stream(follower, secrets=_values(known), live=False, raw=raw)
+        return watch(follower, known_secrets(known).values(), raw=raw)
+    stream(follower, secrets=known_secrets(known).values(), live=False, raw=raw)
     return 0
-
-
-def _values(run: Run) -> list[str]:
-    """The run's secrets as far as they can be had without asking, to mask them on the screen."""
-    values = []
-    for name in run.spec.secrets:
-        try:
-            values.append(find_secret(name, ask=False))
-        except UsageError:
-            render.warn(f"the secret {name} is not known here; if the script prints it, it is shown")
-    return values
 
 
 @experiment.command(epilog="Example: mlw experiment status demo-swift -o json")
@@ -93,10 +82,14 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
     """List the runs that have not ended."""
     history = History(user_paths())
     project = None if everywhere else maybe_project(folder)
-    runs = [
-        Follower(history, run, submitting.open_target(run.spec.compute, history.paths)).refresh()
-        for run in history.unfinished(project.id if project else None)
-    ]
+    runs = []
+    for run in history.unfinished(project.id if project else None):
+        try:
+            target = submitting.open_target(run.spec.compute, history.paths)
+            runs.append(Follower(history, run, target).refresh())
+        except MlwError as error:  # one run that cannot be asked about must not hide the others
+            render.warn(f"run {run.id}: {error.message}")
+            runs.append(run)
     show_runs([run for run in runs if not run.status.final], output, query, NOW)
     if any(run.detail == INTERRUPTED for run in runs):
         render.message("hint: a submit was interrupted before the start; mlw experiment resume RUN, or mlw cancel RUN")
@@ -108,6 +101,7 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
 @click.option("-t", "--target", expose_value=False, help="Not needed: a run knows its target.")
 @click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", help="Between TERM and KILL (30).")
 @click.option("--wait/--no-wait", default=True, help="Wait until the run has ended.")
+@click.option("--forget", is_flag=True, help="Record as lost a run whose machine is gone for good.")
 @in_project
 @rendering
 def cancel(**asked: Any) -> int:
@@ -117,24 +111,46 @@ def cancel(**asked: Any) -> int:
         raise UsageError("say which run to cancel", "mlw ps lists what runs")
     history = History(user_paths())
     follower = open_run(history, name, asked["folder"])
-    if follower.refresh().status.final:
+    if asked["forget"]:
+        history.note(follower.run.id, forget)
+        words = "is given up: "
+        follower.run = history.get(follower.run.id)
+    elif follower.refresh().status.final:
         words = "has ended already: "
+    elif follower.run.contact != IN_CONTACT:
+        raise Unreachable(
+            f"run {follower.run.id} cannot be ended from here: {follower.run.contact}",
+            "if that machine is gone for good: mlw cancel --forget " + follower.run.id,
+        )
     else:
         ask_to_end(history, follower, asked["grace"])
         words = "was asked to end: "
         if asked["wait"]:
-            for _ in follower.chunks():
-                continue
-            words = "has ended: "
+            words = _await_end(follower)
     render.message(f"run {follower.run.id} {words}{summary(follower.run)}")
     if asked["output"] != "table" or asked["query"]:
         show_run(follower.run, asked["output"], asked["query"])
     return 0
 
 
+def _await_end(follower: Follower) -> str:
+    render.message(f"waiting for run {follower.run.id} to end; Ctrl-C leaves it to that")
+    for _ in follower.chunks():
+        continue
+    return "has ended: "
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in containers
+        return f"user {os.getuid()}"
+
+
 def ask_to_end(history: History, follower: Follower, grace: float | None) -> None:
     run = follower.run
-    follower.target.cancel(run.id, f"{getpass.getuser()} with mlw cancel", grace)
+    history.make_folder(run.spec)  # an interrupted submit may not have got that far
+    follower.target.cancel(run.id, f"{_user()} with mlw cancel", grace)
     if follower.refresh().detail == INTERRUPTED:
         # Nobody has claimed it: a supervisor that finds it cancelled records that, and starts nothing.
         submitting.launch(history, run.spec, follower.target, {})
@@ -148,4 +164,4 @@ def resume(run: str, folder: str | None) -> int:
     """Finish a submit that was interrupted before the run started, then follow it."""
     history = History(user_paths())
     follower = resume_run(history, history.get(run))
-    return watch(follower, _values(follower.run))
+    return watch(follower, known_secrets(follower.run).values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from .. import submit as submitting
+from ..errors import MlwError, UsageError
 from ..follow import Follower
 from ..history.store import History
 from ..model import Run
@@ -32,7 +33,10 @@ def list_runs(everywhere: bool, limit: int | None, folder: str | None, output: s
     store = History(user_paths())
     project = None if everywhere else maybe_project(folder)
     for run in store.unfinished(project.id if project else None):
-        refreshed(store, run)
+        try:
+            refreshed(store, run)
+        except MlwError as error:  # one run that cannot be asked about must not hide the others
+            render.warn(f"run {run.id}: {error.message}")
     runs = store.list(project.id if project else None, limit=limit)
     show_runs(runs, output, query, LIST)
 
@@ -59,6 +63,24 @@ def info(run: str | None, by_option: str | None, folder: str | None, output: str
     """Show all that is known of a run; of the newest if none is named."""
     found = open_run(History(user_paths()), run or by_option, folder).refresh()
     show_run(found, output, query)
+
+
+@history.command(epilog="Example: mlw history remove demo-swift")
+@click.argument("runs", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@debugging
+def remove(runs: tuple[str, ...], yes: bool) -> None:
+    """Delete runs with their logs, metrics and outputs."""
+    store = History(user_paths())
+    found = [refreshed(store, store.get(name)) for name in runs]
+    for run in found:
+        if not run.status.final:
+            raise UsageError(f"run {run.id} has not ended", f"first: mlw cancel {run.id}")
+    if not yes:
+        click.confirm(f"Delete {', '.join(run.id for run in found)} for good?", abort=True, err=True)
+    for run in found:
+        store.remove(run.id)
+        render.message(f"deleted run {run.id}")
 
 
 @history.command(epilog="Example: mlw history rebuild")

@@ -105,7 +105,10 @@ def main() -> None:
             code = _run(sys.argv[1:])
     except render.OutputClosed as closed:
         code = int(str(closed.code))
-    if code == EXIT_DETACHED and os.name == "posix":
+    except KeyboardInterrupt:
+        code = EXIT_DETACHED
+        if os.name != "posix":
+            sys.exit(code)
         # Die of the signal itself: a shell ends its loop only then, and reports 130 all the same.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -113,28 +116,26 @@ def main() -> None:
 
 
 def _run(words: list[str]) -> int:
-    debug = "--debug" in words[: words.index("--")] if "--" in words else "--debug" in words
     try:
         answer = mlw.main(args=words, prog_name="mlw", standalone_mode=False)
         return answer if isinstance(answer, int) else 0
     except MlwError as error:
-        return _failed(error, debug)
+        return _failed(error)
     except click.exceptions.NoArgsIsHelpError as asked:
         click.echo(asked.format_message())
         return 0
     except click.exceptions.Exit as left:
         return left.exit_code
     except click.ClickException as error:
-        return _failed(_as_usage(error), debug)
-    except (click.Abort, KeyboardInterrupt):
-        render.message("interrupted")
-        return EXIT_DETACHED
+        return _failed(_as_usage(error))
+    except click.Abort:  # how click says it
+        raise KeyboardInterrupt from None
     except Exception as error:  # noqa: BLE001 - the last stop: no traceback reaches a user
-        return _failed(_as_bug(error), debug)
+        return _failed(_as_bug(error))
 
 
-def _failed(error: MlwError, debug: bool) -> int:
-    if debug:
+def _failed(error: MlwError) -> int:
+    if os.environ.get("MLW_DEBUG"):
         sys.stderr.write(traceback.format_exc())
     render.fail(error)
     return error.exit_code
@@ -152,5 +153,6 @@ def _as_usage(error: click.ClickException) -> UsageError:
 def _as_bug(error: Exception) -> MlwError:
     what = str(error) or type(error).__name__
     return MlwError(
-        f"mlw itself failed: {type(error).__name__}: {what}", "nothing was lost; run it again with --debug to see where"
+        f"mlw itself failed: {type(error).__name__}: {what}",
+        "runs are not affected, see them with mlw ps; the option --debug shows where it failed",
     )

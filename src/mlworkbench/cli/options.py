@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,8 +17,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def debugging(function: Function) -> Function:
-    """``--debug`` is looked for by cli/main; here it only has to be known."""
-    return click.option("--debug", is_flag=True, expose_value=False, help="Show where an error arose.")(function)
+    return click.option(
+        "--debug", is_flag=True, expose_value=False, callback=_note_debugging, help="Show where an error arose."
+    )(function)
+
+
+def _note_debugging(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        os.environ["MLW_DEBUG"] = "1"  # cli/main looks there when something has failed
 
 
 def rendering(function: Function) -> Function:

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 from ..model import Run
@@ -21,7 +22,7 @@ _DISPENSABLE = ("tags", "name", "target", "arguments", "start_time_utc", "script
 def show_run(run: Run, output: str, query: str | None) -> None:
     facts = record(run)
     tidy = output == "table" and query is None
-    render.emit(for_people(facts) if tidy else facts, output=output, query=query)
+    render.emit({**for_people(facts), **_odd(run)} if tidy else facts, output=output, query=query)
 
 
 def show_runs(runs: Sequence[Run], output: str, query: str | None, columns: Sequence[str]) -> None:
@@ -42,13 +43,18 @@ def show_runs(runs: Sequence[Run], output: str, query: str | None, columns: Sequ
 
 
 def _row(run: Run) -> dict[str, Any]:
-    facts = for_people(record(run))
+    facts = {**for_people(record(run)), **_odd(run)}
     facts["status"] = outcome(run)
     if run.spec.entry.arguments:
         facts["arguments"] = shlex.join(run.spec.entry.arguments)
     if run.spec.tags:
         facts["tags"] = ", ".join(run.spec.tags)
     return facts
+
+
+def _odd(run: Run) -> dict[str, str]:
+    """NaN and infinities, which are nothing to a query and yet worth seeing."""
+    return {name: str(value) for name, value in run.metrics.items() if isinstance(value, float) and not isfinite(value)}
 
 
 def _common(runs: Sequence[Run]) -> list[str]:

@@ -21,7 +21,7 @@ from ..secret import find_secret
 from . import render, units
 from .options import in_project, rendering, the_project
 from .records import record
-from .view import hint_back, watch
+from .view import detached, hint_back, watch
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
@@ -103,9 +103,15 @@ def submit(**asked: Any) -> int:
     stored, new = submitting.record(history, made)
     if not new:
         return _go_on(history, history.get(stored.id), asked, request)
-    _announce(stored)
-    submitting.launch(history, stored, made.target, secrets)
-    return _finish(Follower(history, Run(stored), made.target), asked, secrets)
+    follower = Follower(history, Run(stored), made.target)
+    try:
+        _announce(stored)
+        submitting.launch(history, stored, made.target, secrets)
+    except KeyboardInterrupt:
+        follower.refresh()
+        detached(follower.run)
+        raise
+    return _finish(follower, asked, secrets)
 
 
 def _announce(spec: RunSpec) -> None:
@@ -114,16 +120,31 @@ def _announce(spec: RunSpec) -> None:
 
 def _go_on(history: History, run: Run, asked: dict[str, Any], request: Request) -> int:
     """A run with this key exists: put it to work if that was interrupted, and go on watching it."""
-    if request.entry is not None and request.entry.arguments != run.spec.entry.arguments:
+    if request.entry is not None and _words(request.entry) != _words(run.spec.entry):
         words = " ".join((run.spec.entry.name, *run.spec.entry.arguments))
         raise UsageError(f"key {request.key!r} is that of run {run.id}, which ran: {words}", "use another key")
     _announce(run.spec)
     render.message(f"note: this key is that of an earlier submit ({units.age(time.time() - run.spec.created)})")
     while True:
         follower = resume(history, run)
-        code = _finish(follower, asked, {})
+        code = _finish(follower, asked, known_secrets(run))
         if follower.run.detail != INTERRUPTED:  # else the process that we relied on has died meanwhile
             return code
+
+
+def _words(entry: Entry) -> tuple[str, ...]:
+    return (entry.kind, os.path.basename(entry.name), *entry.arguments)
+
+
+def known_secrets(run: Run) -> dict[str, str]:
+    """The run's secrets as far as they can be had without asking, to mask them on the screen."""
+    values = {}
+    for name in run.spec.secrets:
+        try:
+            values[name] = find_secret(name, ask=False)
+        except UsageError:
+            render.warn(f"the secret {name} is not known here; if the script prints it, it is shown")
+    return values
 
 
 def resume(history: History, run: Run) -> Follower:
@@ -166,10 +187,16 @@ def _request(asked: dict[str, Any]) -> Request:
         environment=dict(_variable(text) for text in asked["variables"]),
         secrets=tuple(_name(name) for name in asked["secrets"]),
         timeout=_seconds(asked["timeout"]) if asked["timeout"] else None,
-        key=asked["key"],
+        key=_text("--key", asked["key"]),
         name=asked["name"],
         tags=tuple(asked["tags"]),
     )
+
+
+def _text(option: str, value: str | None) -> str | None:
+    if value is not None and not value.isprintable():
+        raise UsageError(f"{option} has characters that cannot be printed", "use letters, digits and signs")
+    return value
 
 
 def _name(text: str) -> str:
@@ -188,6 +215,7 @@ def _variable(text: str) -> tuple[str, str]:
 def _seconds(text: str) -> float:
     parts = re.findall(r"(\d+(?:\.\d+)?)([a-z]*)", text.replace(" ", ""))
     whole = "".join(number + unit for number, unit in parts) == text.replace(" ", "")
+    whole = whole and (len(parts) == 1 or all(unit for _, unit in parts))  # what 1h30 means is anybody's guess
     seconds = sum(float(number) * _UNITS.get(unit, float("nan")) for number, unit in parts)
     if not whole or not seconds > 0:
         raise UsageError(f"--timeout {text} is not a time", "for example 90, 90s, 15m, 2h, 1h30m or 7d")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from ..errors import EXIT_DETACHED, LaunchError
+from ..errors import LaunchError
 from ..follow import INTERRUPTED, Follower
 from ..model import Run
 from ..paths import RunFolder
@@ -30,11 +31,11 @@ def stream(
     """Pour the log out: safe on a terminal, byte for byte elsewhere; known secrets are masked."""
     out = log_to or sys.stdout
     stages: list[Mask | Screen] = []
-    values = [value.encode() for value in secrets]
+    values = [os.fsencode(value) for value in secrets]
     if values:
         stages.append(Mask(values))
     if render.terminal(out) and not raw:
-        stages.append(Screen())
+        stages.append(Screen(encoding=getattr(out, "encoding", None) or "utf-8"))
     for chunk in follower.chunks(live):
         for stage in stages:
             chunk = stage.feed(chunk)
@@ -45,13 +46,13 @@ def stream(
     render.pour(rest, out)
 
 
-def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None = None) -> int:
+def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None = None, raw: bool = False) -> int:
     """Stream a run to its end and say how it ended. Ctrl-C leaves the run alone."""
     try:
-        stream(follower, secrets=secrets, log_to=log_to)
+        stream(follower, secrets=secrets, log_to=log_to, raw=raw)
     except KeyboardInterrupt:
         detached(follower.run)
-        return EXIT_DETACHED
+        raise
     except render.OutputClosed:
         detached(follower.run)
         raise
@@ -65,6 +66,9 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
 
 def detached(run: Run) -> None:
     if run.status.final:
+        return
+    if run.detail == INTERRUPTED or run.accepted is None:
+        render.message(f"\nrun {run.id} was not started; mlw experiment resume {run.id} starts it")
         return
     render.message(f"\ndetached; run {run.id} goes on")
     hint_back(run)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
 from ..errors import HistoryError
+from ..remote import machine
 
 Answer = TypeVar("Answer")
 Row = tuple[Any, ...]
@@ -69,7 +71,8 @@ class Database:
                     "look for a program that holds it open: fuser " + str(self._path),
                 ) from error
             except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError) as error:
-                raise HistoryError(f"the run history {self._path} cannot be used: {error}") from error
+                self.close()
+                raise _unusable(self._path, error) from error
             if self._is_current():
                 return answer
             self.close()  # another process has set the file aside: what we did went into the old one
@@ -77,12 +80,12 @@ class Database:
 
     def _open(self) -> apsw.Connection:
         if self._connection is None:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._file = _identity(self._path)  # before anything is read: what is damaged is this one
             self._connection = self._connect()
-            self._file = _identity(self._path)
         return self._connection
 
     def _connect(self) -> apsw.Connection:
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = apsw.Connection(str(self._path))
         connection.set_busy_timeout(_WAIT_MS)
         mode = "DELETE" if _on_network(self._path) else "WAL"
@@ -97,7 +100,8 @@ class Database:
             )
         if version < VERSION:
             _transact(connection, self._create)
-        elif self._path.stat().st_size < _CHECKED_BELOW and _value(connection, "PRAGMA quick_check(1)") != "ok":
+        elif not _is_sound(connection, self._path):
+            connection.close()
             raise apsw.CorruptError("quick_check")
         return connection
 
@@ -114,17 +118,51 @@ class Database:
 
     def _set_aside(self) -> None:
         """Keep the damaged file for whoever wants to look at it; the next open makes a new one."""
-        current = self._is_current() or self._file is None
         self.close()
-        if not current:
-            return  # another process has done it
-        stamp = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
-        for ending in ("", "-wal", "-shm"):
-            try:
-                os.rename(f"{self._path}{ending}", f"{self._path}.damaged-{stamp}{ending}")
-            except FileNotFoundError:
-                continue
-        self._file = None
+        with _alone(self._path):
+            if not self._is_current():
+                return  # another process has done it
+            stamp = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
+            for ending in ("-wal", "-shm", ""):  # the file itself last: until then nobody makes a new one
+                try:
+                    os.rename(f"{self._path}{ending}", f"{self._path}.damaged-{stamp}{ending}")
+                except FileNotFoundError:
+                    continue
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time sets a damaged file aside."""
+    held = None
+    while held is None:
+        held = machine.lock(f"{path}.lock")
+        if held is None:
+            time.sleep(0.01)
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+def _unusable(path: Path, error: apsw.Error) -> HistoryError:
+    free = _free(path)
+    if free < 1024 * 1024:
+        return HistoryError(f"the disk that holds {path} is full", "make room on it; runs go on meanwhile")
+    return HistoryError(f"the run history {path} cannot be used: {error}")
+
+
+def _free(path: Path) -> int:
+    if not hasattr(os, "statvfs"):
+        return 1 << 60
+    facts = os.statvfs(path.parent)
+    return facts.f_bavail * facts.f_frsize
+
+
+def _is_sound(connection: apsw.Connection, path: Path) -> bool:
+    tables = _value(connection, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'runs'")
+    if not tables:
+        return False
+    return path.stat().st_size >= _CHECKED_BELOW or _value(connection, "PRAGMA quick_check(1)") == "ok"
 
 
 def _transact(connection: apsw.Connection, body: Callable[[apsw.Connection], Answer]) -> Answer:

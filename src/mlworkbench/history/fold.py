@@ -50,12 +50,16 @@ def _stopping(run: Run, event: Event) -> Run:
     return replace(run, detail=detail)
 
 
+def _collecting(run: Run, event: Event) -> Run:
+    return replace(run, detail="collecting outputs")
+
+
 def _finished(run: Run, event: Event) -> Run:
     data = event.data
     ending = data["ending"] if data.get("ending") in endings.ALL else endings.EXIT_UNKNOWN
     elapsed = data.get("elapsed")
     ended = _number(data.get("ended"), event.time)
-    if run.started is not None and isinstance(elapsed, (int, float)):
+    if run.started is not None and isinstance(elapsed, (int, float)) and 0 <= elapsed < 1e11:
         # The target's monotonic clock: right also when its wall clock was set meanwhile.
         ended = run.started + elapsed
     return replace(
@@ -80,6 +84,7 @@ _STEPS: dict[str, Callable[[Run, Event], Run]] = {
     "queued": _queued,
     "started": _started,
     "stopping": _stopping,
+    "collecting": _collecting,
     "finished": _finished,
 }
 
@@ -95,7 +100,7 @@ def event_from(data: JsonDict) -> Event:
     """One line of a journal as a value; raises ValueError, KeyError or TypeError if it is none."""
     if not isinstance(data["data"], dict):
         raise TypeError("data must be a mapping")
-    return Event(str(data["w"]), int(data["seq"]), float(data["t"]), str(data["kind"]), data["data"])
+    return Event(str(data["w"]), int(data["seq"]), _number(data["t"], 0.0), str(data["kind"]), data["data"])
 
 
 def _text(value: Any) -> str | None:
@@ -111,4 +116,5 @@ def _pids(value: Any) -> tuple[int, ...]:
 
 
 def _number(value: Any, otherwise: float) -> float:
-    return float(value) if isinstance(value, (int, float)) else otherwise
+    """A moment, if it can be one: seconds since 1970, before the year 5000."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e11 else otherwise

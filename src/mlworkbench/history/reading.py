@@ -26,7 +26,7 @@ def parse_events(data: bytes) -> tuple[list[Event], int]:
     for line in lines:
         try:
             events.append(event_from(json.loads(line)))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             continue
     return events, used
 
@@ -40,6 +40,6 @@ def parse_metrics(data: bytes) -> tuple[dict[str, Any], int]:
             point = json.loads(line)
             name, value = str(point["n"]), point["v"]
             latest[name] = float(value) if "f" in point else value  # NaN and infinities travel as words
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             continue
     return latest, used

@@ -19,6 +19,7 @@ from ..remote.journal import read_json, write_whole
 from ..remote.tree import remove
 from .database import Database, Row
 from .fold import fold
+from .folders import read_folders, read_parts
 from .reading import parse_events, parse_metrics
 
 Runs = list[Run]
@@ -191,7 +192,10 @@ class History:
         return self._database.write(again)
 
     def _refill(self, connection: apsw.Connection) -> None:
-        for run, reading in _folders(self.paths):
+        for spec in read_folders(self.paths.root):
+            run, reading = Run(spec), Reading()
+            for parts in read_parts(self.paths.root.run(spec.id)):
+                run, reading = _take_in(run, reading, parts)
             _insert(connection, run, reading, {})
 
     def close(self) -> None:
@@ -265,30 +269,3 @@ def _unseen(events: Iterable[Event], seqs: dict[str, int]) -> list[Event]:
             seqs[event.writer] = event.seq
             new.append(event)
     return new
-
-
-def _folders(paths: UserPaths) -> Iterable[tuple[Run, Reading]]:
-    """Every run that has a readable spec, oldest first, with all that its files tell."""
-    found = []
-    for entry in os.scandir(paths.root.runs):
-        data = read_json(os.path.join(entry.path, "spec.json"))
-        try:
-            spec = RunSpec.from_json(data) if data else None
-        except (KeyError, TypeError):
-            continue
-        if spec is not None and spec.id == entry.name:
-            found.append(spec)
-    for spec in sorted(found, key=lambda one: one.created):
-        folder = paths.root.run(spec.id)
-        names = ["events.jsonl"]
-        if os.path.isdir(folder.metrics):
-            names += [f"metrics/{name}" for name in sorted(os.listdir(folder.metrics))]
-        yield _take_in(Run(spec), Reading(), {name: _content(folder.path, name) for name in names})
-
-
-def _content(folder: str, name: str) -> bytes:
-    try:
-        with open(os.path.join(folder, name), "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from .. import remote
 from ..errors import HostError
 from ..remote import machine
 from ..remote.folder import Root
-from ..remote.tree import remove
+from ..remote.tree import NOFOLLOW, remove
 from .host import News
 
 _TRAVELS = Path(remote.__file__).parent
@@ -54,6 +55,8 @@ class LocalHost:
         try:
             return dict(json.loads(told))
         except ValueError:
+            if self._heal():
+                return self.call(verb, run_id, words, message)
             last = (said.decode(errors="replace").strip().splitlines() or ["nothing was said"])[-1]
             raise HostError(f"the supervisor program failed on this machine: {last}") from None
 
@@ -61,13 +64,11 @@ class LocalHost:
         folder = self.root.run(run_id)
         # Before the bytes are read: what a supervisor wrote before it let go of the lock must not be missed.
         supervised = _is_locked(folder.lock)
-        names = dict(offsets)
-        try:
-            for name in os.listdir(folder.metrics):
-                names.setdefault(f"metrics/{name}", 0)
-        except OSError:
-            pass  # no metrics yet
-        parts = {name: _read(os.path.join(folder.path, name), offset, limit) for name, offset in names.items()}
+        parts = {name: _read(os.path.join(folder.path, name), offset, limit) for name, offset in offsets.items()}
+        # After the events: a file that is there when the end is told must not be missed.
+        for name in _names(folder.metrics):
+            if name not in parts:
+                parts[name] = _read(os.path.join(folder.path, name), 0, limit)
         return News(parts, os.path.exists(folder.spec), os.path.exists(folder.owner), supervised)
 
     def inrun(self) -> str:
@@ -75,6 +76,18 @@ class LocalHost:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _heal(self) -> bool:
+        """Whether what is installed was damaged (a power cut), and is whole now."""
+        place = self._installed()
+        files = _files()
+        if all(
+            (place / name).is_file() and (place / name).read_bytes() == (_TRAVELS / name).read_bytes() for name in files
+        ):
+            return False
+        remove(str(place.parent))
+        self._library = None
+        return True
 
     def _installed(self) -> Path:
         """What travels, in a folder named by its content: an upgrade of mlw does not touch running supervisors."""
@@ -93,11 +106,7 @@ def _ask(process: subprocess.Popen[bytes], message: bytes) -> bytes:
 
 def install(root: Root) -> Path:
     """Put what travels under ``lib/<digest>/remote`` of the root, unless it is there."""
-    files = sorted(
-        path.relative_to(_TRAVELS)
-        for pattern in ("**/*.py", "**/entry_points.txt", "**/METADATA")
-        for path in _TRAVELS.glob(pattern)
-    )
+    files = _files()
     digest = hashlib.sha256()
     for name in files:
         digest.update(str(name).encode() + b"\0" + (_TRAVELS / name).read_bytes() + b"\0")
@@ -107,12 +116,20 @@ def install(root: Root) -> Path:
     return place / "remote"
 
 
+def _files() -> list[Path]:
+    return sorted(path.relative_to(_TRAVELS) for path in _TRAVELS.glob("**/*.py"))
+
+
 def _copy(files: Sequence[Path], place: Path) -> None:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = place.parent / f".part-{os.urandom(8).hex()}"
     for name in files:
         (part / "remote" / name).parent.mkdir(parents=True, exist_ok=True)
-        (part / "remote" / name).write_bytes((_TRAVELS / name).read_bytes())
+        with open(part / "remote" / name, "wb") as file:
+            file.write((_TRAVELS / name).read_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+    machine.sync_folder(str(part))
     try:
         part.rename(place)
     except OSError:
@@ -131,10 +148,21 @@ def _is_locked(path: str) -> bool:
     return False
 
 
-def _read(path: str, offset: int, limit: int) -> bytes:
+def _names(metrics: str) -> list[str]:
     try:
-        with open(path, "rb", buffering=0) as file:
-            file.seek(offset)
-            return file.read(limit) or b""
+        return [f"metrics/{name}" for name in os.listdir(metrics)]
+    except OSError:
+        return []  # no metrics yet
+
+
+def _read(path: str, offset: int, limit: int) -> bytes:
+    """Bytes of a plain file; a script may have put anything in its place."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError:
         return b""
+    with open(descriptor, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        file.seek(offset)
+        return file.read(limit) or b""

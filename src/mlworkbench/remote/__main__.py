@@ -17,9 +17,9 @@ if not __package__:  # started as a file: make the folder that holds it importab
 from . import PROTOCOL, SPEC, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
-from .journal import read_json, write_part, write_whole
+from .journal import log, read_json, spare_room, write_part, write_whole
 from .launcher import launch, pass_gate
-from .supervisor import Supervisor, log
+from .supervisor import Supervisor
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def claim(run: RunFolder, nonce: str) -> bool:
 
 def start(root: Root, run: RunFolder, words: "list[str]") -> Answer:
     """Claim the run and leave a supervisor at work. Secrets come by stdin: they touch no file."""
-    sent = json.loads(sys.stdin.buffer.read() or b"{}")
+    message = sys.stdin.buffer.read()
+    if not message:
+        return {"ok": False, "problem": "the submit was interrupted"}  # without it the secrets would be missing
+    sent = json.loads(message)
     spec = read_json(run.spec)
     if spec is None:
         return {"ok": False, "problem": "there is no run in %s" % run.path}
@@ -55,7 +58,7 @@ def start(root: Root, run: RunFolder, words: "list[str]") -> Answer:
     umask = os.umask(0o077)
 
     def body(tell: Callable[[Answer], None]) -> None:
-        held = machine.lock(run.lock)
+        held = _lock_patiently(run)
         if held is None or not claim(run, words[0]):
             tell({"ok": True, "claimed": False, "owner": read_json(run.owner)})
             return
@@ -66,9 +69,19 @@ def start(root: Root, run: RunFolder, words: "list[str]") -> Answer:
     return _leave_behind(run, body)
 
 
+def _lock_patiently(run: RunFolder) -> Optional[int]:
+    """Somebody who merely looks holds the lock for a moment; only a claim says that the run is taken."""
+    for _ in range(200):
+        held = machine.lock(run.lock)
+        if held is not None or os.path.exists(run.owner):
+            return held
+        time.sleep(0.01)
+    return None
+
+
 def adopt(root: Root, run: RunFolder, words: "list[str]") -> Answer:
     """Put a new supervisor to work on a run whose old one is gone; do nothing if there is nothing to do."""
-    spec, owner = read_json(run.spec), read_json(run.owner)
+    spec, owner = read_json(run.spec), read_json(run.owner, "machine", "boot_id", "processes")
     if spec is None:
         return {"ok": True, "state": "lost"}
     if owner is None:
@@ -114,11 +127,10 @@ def cancel(root: Root, run: RunFolder, words: "list[str]") -> Answer:
     if read_json(run.spec) is None:
         return {"ok": True, "state": "lost"}
     os.umask(0o077)
-    if not os.path.exists(run.cancel):
-        request: Answer = {"by": words[0] if words else None, "time": time.time()}
-        if len(words) > 1:
-            request["grace"] = float(words[1])
-        write_whole(run.cancel, request)
+    request: Answer = {"by": words[0] if words else None, "time": time.time()}
+    if len(words) > 1:
+        request["grace"] = float(words[1])
+    spare_room(run, lambda: write_whole(run.cancel, request))
     failpoint("cancel-asked")
     if read_json(run.gate) is None:
         pass_gate(run, "never", "cancelled before it started")
@@ -149,9 +161,12 @@ def _work(run: RunFolder, body: Callable[[Callable[[Answer], None]], None], tell
     answered = []
 
     def answer(data: Answer) -> None:
-        os.write(tell, json.dumps(data).encode("ascii"))
-        os.close(tell)
         answered.append(data)
+        try:
+            os.write(tell, json.dumps(data).encode("ascii"))
+        except BrokenPipeError:
+            pass  # the caller has died; the run goes on
+        os.close(tell)
 
     try:
         machine.become_reaper()

@@ -39,7 +39,6 @@ class RunFolder:
         self.work = os.path.join(path, "work")
         self.outputs = os.path.join(self.work, "outputs")
         self.log = os.path.join(path, "log")
-        self.build_log = os.path.join(path, "build.log")
         self.supervisor_log = os.path.join(path, "supervisor.log")
         self.events = os.path.join(path, "events.jsonl")
         self.metrics = os.path.join(path, "metrics")

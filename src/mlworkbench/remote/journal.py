@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 import time
 
 from . import machine
@@ -19,7 +20,7 @@ RESERVE = 64 * 1024
 
 def write_whole(path: str, data: Dict[str, Any]) -> None:
     """The file is there whole or not at all, also after a power cut."""
-    part = "%s.%d.part" % (path, os.getpid())
+    part = "%s.%s.part" % (path, os.urandom(8).hex())
     write_part(part, data)
     os.replace(part, path)
     machine.sync_folder(os.path.dirname(path))
@@ -27,13 +28,13 @@ def write_whole(path: str, data: Dict[str, Any]) -> None:
 
 def write_first(path: str, data: Dict[str, Any]) -> bool:
     """Like write_whole, but only the first writer wins; tells whether this was it."""
-    part = "%s.%d.part" % (path, os.getpid())
+    part = "%s.%s.part" % (path, os.urandom(8).hex())
     write_part(part, data)
     try:
         os.link(part, path)
         won = True
     except FileExistsError:
-        won = False
+        won = os.path.samefile(part, path)  # over NFS our own link may be answered so
     except OSError:  # a file system without hard links
         won = _create(path, data)
     os.unlink(part)
@@ -52,25 +53,31 @@ def _create(path: str, data: Dict[str, Any]) -> bool:
 
 def write_part(part: str, data: Dict[str, Any]) -> None:
     """The content on disk, under a name that does not count yet."""
-    _fill(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), data)
+    _fill(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), data)
 
 
 def _fill(descriptor: int, data: Dict[str, Any]) -> None:
     try:
-        os.write(descriptor, json.dumps(data).encode("ascii"))
+        _write_all(descriptor, json.dumps(data).encode("ascii"))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def read_json(path: str) -> Optional[Dict[str, Any]]:
-    """The file's content; None if it is not there or not whole."""
+def _write_all(descriptor: int, data: bytes) -> None:
+    """A nearly full disk takes a part and says nothing; the rest then gives the error."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
+    """The file's content; None if it is not there, not whole, or lacks one of the keys."""
     try:
         with open(path, "rb") as file:
             data = json.loads(file.read())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) else None
+    return data if isinstance(data, dict) and all(key in data for key in keys) else None
 
 
 class Journal:
@@ -95,7 +102,7 @@ class Journal:
             except (ValueError, KeyError, TypeError):
                 continue
         if content and not content.endswith(b"\n"):
-            os.write(self._descriptor, b"\n")
+            _write_all(self._descriptor, b"\n")
 
     def add(self, kind: str, data: Dict[str, Any], lasting: bool = False) -> None:
         """``lasting``: on disk before this returns. What else happened can be told again from the other files."""
@@ -105,7 +112,12 @@ class Journal:
         spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n", lasting))
 
     def _append(self, line: bytes, lasting: bool) -> None:
-        os.write(self._descriptor, line)
+        size = os.fstat(self._descriptor).st_size
+        try:
+            _write_all(self._descriptor, line)
+        except OSError:
+            os.ftruncate(self._descriptor, size)  # no half line before the next attempt
+            raise
         if lasting:
             os.fsync(self._descriptor)
 
@@ -114,7 +126,7 @@ def keep_room(run: RunFolder) -> None:
     """Hold back a little disk, so that the ending can be written even when the script has filled it."""
     descriptor = os.open(run.reserve, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.write(descriptor, b"\0" * RESERVE)
+        _write_all(descriptor, b"\0" * RESERVE)
     finally:
         os.close(descriptor)
 
@@ -128,6 +140,15 @@ def spare_room(run: RunFolder, write: Any) -> None:
             raise
         drop_room(run)
         write()
+
+
+def log(text: str) -> None:
+    """Our own troubles go to supervisor.log, which is our stderr."""
+    try:
+        sys.stderr.write("%s %s\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text))
+        sys.stderr.flush()
+    except OSError:
+        return  # a full disk: there is nobody left to tell
 
 
 def drop_room(run: RunFolder) -> None:

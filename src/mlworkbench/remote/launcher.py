@@ -13,7 +13,7 @@ import time
 from . import machine
 from .failpoint import failpoint
 from .folder import RunFolder
-from .journal import spare_room, write_first, write_whole
+from .journal import log, spare_room, write_first, write_whole
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -52,30 +52,31 @@ def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name != "nt" else ():
         signal.signal(number, lambda *_: None)
     machine.become_reaper()
+    if machine.FORKS:
+        # What our caller ignores or blocks must reach neither us, who wait for the child, nor the child.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
     failpoint("before-gate")
     if not pass_gate(run, "start"):
         return
     failpoint("after-gate")
     began, clock = time.time(), time.monotonic()
     os.umask(umask)
-    argv = [os.fsencode(word) for word in spec["commands"][-1]["argv"]]
-    pid, problem = _start(argv, child_environment(spec, secrets), run)
+    try:
+        argv = [encode(word) for word in spec["commands"][-1]["argv"]]
+        pid, problem = _start(argv, child_environment(spec, secrets), run)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run did not start, and that must be told
+        pid, problem = None, "cannot start it: %s: %s" % (type(error).__name__, error)
     os.umask(0o077)
     if pid is None:
         _write_exit(run, {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0})
         return
-    write_whole(
-        run.started,
-        {
-            "pid": pid,
-            "start": machine.start_time(pid),
-            "launcher": os.getpid(),
-            "launcher_start": machine.start_time(os.getpid()),
-            "time": began,
-            "clock": clock,
-            "oom_kills": machine.oom_kills(),
-        },
-    )
+    started = {"pid": pid, "start": machine.start_time(pid), "launcher": os.getpid(), "time": began, "clock": clock}
+    started["oom_kills"] = machine.oom_kills()
+    try:
+        spare_room(run, lambda: write_whole(run.started, started))
+    except OSError as error:
+        log("cannot note that the run has started: %s" % error)  # its end is still worth waiting for
     failpoint("after-start")
     code, fatal = _wait(pid)
     failpoint("before-exit")
@@ -123,13 +124,21 @@ def _become(argv: List[bytes], environment: Dict[str, str], run: RunFolder, tell
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the user's program should not
             signal.signal(number, signal.SIG_DFL)
         doing = "start " + os.fsdecode(argv[0])
-        names = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+        names = {encode(name): encode(value) for name, value in environment.items()}
         os.execvpe(argv[0], argv, names)
     except OSError as error:
         words = "cannot %s: %s%s" % (doing, error.strerror, _why(argv[0]) if doing.startswith("start") else "")
         os.write(tell, words.encode("utf-8", "replace"))
     finally:
         os._exit(127)
+
+
+def encode(text: str) -> bytes:
+    """As the file system wants it; as UTF-8 where its locale has no such character."""
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
 
 
 def _why(program: bytes) -> str:

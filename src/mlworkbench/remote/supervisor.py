@@ -6,15 +6,14 @@ It may die at any moment. What it knows is on disk, and the next contact puts a 
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import time
 
 from . import PROTOCOL, endings, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
-from .journal import RESERVE, Journal, drop_room, keep_room, read_json, write_whole
+from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json, spare_room, write_whole
 from .launcher import decode, pass_gate, put_to_work
+from .stopping import Stopping
 from .workcopy import place, recycle
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 HEARTBEAT = 5.0
 LOOK = 0.4  # how long a cancel may go unnoticed
-STUCK = 60.0  # after KILL, before we say that a process will not die
 
 
 class Supervisor:
@@ -34,10 +32,8 @@ class Supervisor:
         self.run = run
         self.spec = spec
         self.journal = Journal(run)
-        self.stop: Optional[str] = None
-        self.forced = False
         self._reaped: Dict[int, int] = {}
-        self._stopping = Stopping(self)
+        self._stopping = Stopping(run, spec, self.journal, self.family)
         self._beat = 0.0
         self._launcher: Tuple[Optional[int], Optional[int]] = (None, None)
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
@@ -99,7 +95,7 @@ class Supervisor:
 
     def go_on(self) -> None:
         """Take over, from what is on disk."""
-        gate = read_json(self.run.gate)
+        gate = self._gate()
         here = machine.identity()
         owner = gate or read_json(self.run.owner) or {}
         if owner.get("boot_id") != here["boot_id"]:
@@ -115,23 +111,38 @@ class Supervisor:
         if gate and gate["decision"] == "never":
             self.finish_unstarted(gate.get("reason") or "it was decided not to start it")
             return
-        ended = read_json(self.run.exit)
+        ended = self._exit()
         if ended:
             self.conclude(ended)
             return
         pass_gate(self.run, "never", "the machine was rebooted")
         self.finish(endings.TARGET_REBOOTED, "the machine was rebooted while the run was going on", None)
 
+    # -- what is on disk: None if it is not there, or not what it should be ------------------------
+
+    def _gate(self) -> Optional[Dict[str, Any]]:
+        gate = read_json(self.run.gate, "decision", "pid", "start", "boot_id")
+        if gate is None and os.path.exists(self.run.gate):
+            # Damaged: somebody has decided, and who knows what. It may have started, so it never will again.
+            return dict(machine.identity(), decision="start", pid=None, start=None)
+        return gate
+
+    def _started(self) -> Optional[Dict[str, Any]]:
+        return read_json(self.run.started, "pid", "start", "launcher", "time", "clock")
+
+    def _exit(self) -> Optional[Dict[str, Any]]:
+        return read_json(self.run.exit, "code", "signal", "ended", "elapsed")
+
     # -- watching ----------------------------------------------------------------------------------
 
     def watch(self) -> None:
         """Until the run has ended, then tell how."""
-        self._recall()
+        self._stopping.recall()
         facts = self._started_facts()
         wait = machine.waiter(facts["launcher"] if facts else None)
         while True:
             self._reap()
-            gate = read_json(self.run.gate)
+            gate = self._gate()
             if gate is None and not _alive(self._launcher):
                 self.never("the launcher died before the start")
                 return
@@ -139,7 +150,7 @@ class Supervisor:
                 self.finish_unstarted(gate.get("reason") or "it was decided not to start it")
                 return
             facts = facts or self._started_facts()
-            ended = read_json(self.run.exit) or self._ended_unseen(facts)
+            ended = self._exit() or self._ended_unseen(facts)
             if ended:
                 break
             self._beat_heart()
@@ -159,14 +170,8 @@ class Supervisor:
         settled, self.settled = self.settled, lambda: None
         settled()
 
-    def _recall(self) -> None:
-        """A predecessor may already have sent a signal: then the ending is ours, whoever tells it."""
-        request = read_json(self.run.stopping)
-        if request:
-            self.stop, self.forced = request["by"], bool(request["forced"])
-
     def _started_facts(self) -> Optional[Dict[str, Any]]:
-        facts = read_json(self.run.started)
+        facts = self._started()
         if facts and "started" not in self.journal.kinds:
             self.journal.add("started", {"pid": facts["pid"], "time": facts["time"]})
             failpoint("started")
@@ -174,19 +179,19 @@ class Supervisor:
 
     def _ended_unseen(self, facts: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
         """The ending of a child whose launcher is gone: from our own wait, or unknown."""
-        gate = read_json(self.run.gate)
+        gate = self._gate()
         launcher = (gate["pid"], gate["start"]) if gate else self._launcher
         if _alive(launcher) or (facts and _alive((facts["pid"], facts["start"]))):
             return None
         if facts is None and machine.family(self.run.path, [], []):
             return None  # the launcher died between fork and note: the child is known by its mark only
-        written = read_json(self.run.exit)  # it may have been written between our two looks
+        written = self._exit()  # it may have been written between our two looks
         if written:
             return written
         status = self._reaped.get(facts["pid"]) if facts else None
         code, number = decode(status) if status is not None else (None, None)
         ended = {"code": code, "signal": number, "problem": None, "ended": time.time(), "elapsed": None}
-        write_whole(self.run.exit, ended)
+        spare_room(self.run, lambda: write_whole(self.run.exit, ended))
         return ended
 
     def _reap(self) -> None:
@@ -213,10 +218,10 @@ class Supervisor:
         kills = machine.oom_kills()
         before = facts.get("oom_kills") if facts else None
         oom = kills is not None and before is not None and kills > before
-        ending, reason = endings.decide(ended, self.stop, self.forced, oom)
+        ending, reason = endings.decide(ended, self._stopping.why, self._stopping.forced, oom)
         if ending == endings.TIMEOUT:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
-        elif self.stop == "cancel":
+        elif self._stopping.why == "cancel":
             reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "somebody")
         if ending == endings.FAILED:
             reason = self._explain(ended)
@@ -233,20 +238,21 @@ class Supervisor:
         python = self.spec["commands"][-1]["argv"][0]
         if self._secrets is None and self.spec.get("secrets"):
             return explain("", self.run.work, python, ended["code"], ended["signal"])
-        cause = explain(read_tail(self.run.log), self.run.work, python, ended["code"], ended["signal"])
+        text = read_tail(self.run.log)
         for value in (self._secrets or {}).values():
-            cause = cause.replace(value, "***")
-        return cause
+            if len(value) >= 4:  # a shorter one would blot out ordinary words
+                text = text.replace(value, "***")
+        return explain(text, self.run.work, python, ended["code"], ended["signal"])
 
     def finish(self, ending: str, reason: Optional[str], ended: Optional[Dict[str, Any]]) -> None:
         """Tell the ending, once."""
         if "finished" in self.journal.kinds:
             return
-        facts = read_json(self.run.started)
+        facts = self._started()
         data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": _size(self.run.log)}
         if ended:
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
-            data.update(self._collect())
+            data.update(self._collect_safely())
             data["leftovers"] = [pid for pid, _ in self.family(facts)]
         failpoint("finishing")
         self.journal.add("finished", data, lasting=True)
@@ -270,93 +276,22 @@ class Supervisor:
         found = machine.family(self.run.path, [os.getpid(), facts["launcher"], facts["pid"]], sessions)
         return found + ([main] if _alive(main) else [])
 
+    def _collect_safely(self) -> Dict[str, Any]:
+        """Nothing that can be done without may stand between the end of a run and its being told."""
+        self._settle()
+        try:
+            return self._collect()
+        except Exception as error:  # noqa: BLE001 - the outputs are the user's, and may be anything
+            log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
+            return {"outputs": None, "output_bytes": None}
+
     def _collect(self) -> Dict[str, Any]:
         from .outputs import list_outputs  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold
 
-        found = list_outputs(self.run.outputs)
-        try:
-            write_whole(self.run.manifest, {"outputs": found})
-        except OSError as error:
-            log("the list of outputs could not be written: %s" % error)
+        self.journal.add("collecting", {})
+        found = list_outputs(self.run.outputs, lambda: os.path.exists(self.run.cancel))
+        spare_room(self.run, lambda: write_whole(self.run.manifest, {"outputs": found}))
         return {"outputs": len(found), "output_bytes": sum(one["size"] for one in found)}
-
-
-class Stopping:
-    """Cancel and time limit: TERM, grace, KILL of the whole tree, daemonised children too."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._of = supervisor
-        self._deadline: Optional[float] = None
-        self._killed: Optional[float] = None
-        self._told_stuck = False
-
-    def look(self, facts: Optional[Dict[str, Any]]) -> None:
-        """Called often while the run goes on."""
-        if facts is None:
-            return
-        if self._deadline is None:
-            self._begin_if_asked(facts)
-        elif time.monotonic() >= self._deadline:
-            self._kill(facts)
-
-    def _begin_if_asked(self, facts: Dict[str, Any]) -> None:
-        supervisor = self._of
-        limit = supervisor.spec.get("timeout")
-        if os.path.exists(supervisor.run.cancel):
-            request = read_json(supervisor.run.cancel) or {}
-            self._begin("cancel", request.get("grace"), facts, request.get("by"))
-        elif limit is not None and time.monotonic() - facts["clock"] >= limit:
-            self._begin("timeout", None, facts, None)
-
-    def _begin(self, why: str, grace: Optional[float], facts: Dict[str, Any], by: Optional[str]) -> None:
-        supervisor = self._of
-        supervisor.stop = supervisor.stop or why
-        seconds = supervisor.spec["grace"] if grace is None else grace
-        self._note()
-        supervisor.journal.add("stopping", {"why": supervisor.stop, "by": by, "grace": seconds})
-        self._deadline = time.monotonic() + seconds
-        machine.signal_all(self._of.family(facts), signal.SIGTERM)
-        failpoint("terminated")
-
-    def _note(self) -> None:
-        """Before a signal is sent, so that a successor knows whose doing the end is."""
-        supervisor = self._of
-        write_whole(supervisor.run.stopping, {"by": supervisor.stop, "forced": supervisor.forced})
-
-    def _kill(self, facts: Dict[str, Any]) -> None:
-        supervisor = self._of
-        if not supervisor.forced:
-            supervisor.forced = True
-            self._note()
-        self._killed = self._killed or time.monotonic()
-        kill_all(lambda: self._of.family(facts))
-        if time.monotonic() - self._killed > STUCK and not self._told_stuck:
-            self._told_stuck = True
-            pids = [pid for pid, _ in self._of.family(facts)]
-            supervisor.journal.add("stopping", {"why": supervisor.stop, "stuck": pids})
-
-    def sweep(self, facts: Optional[Dict[str, Any]]) -> None:
-        """The main process has ended on our word: what it left behind gets the rest of the grace, then KILL."""
-        if self._deadline is None or facts is None:
-            return
-        while self._of.family(facts):
-            if time.monotonic() >= self._deadline:
-                self._kill(facts)
-                if self._told_stuck:
-                    return
-            time.sleep(0.05)
-
-
-def kill_all(family: Callable[[], List[Tuple[int, int]]]) -> None:
-    """First stop them all, so that none can fork away from us, then kill."""
-    stopped: Dict[Tuple[int, int], bool] = {}
-    for _ in range(20):
-        new = [one for one in family() if one not in stopped]
-        if not new:
-            break
-        machine.signal_all(new, getattr(signal, "SIGSTOP", signal.SIGTERM))
-        stopped.update(dict.fromkeys(new, True))
-    machine.signal_all(stopped, getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
 def _alive(process: Tuple[Optional[int], Optional[int]]) -> bool:
@@ -376,9 +311,3 @@ def _full(path: str) -> bool:
         return False
     facts = os.statvfs(path)
     return facts.f_bavail * facts.f_frsize < RESERVE
-
-
-def log(text: str) -> None:
-    """Our own troubles go to supervisor.log, which is our stderr."""
-    sys.stderr.write("%s %s\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), text))
-    sys.stderr.flush()

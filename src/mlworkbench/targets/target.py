@@ -22,6 +22,8 @@ class Target:
         answer = self.host.call("start", spec.id, [os.urandom(8).hex()], {"secrets": dict(secrets)})
         if not answer.get("ok"):
             raise LaunchError(f"run {spec.id} could not be started: {answer.get('problem')}")
+        if not answer.get("claimed") and not answer.get("owner"):
+            raise LaunchError(f"run {spec.id} is held by somebody who does not start it", "try again in a moment")
 
     def adopt(self, run_id: str) -> tuple[str, float | None]:
         """Let a new supervisor look after a run whose old one is gone; how things stand, and its last sign of life."""

@@ -6,6 +6,7 @@ import fcntl
 import os
 import select
 import signal
+import sys
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def fork(body: Callable[[], None], keep: Iterable[int] = ()) -> int:
         code = 0
     except SystemExit as leave:
         code = leave.code if isinstance(leave.code, int) else 70
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # into supervisor.log, which is our stderr
+        raise
     finally:
         os._exit(code)
 
@@ -58,8 +62,8 @@ def lock(path: str) -> Optional[int]:
 def kill(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
+    except (ProcessLookupError, PermissionError):
+        pass  # gone, or another user's (sudo): the others must get theirs all the same
 
 
 def sync_folder(path: str) -> None:

@@ -1,0 +1,122 @@
+"""Cancel and time limit: TERM, grace, KILL of the whole tree, daemonised children too."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+
+from . import machine
+from .failpoint import failpoint
+from .folder import RunFolder
+from .journal import Journal, log, read_json, spare_room, write_whole
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    Facts = Optional[Dict[str, Any]]
+    Family = Callable[[Facts], List[Tuple[int, int]]]
+
+STUCK = 60.0  # seconds after KILL before we say that a process will not die
+
+
+class Stopping:
+    """Whether and why the run is being stopped. ``family`` finds its living processes."""
+
+    def __init__(self, run: RunFolder, spec: Dict[str, Any], journal: Journal, family: Family) -> None:
+        self.why: Optional[str] = None
+        self.forced = False
+        self._run = run
+        self._spec = spec
+        self._journal = journal
+        self._family = family
+        self._begun = 0.0
+        self._deadline: Optional[float] = None
+        self._killed: Optional[float] = None
+        self._told_stuck = False
+
+    def recall(self) -> None:
+        """A predecessor may already have sent a signal: then the end is ours, whoever tells it."""
+        noted = read_json(self._run.stopping, "why", "forced")
+        if noted:
+            self.why, self.forced = noted["why"], bool(noted["forced"])
+
+    def look(self, facts: Facts) -> None:
+        """Called often while the run goes on."""
+        if self._deadline is None:
+            self._begin_if_asked(facts)
+            return
+        if self.why == "cancel":  # asked again with less patience
+            self._deadline = min(self._deadline, self._begun + self._grace())
+        if time.monotonic() >= self._deadline:
+            self._kill(facts)
+
+    def _begin_if_asked(self, facts: Facts) -> None:
+        limit = self._spec.get("timeout")
+        if os.path.exists(self._run.cancel):
+            self._begin("cancel", self._grace(), facts)
+        elif limit is not None and facts is not None and time.monotonic() - facts["clock"] >= limit:
+            self._begin("timeout", self._spec["grace"], facts)
+
+    def _grace(self) -> float:
+        asked = (read_json(self._run.cancel) or {}).get("grace")
+        if isinstance(asked, (int, float)) and math.isfinite(asked):
+            return float(asked)
+        return float(self._spec["grace"])
+
+    def _begin(self, why: str, grace: float, facts: Facts) -> None:
+        self.why = self.why or why
+        self._note()
+        self._tell({"why": self.why, "grace": grace})
+        self._begun = time.monotonic()
+        self._deadline = self._begun + grace
+        machine.signal_all(self._family(facts), signal.SIGTERM)
+        failpoint("terminated")
+
+    def _note(self) -> None:
+        """Before a signal is sent, so that a successor knows whose doing the end is. The signal must be sent anyway."""
+        try:
+            spare_room(self._run, lambda: write_whole(self._run.stopping, {"why": self.why, "forced": self.forced}))
+        except OSError as error:
+            log("cannot note that the run is being stopped: %s" % error)
+
+    def _tell(self, data: Dict[str, Any]) -> None:
+        try:
+            self._journal.add("stopping", data)
+        except OSError as error:
+            log("cannot tell that the run is being stopped: %s" % error)
+
+    def _kill(self, facts: Facts) -> None:
+        if not self.forced:
+            self.forced = True
+            self._note()
+        self._killed = self._killed or time.monotonic()
+        kill_all(lambda: self._family(facts))
+        if time.monotonic() - self._killed > STUCK and not self._told_stuck:
+            self._told_stuck = True
+            self._tell({"why": self.why, "stuck": [pid for pid, _ in self._family(facts)]})
+
+    def sweep(self, facts: Facts) -> None:
+        """The main process has ended on our word: what it left behind gets the rest of the grace, then KILL."""
+        if self._deadline is None:
+            return
+        while self._family(facts):
+            if time.monotonic() >= self._deadline:
+                self._kill(facts)
+                if self._told_stuck:
+                    return
+            time.sleep(0.05)
+
+
+def kill_all(family: Callable[[], List[Tuple[int, int]]]) -> None:
+    """First stop them all, so that none can fork away from us, then kill."""
+    stopped: Dict[Tuple[int, int], bool] = {}
+    for _ in range(20):
+        new = [one for one in family() if one not in stopped]
+        if not new:
+            break
+        machine.signal_all(new, getattr(signal, "SIGSTOP", signal.SIGTERM))
+        stopped.update(dict.fromkeys(new, True))
+    machine.signal_all(stopped, getattr(signal, "SIGKILL", signal.SIGTERM))

@@ -1,0 +1,186 @@
+"""What must not happen whatever else does: seen by the user at the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from tests.conftest import MLW
+from tests.supervisor.conftest import until
+
+
+@pytest.mark.parametrize("fault", ["recorded:kill", "recorded:sleep=1.5"])
+def test_a_look_between_row_and_folder_changes_nothing(user, fault):
+    project = user.project("demo", train="print('ran')")
+    first = user.start("submit", "--key", "k", "train.py", cwd=project, env={"MLW_FAILPOINT": fault})
+    until(lambda: user.runs())
+    for _ in range(3):
+        user.mlw("ps", cwd=project)
+    first.communicate()
+    done = user.mlw("submit", "--key", "k", "train.py", cwd=project)
+    assert (done.code, done.out) == (0, "ran\n"), done
+    assert [one["status"] for one in user.runs()] == ["Completed"]
+
+
+def test_cancel_of_a_submit_that_died_before_its_folder(user, tmp_path):
+    project = user.project("demo", train=f"open({str(tmp_path / 'ran')!r}, 'w')")
+    user.mlw("submit", "train.py", cwd=project, env={"MLW_FAILPOINT": "recorded:kill"})
+    run = user.runs()[0]["run_id"]
+    assert user.mlw("cancel", run, cwd=project).code == 0
+    assert user.info(run)["status"] == "Canceled"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_metrics_of_many_megabytes_are_all_there(user):
+    script = "from mlworkbench import log\nfor n in range(150000): log('loss', n)\nlog('final', 1)"
+    project = user.project("demo", train=script)
+    run = user.mlw("submit", "--detach", "train.py", cwd=project).run
+    until(lambda: user.info(run)["status"] == "Completed")
+    record = user.info(run)
+    assert (record["loss"], record["final"]) == (149999, 1)
+    user.mlw("history", "rebuild")
+    assert user.info(run)["loss"] == 149999
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["created", "folder", "nested", "fifo", "seq", "time"],
+)
+def test_one_bad_run_folder_costs_only_itself(user, damage):
+    project = user.project("demo", train="print(1)")
+    good, bad = (user.mlw("submit", "train.py", cwd=project).run for _ in range(2))
+    folder = user.folder(bad)
+    spec = json.loads((folder / "spec.json").read_text())
+    if damage == "created":
+        (folder / "spec.json").write_text(json.dumps({**spec, "created": "now"}))
+    elif damage == "folder":
+        (folder / "spec.json").unlink()
+        (folder / "spec.json").mkdir()
+    elif damage == "nested":
+        (folder / "spec.json").write_text("[" * 100_000)
+    elif damage == "fifo":
+        os.mkfifo(folder / "metrics" / "1-a")
+    elif damage == "seq":
+        (folder / "events.jsonl").write_text('{"w": "sup", "seq": 1e999, "t": 1, "kind": "accepted", "data": {}}\n')
+    elif damage == "time":
+        (folder / "events.jsonl").write_text('{"w": "sup", "seq": 1, "t": 1e20, "kind": "accepted", "data": {}}\n')
+    assert user.mlw("history", "rebuild").code == 0
+    listed = [one["run_id"] for one in user.runs()]
+    assert good in listed
+    assert user.mlw("submit", "train.py", cwd=project).code == 0
+
+
+def test_nothing_is_imported_from_the_current_folder(user, tmp_path):
+    project = user.project("demo", train="print('fine')")
+    for name in ("click", "yaml", "apsw", "typing", "json"):
+        (project / f"{name}.py").write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')")
+    (project / "x.dist-info").mkdir()
+    (project / "x.dist-info" / "entry_points.txt").write_text("[mlworkbench.targets]\nlocal = click:evil\n")
+    done = user.mlw("ps", cwd=project, env={"PYTHONPATH": ":/nowhere"})
+    assert done.code == 0, done
+    if (tmp_path / "PWNED").exists():
+        # Python itself imports some modules before the first line of ours; of those the interpreter answers.
+        pytest.fail("a module of the project was imported")
+
+
+def test_contact_that_comes_back_is_told(user):
+    project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
+    run = user.mlw("submit", "--detach", "train.py", cwd=project).run
+    owner = user.folder(run) / "claim" / "owner.json"
+    supervisor = json.loads(owner.read_text())["pid"]
+    os.kill(supervisor, signal.SIGKILL)
+    truth = owner.read_text()
+    owner.write_text(json.dumps({**json.loads(truth), "machine": "elsewhere"}))
+    assert "started on another machine" in user.info(run)["contact"]
+    refused = user.mlw("cancel", run)
+    assert refused.code == 69
+    assert f"mlw cancel --forget {run}" in refused.err
+    owner.write_text(truth)
+    assert user.info(run)["contact"] == "in contact"
+    assert user.mlw("cancel", run).code == 0
+
+
+def test_a_machine_that_is_gone_for_good(user):
+    project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
+    run = user.mlw("submit", "--detach", "train.py", cwd=project).run
+    assert user.mlw("cancel", "--forget", run).code == 0
+    record = user.info(run)
+    assert (record["status"], record["ending"]) == ("Failed", "target lost the run")
+
+
+def test_accounts_without_a_name_or_a_home(user):
+    project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
+    env = {name: value for name, value in user.env.items() if name != "MLW_HOME"}
+    done = subprocess.run([str(MLW), "ps"], cwd=project, env={**env, "HOME": ""}, capture_output=True)
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_script_that_exits_with_130_is_not_ctrl_c(user):
+    project = user.project("demo", train="import sys; sys.exit(130)")
+    assert user.mlw("submit", "train.py", cwd=project).code == 130
+
+
+def test_ctrl_c_during_the_launch_says_what_became_of_the_run(user):
+    project = user.project("demo", train="import time; print('up'); time.sleep(1000)")
+    first = user.start("submit", "train.py", cwd=project, env={"MLW_FAILPOINT": "launching:sleep=5"})
+    assert first.stderr.readline().startswith(b"RunId: ")
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate()
+    assert b"was not started; mlw experiment resume" in said
+    assert first.returncode == -signal.SIGINT
+
+
+def test_another_script_under_the_same_key(user):
+    project = user.project("demo", train="print(1)", other="print(2)")
+    user.mlw("submit", "--key", "k", "train.py", cwd=project)
+    assert user.mlw("submit", "--key", "k", "other.py", cwd=project).code == 2
+
+
+def test_damaged_program_of_ours_heals(user):
+    project = user.project("demo", train="print('fine')")
+    user.mlw("submit", "train.py", cwd=project)
+    (installed,) = user.store.glob("lib/*/remote/supervisor.py")
+    installed.write_text("def broken(")
+    for cached in installed.parent.glob("__pycache__/supervisor*"):
+        cached.unlink()
+    assert user.mlw("submit", "train.py", cwd=project).out == "fine\n"
+
+
+def fill(path):
+    with open(path, "wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            continue
+
+
+def test_full_disk_is_named(user):
+    if os.getuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    project = user.project("demo", train="print(1)")
+    user.store.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(user.store)], check=True)
+    try:
+        user.mlw("submit", "train.py", cwd=project)
+        with pytest.raises(OSError, match="No space"):
+            fill(user.store / "filler")
+        done = user.mlw("submit", "train.py", cwd=project)
+        assert done.code == 74, done
+        assert "full" in done.err or "No space" in done.err, done
+        assert "Traceback" not in done.err
+        (user.store / "filler").unlink()
+        assert user.mlw("submit", "train.py", cwd=project).out == "1\n"
+    finally:
+        subprocess.run(["umount", "-l", str(user.store)], check=True)
+
+
+def test_removing_a_run(user):
+    project = user.project("demo", train="print(1)")
+    one, two = (user.mlw("submit", "train.py", cwd=project).run for _ in range(2))
+    assert user.mlw("history", "remove", one, cwd=project).code != 0, "asks first, and there is nobody to answer"
+    assert len(user.runs()) == 2
+    assert user.mlw("history", "remove", "--yes", one, cwd=project).code == 0
+    assert [run["run_id"] for run in user.runs()] == [two]
+    assert not user.folder(one).exists()
