@@ -106,7 +106,7 @@ class Context:
 
     def detach(self, folder: Path, *words: str) -> Path:
         """Submit and do not wait; the folder of the run."""
-        answer = json.loads(self.call(self.mlw(folder, "submit", "--detach", "-o", "json", *words)))
+        answer: dict[str, str] = json.loads(self.call(self.mlw(folder, "submit", "--detach", "-o", "json", *words)))
         return self.home / "runs" / answer["run_id"]
 
     def settle(self) -> None:
@@ -114,8 +114,8 @@ class Context:
         runs = self.home / "runs"
         for name in sorted(os.listdir(runs)) if runs.is_dir() else ():
             if name not in self._settled:
-                pid = supervisor_of(runs / name)
-                while pid is not None and is_alive(pid):
+                pid = await_supervisor(runs / name)
+                while is_alive(pid):
                     time.sleep(0.002)
                 self._settled.add(name)
 
@@ -133,13 +133,18 @@ def events(run: Path) -> list[dict[str, Any]]:
         text = (run / "events.jsonl").read_text()
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def supervisor_of(run: Path) -> int | None:
-    """Its process number; None if nobody accepted the run."""
-    accepted = [event["data"]["pid"] for event in events(run) if event["kind"] == "accepted"]
-    return int(accepted[-1]) if accepted else None
+def await_supervisor(run: Path) -> int:
+    """Process number of the supervisor; it writes it down a moment after a detached submit has returned."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        accepted = [event["data"]["pid"] for event in events(run) if event["kind"] == "accepted"]
+        if accepted:
+            return int(accepted[-1])
+        time.sleep(0.002)
+    raise RuntimeError(f"nobody accepted run {run.name}")
 
 
 def is_alive(pid: int) -> bool:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import machine
-from context import Context, supervisor_of
+from context import Context, await_supervisor
 from table import Line, Section, mb, times
 
 MEMORY_AIM = 20e6
@@ -53,9 +53,7 @@ def _pids(run: Path) -> tuple[int, int]:
     deadline = time.monotonic() + 10
     while not (run / "started.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    supervisor = supervisor_of(run)
-    assert supervisor is not None
-    return supervisor, int(json.loads((run / "started.json").read_text())["launcher"])
+    return await_supervisor(run), int(json.loads((run / "started.json").read_text())["launcher"])
 
 
 def _memory(pid: int) -> dict[str, int]:

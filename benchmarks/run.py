@@ -62,7 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", type=int, default=21, help="rounds of what takes less than a second (%(default)s)")
     parser.add_argument("--slow", type=int, default=7, help="rounds of the rest (%(default)s)")
     parser.add_argument(
-        "--patience", type=float, default=60, help="seconds to wait for quiet, in each section (%(default)s)"
+        "--patience", type=float, default=120, help="seconds to wait for quiet, in each section (%(default)s)"
     )
     asked = parser.parse_args()
     unknown = set(asked.only).difference(names)

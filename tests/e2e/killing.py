@@ -35,12 +35,20 @@ AT_ONCE = 3
 
 CLIENT_STAGES = ("snapshot", "recorded", "foldered", "launching", "launched-here")
 SUPERVISOR_STAGES = (
-    "claiming", "claimed", "accepted", "placed", "prepared", "launched", "started", "finishing", "finished",
+    "claiming",
+    "claimed",
+    "accepted",
+    "placed",
+    "prepared",
+    "launched",
+    "started",
+    "finishing",
+    "finished",
 )
 LAUNCHER_STAGES = ("before-gate", "after-gate", "after-start", "before-exit")
 FAR_STAGES = SUPERVISOR_STAGES + LAUNCHER_STAGES
 
-SCRIPT = '''
+SCRIPT = """
 import os, sys, time
 
 key, lines, pause, observer = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
@@ -56,7 +64,7 @@ for n in range(lines):
     print(key, n, "x" * (n * 37 % 200))
     time.sleep(pause)
 observe(f"end {key}")
-'''
+"""
 
 
 def expected_log(order: Order) -> bytes:
@@ -70,9 +78,13 @@ def expected_log(order: Order) -> bytes:
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls one submit. ``who`` is killed at ``stage``, or at a random moment: ``delay`` seconds after its birth."""
+    """What befalls one call of submit: ``who`` is killed at ``stage``, or ``delay`` seconds after it was born.
 
-    who: str = "nobody"  # or client, supervisor, launcher, ours (any process of ours), both (client, then supervisor)
+    Beside client, supervisor and launcher: ``both`` (client, then supervisor), ``ours`` (any process of ours on the
+    target), ``storm`` (all of those, five times in a row, whoever takes over).
+    """
+
+    who: str = "nobody"
     stage: str | None = None
     delay: float = 0.0
 
@@ -85,16 +97,26 @@ class Fault:
         return f"{self.who} at {self.stage or 'a random moment'}" if self.who != "nobody" else "nobody"
 
 
+NOTHING = Fault()
+
+
 @dataclass(frozen=True)
 class Order:
-    """One submit, its key and its fate."""
+    """One key, how its script behaves, and what befalls each of the calls that submit it."""
 
     key: str
-    fault: Fault = Fault()
+    faults: tuple[Fault, ...] = (NOTHING,)
     lines: int = 5
     pause: float = 0.01
     detach: bool = False
     secret: str | None = None
+
+    @property
+    def spares_target(self) -> bool:
+        return all(fault.spares_target for fault in self.faults)
+
+    def __str__(self) -> str:
+        return f"{self.key} ({', '.join(str(fault) for fault in self.faults)})"
 
 
 def staged(stage: str) -> Fault:
@@ -106,34 +128,26 @@ def orders(count: int, seed: int, typical: float) -> list[Order]:
     """Half of them with the client killed, three in ten with something on the target killed, the rest untouched."""
     choose = random.Random(seed)
     near, far = _turns(choose, CLIENT_STAGES), _turns(choose, FAR_STAGES)
+    others = _turns(choose, ("supervisor", "launcher", "ours", "both", "storm"))
+
+    def fault(kind: int) -> Fault:
+        if kind < 3:
+            return Fault("client", None, choose.uniform(0, 1.1 * typical))
+        if kind < 5:
+            return staged(next(near))
+        if kind < 7:
+            return staged(next(far))
+        return Fault(next(others), None, choose.uniform(0, 0.25)) if kind == 7 else NOTHING
+
     made = []
     for number in range(count):
-        kind = number % 10
-        if kind in (0, 3, 6):
-            fault = Fault("client", None, choose.uniform(0, 1.1 * typical))
-        elif kind in (1, 5):
-            fault = staged(next(near))
-        elif kind in (2, 7):
-            fault = staged(next(far))
-        elif kind == 8:
-            who = choose.choice(["supervisor", "launcher", "ours", "both"])
-            fault = Fault(who, None, choose.uniform(0, 0.2))
-        else:
-            fault = Fault()
-        pause = choose.choice([0.0, 0.01, 0.04])
-        made.append(Order(f"k{number:04}", fault, 5, pause, detach=fault.who == "nobody" and choose.random() < 0.3))
+        faults = [fault(number % 10)]
+        if choose.random() < 0.2:
+            faults.append(fault(choose.randrange(8)))  # and the second try does not go well either
+        pause = 0.05 if number % 10 == 7 else choose.choice([0.0, 0.01, 0.04])  # those must live to be killed
+        made.append(Order(f"k{number:04}", tuple(faults), 5, pause, detach=choose.random() < 0.2))
     choose.shuffle(made)
-    return [_detached(order) for order in made]
-
-
-def _detached(order: Order) -> Order:
-    # Each supervisor that a waiting client puts to work would die at the same stage again, for ever.
-    far = order.fault.stage in FAR_STAGES
-    return Order(**{**_fields(order), "detach": True}) if far else order
-
-
-def _fields(order: Order) -> dict[str, Any]:
-    return {name: getattr(order, name) for name in Order.__dataclass_fields__}
+    return made
 
 
 def _turns(choose: random.Random, stages: Sequence[str]) -> Iterable[str]:
@@ -150,11 +164,12 @@ class Attempt:
     """What the client did and said, and whom the nemesis hit."""
 
     order: Order
+    fault: Fault
     code: int | None  # None: it hung
     out: bytes
     err: str
-    hits: list[str]
     seconds: float
+    hit: bool = False
 
     @property
     def run(self) -> str | None:
@@ -170,7 +185,8 @@ class World:
     project: Path
     observer: Path
     attempts: list[Attempt] = field(default_factory=list)
-    allowed: frozenset[str] = frozenset()  # keys whose script may have been killed as well
+    mortal: bool = False  # whether the scripts may have been killed as well
+    _keys: dict[Path, str] = field(default_factory=dict)
 
     @staticmethod
     def of(user: User) -> World:
@@ -187,8 +203,8 @@ class World:
     def orders(self) -> list[Order]:
         return list({attempt.order.key: attempt.order for attempt in self.attempts}.values())
 
-    def words(self, order: Order) -> list[str]:
-        options = ["--detach"] if order.detach else []
+    def words(self, order: Order, detach: bool | None = None) -> list[str]:
+        options = ["--detach"] if (order.detach if detach is None else detach) else []
         options += ["--secret", "WORD"] if order.secret else []
         script = ["work.py", order.key, str(order.lines), str(order.pause), str(self.observer)]
         return ["submit", "--key", order.key, *options, *script]
@@ -196,10 +212,9 @@ class World:
     def env(self, order: Order) -> dict[str, str]:
         return {"WORD": order.secret} if order.secret else {}
 
-    def submit(self, order: Order, wait: bool = True) -> Done:
+    def submit(self, order: Order) -> Done:
         """The command as a user types it, with nobody to disturb it."""
-        calm = Order(**{**_fields(order), "detach": not wait})
-        return self.user.mlw(*self.words(calm), cwd=self.project, env=self.env(order), timeout=PATIENCE)
+        return self.user.mlw(*self.words(order, detach=False), cwd=self.project, env=self.env(order), timeout=PATIENCE)
 
     def observed(self) -> list[list[str]]:
         try:
@@ -213,9 +228,16 @@ class World:
     def run_of(self, key: str) -> str | None:
         """The run's id, from the folders: the nemesis asks no product."""
         for spec in self.user.store.glob("runs/*/spec.json"):
-            if _json(spec).get("key") == key:
+            if spec not in self._keys:
+                self._keys[spec] = _asked(_json(spec).get("key", ""))
+            if self._keys[spec] == key:
                 return spec.parent.name
         return None
+
+
+def _asked(key: str) -> str:
+    """The key as it was typed; the product puts the project's id in front."""
+    return key.rpartition(":")[2]
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -253,23 +275,26 @@ def until(look: Callable[[], Any], timeout: float = PATIENCE) -> Any:
 # -- nemesis -------------------------------------------------------------------------------------------
 
 
-def carry_out(world: World, order: Order) -> Attempt:
-    """Submit, and let the fault happen."""
-    failpoint = {"MLW_FAILPOINT": f"{order.fault.stage}:kill"} if order.fault.stage else {}
+def carry_out(world: World, order: Order) -> list[Attempt]:
+    """Submit as often as there are faults, and let each of them happen."""
+    made = [_attempt(world, order, fault) for fault in order.faults]
+    world.attempts += made
+    return made
+
+
+def _attempt(world: World, order: Order, fault: Fault) -> Attempt:
+    env, far = world.env(order), fault.stage in FAR_STAGES
+    if fault.stage:
+        env["MLW_FAILPOINT"] = f"{fault.stage}:kill"
+    # Each supervisor that a waiting client puts to work would die at the same stage again, for ever.
+    words = world.words(order, detach=True if far else None)
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        client = world.user.start(
-            *world.words(order), cwd=world.project, env={**world.env(order), **failpoint}, stdout=out, stderr=err
-        )
-        hits = [] if order.fault.stage else _strike(world, order, client)
+        client = world.user.start(*words, cwd=world.project, env=env, stdout=out, stderr=err)
+        hit = far or (not fault.stage and _strike(world, order, fault, client))
         code = _ended(client)
-        if code == -signal.SIGKILL and "client" not in hits:
-            hits.append(f"client at {order.fault.stage}")
-        elif order.fault.stage in FAR_STAGES:
-            hits.append(str(order.fault))
-        attempt = Attempt(order, code, _content(out), _content(err).decode(), hits, time.monotonic() - began)
-    world.attempts.append(attempt)
-    return attempt
+        hit = hit or code == -signal.SIGKILL
+        return Attempt(order, fault, code, _content(out), _content(err).decode(), time.monotonic() - began, hit)
 
 
 def _content(file: Any) -> bytes:
@@ -286,32 +311,36 @@ def _ended(client: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def _strike(world: World, order: Order, client: subprocess.Popen[bytes]) -> list[str]:
-    fault, hits = order.fault, []
+def _strike(world: World, order: Order, fault: Fault, client: subprocess.Popen[bytes]) -> bool:
+    """The nemesis at random moments; tells whether it hit."""
+    if fault.who == "nobody":
+        return False
+    hit = False
     if fault.who in ("client", "both"):
         time.sleep(fault.delay)
-        if client.poll() is None:
-            client.kill()
-            hits.append("client")
-    if fault.who not in ("client", "nobody"):
-        victim = until(lambda: _victim(world, order) or client.poll() is not None, 5)
-        time.sleep(fault.delay)
-        if victim is not True and victim is not None and kill_ours(victim, world.user.store):
-            hits.append("supervisor" if fault.who == "both" else fault.who)
-    return hits
+        hit = client.poll() is None
+        client.kill()
+        if fault.who == "client":
+            return hit
+    for _ in range(5 if fault.who == "storm" else 1):
+        victim = until(lambda: _victim(world, order, fault) or client.poll() is not None, 1)
+        time.sleep(fault.delay if fault.who != "storm" else 0.02)
+        for pid in victim if isinstance(victim, list) else ():
+            hit = kill_ours(pid, world.user.store) or hit
+    return hit
 
 
-def _victim(world: World, order: Order) -> int | None:
+def _victim(world: World, order: Order, fault: Fault) -> list[int]:
     run = world.run_of(order.key)
     if run is None:
-        return None
+        return []
     folder = world.user.folder(run)
-    if order.fault.who == "launcher":
-        return _json(folder / "gate.json").get("pid")
-    if order.fault.who == "ours":
+    if fault.who == "launcher":
+        return [pid for pid in [_json(folder / "gate.json").get("pid")] if pid]
+    if fault.who in ("ours", "storm"):
         found = processes_of(run)
-        return random.Random(order.key).choice(found) if found else None
-    return next((one["data"]["pid"] for one in events(folder) if one["kind"] == "accepted"), None)
+        return found if fault.who == "storm" else random.Random(order.key).sample(found, min(1, len(found)))
+    return [one["data"]["pid"] for one in events(folder) if one["kind"] == "accepted"]
 
 
 def kill_ours(pid: int, store: Path) -> bool:
@@ -355,10 +384,6 @@ def marked(store: Path) -> list[int]:
     return [pid for pid in pids if pid != os.getpid() and _has(pid, mark)]
 
 
-def carry_out_all(world: World, wanted: Sequence[Order]) -> None:
-    at_once(lambda order: carry_out(world, order), wanted)
-
-
 def at_once(body: Callable[[Any], Any], items: Iterable[Any], workers: int = AT_ONCE) -> list[Any]:
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(body, items))
@@ -376,18 +401,18 @@ def _recover_one(world: World, order: Order) -> list[str]:
     try:
         done = world.submit(order)
     except subprocess.TimeoutExpired as error:
-        return [f"{order.key}: the same submit hangs ({order.fault}); it said {error.stderr!r}"]
-    said = f"{order.key} ({order.fault}): the same submit said {done!r}"
+        return [f"{order}: the same submit hangs; it said {error.stderr!r}"]
     if "RunId:" not in done.err or "Status:" not in done.err:
-        return [said]
-    if order.fault.spares_target and order.key not in world.allowed and done.stdout != expected_log(order):
-        return [said]
+        return [f"{order}: the same submit said {done!r}"]
+    if order.spares_target and not world.mortal and done.stdout != expected_log(order):
+        return [f"{order}: the same submit showed another log: {done!r}"]
     return []
 
 
 def records(world: World) -> list[dict[str, Any]]:
     """The history as a user lists it, but for the one column that tells the time of day."""
-    return [{name: value for name, value in one.items() if name != "age"} for one in world.user.runs()]
+    found = [{name: value for name, value in one.items() if name != "age"} for one in world.user.runs()]
+    return [{**one, "submit_key": _asked(one["submit_key"])} for one in found]
 
 
 # -- checkers ------------------------------------------------------------------------------------------
@@ -395,7 +420,7 @@ def records(world: World) -> list[dict[str, Any]]:
 
 def judge(world: World) -> list[str]:
     """Recover, then everything that is wrong, in words. Nothing may be."""
-    wrong = [f"{one.order.key}: hung ({one.order.fault}): {one.err}" for one in world.attempts if one.code is None]
+    wrong = [f"{one.order}: hung: {one.err}" for one in world.attempts if one.code is None]
     wrong += recover(world)
     first = records(world)
     wrong += check_keys(world, first) + check_printed(world, first) + check_runs(world, first)
@@ -409,7 +434,7 @@ def judge(world: World) -> list[str]:
 
 def check_keys(world: World, found: list[dict[str, Any]]) -> list[str]:
     per_key = Counter(one["submit_key"] for one in found)
-    return [f"{one.key} has {per_key[one.key]} runs ({one.fault})" for one in world.orders if per_key[one.key] != 1]
+    return [f"{one} has {per_key[one.key]} runs" for one in world.orders if per_key[one.key] != 1]
 
 
 def check_printed(world: World, found: list[dict[str, Any]]) -> list[str]:
@@ -421,9 +446,9 @@ def check_printed(world: World, found: list[dict[str, Any]]) -> list[str]:
             continue
         one = by_id.get(attempt.run)
         if one is None:
-            wrong.append(f"{attempt.order.key}: run {attempt.run} was printed and is lost")
+            wrong.append(f"{attempt.order}: run {attempt.run} was printed and is lost")
         elif one["status"] not in ("Completed", "Failed", "Canceled") or one["submit_key"] != attempt.order.key:
-            wrong.append(f"{attempt.order.key}: run {attempt.run} was printed and is {one['status']}")
+            wrong.append(f"{attempt.order}: run {attempt.run} was printed and is {one['status']}")
     return wrong
 
 
@@ -431,7 +456,7 @@ def check_runs(world: World, found: list[dict[str, Any]]) -> list[str]:
     by_key = {one["submit_key"]: one for one in found}
     seen = Counter(tuple(line[:2]) for line in world.observed())
     return [
-        f"{order.key} ({order.fault}), run {by_key[order.key]['run_id']}: {words}"
+        f"{order}, run {by_key[order.key]['run_id']}: {words}"
         for order in world.orders
         if order.key in by_key
         for words in _check_run(world, order, by_key[order.key], seen)
@@ -440,7 +465,6 @@ def check_runs(world: World, found: list[dict[str, Any]]) -> list[str]:
 
 def _check_run(world: World, order: Order, one: dict[str, Any], seen: Counter[tuple[str, ...]]) -> list[str]:
     starts, ends = seen["start", order.key], seen["end", order.key]
-    may_die = order.key in world.allowed
     told = f"{one['status']}, {one['ending']}, {one['cause']}, {starts} starts, {ends} ends"
     log = _bytes(world.user.folder(one["run_id"]) / "log")
     whole = expected_log(order)
@@ -452,10 +476,10 @@ def _check_run(world: World, order: Order, one: dict[str, Any], seen: Counter[tu
         "its log is not what the script printed": log == whole if ends else whole.startswith(log),
         "it went on after its end was told": one["log_bytes"] in (None, len(log)),
         "it could not start, and did": one["ending"] != "could not start" or starts == 0,
-        "the script was killed": ends == starts or may_die,
+        "the script was killed": ends == starts or world.mortal,
         "only the client was killed, and it did not succeed": one["status"] == "Completed"
-        or not order.fault.spares_target
-        or may_die,
+        or not order.spares_target
+        or world.mortal,
     }
     return [f"{words}: {told}" for words, holds in rules.items() if not holds]
 
@@ -490,6 +514,19 @@ def check_processes(world: World) -> list[str]:
     return [f"processes are left: {left}"]
 
 
+def residue(store: Path) -> list[str]:
+    """What killed processes have left: kinds of half-made files, one word per file."""
+    kinds = {
+        "parts of run files": "runs/*/*.part",
+        "lost claims": "runs/*/claim.*",
+        "half-placed working folders": "runs/*/placing",
+        "parts of blobs": "blobs/part-*",
+        "parts of the library": "lib/.part-*",
+        "half-made spares": "spares/.*",
+    }
+    return [name for name, pattern in kinds.items() for _ in store.glob(pattern)]
+
+
 def save(world: World, seed: int, wrong: Sequence[str]) -> str:
     """Keep what is needed to understand a failure; the words for the message."""
     place = Path(tempfile.mkdtemp(prefix="mlw-kill-"))
@@ -504,6 +541,15 @@ def save(world: World, seed: int, wrong: Sequence[str]) -> str:
 def must_hold(world: World, seed: int = SEED) -> None:
     wrong = judge(world)
     assert not wrong, save(world, seed, wrong)
+
+
+def must_stay_after_rebuild(world: World, seed: int = SEED) -> None:
+    """The folders are the truth: an index made anew from them says the same."""
+    before = records(world)
+    done = world.user.mlw("history", "rebuild")
+    after = records(world)
+    wrong = [f"{one} became {two}" for one, two in zip(before, after, strict=False) if one != two]
+    assert done.code == 0 and before == after, save(world, seed, [repr(done), *wrong])
 
 
 # -- strace: kill before the N-th system call of a kind --------------------------------------------------
@@ -557,12 +603,13 @@ def trace_client(world: World, order: Order, options: Sequence[str]) -> Attempt:
         stdin=subprocess.DEVNULL,
         timeout=PATIENCE,
     )
-    attempt = Attempt(order, done.returncode, done.stdout, done.stderr.decode(), [], time.monotonic() - began)
+    said = done.stderr.decode()
+    attempt = Attempt(order, order.faults[0], done.returncode, done.stdout, said, time.monotonic() - began)
     world.attempts.append(attempt)
     return attempt
 
 
-HOLD = 0.6
+HOLD = 0.5  # seconds that a process waits to be caught
 
 
 def trace_far(
@@ -572,7 +619,7 @@ def trace_far(
     options: Sequence[str],
     meanwhile: Callable[[Path, int], None] = lambda folder, pid: None,
 ) -> Attempt:
-    """Submit, catch the supervisor (or the launcher, at ``before-gate``) in its sleep at a stage, trace it from there."""
+    """Submit, catch the supervisor (at ``before-gate`` the launcher) asleep at a stage, and trace it from there."""
     began = time.monotonic()
     env = {**world.env(order), "MLW_FAILPOINT": f"{stage}:sleep={HOLD}"}
     client = world.user.start(*world.words(order), cwd=world.project, env=env)
@@ -582,7 +629,7 @@ def trace_far(
     meanwhile(world.user.folder(world.run_of(order.key) or ""), pid)
     out, err = client.communicate(timeout=PATIENCE)
     tracer.wait(PATIENCE)
-    attempt = Attempt(order, client.returncode, out, err.decode(), [], time.monotonic() - began)
+    attempt = Attempt(order, order.faults[0], client.returncode, out, err.decode(), time.monotonic() - began)
     world.attempts.append(attempt)
     return attempt
 
@@ -601,3 +648,30 @@ def owner(folder: Path) -> int | None:
 
 def children(pid: int) -> list[int]:
     return [int(word) for word in _bytes(Path(f"/proc/{pid}/task/{pid}/children")).split()]
+
+
+def client_points(world: World, trace: Path, everything: bool) -> list[Point]:
+    """All that an undisturbed first submit does and that changes something; also what it forks, if ``everything``."""
+    calm = world.apart("calm-all" if everything else "calm")
+    trace_client(calm, Order("k", detach=everything), ["-ff" if everything else "-q", "-o", str(trace)])
+    traces = sorted(trace.parent.glob(trace.name + ".*")) if everything else [trace]
+    return list(dict.fromkeys(point for one in traces for point in points(one) if point.call in CHANGING))
+
+
+def strike_client(world: World, point: Point, everything: bool) -> None:
+    """Kill before one system call of a first submit in an empty store, recover, judge."""
+    apart = world.apart(f"{point.call}-{point.nth}-{'all' if everything else 'client'}")
+    apart.mortal = everything
+    order = Order("k", (Fault("client", f"strace: {point}"),), detach=everything, secret="mellon")
+    trace_client(apart, order, [*(["-f"] if everything else []), *point.inject])
+    must_hold(apart)
+
+
+def far_points(world: World, trace: Path, stage: str) -> list[Point]:
+    trace_far(world, Order(f"calm-{stage}", detach=True), stage, ["-o", str(trace)])
+    return [point for point in points(trace) if point.call not in HOLDING]
+
+
+def strike_far(world: World, point: Point, who: str, stage: str) -> None:
+    order = Order(f"{who}-{point.call}-{point.nth}", (Fault(who, f"strace: {point}"),), detach=True)
+    trace_far(world, order, stage, point.inject)
