@@ -51,6 +51,8 @@ class RunConfig:
     data_source_settings: Mapping[str, Any] = field(default_factory=dict)
     data_source_substitutions: Mapping[str, str] = field(default_factory=dict)
     fetch_outputs: str = "all"
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # fields of Compute, for config.dialects.override
+    spark_dependencies: SparkDependencies | None = None  # instead of the file, in the form of April 2018
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from .config.dialects import override
 from .config.keys import TYPES
 from .config.project import Project
 from .environments.existing import Existing, find_python
@@ -105,7 +106,7 @@ def choose(project: Project, request: Request) -> tuple[RunConfig, Compute]:
     runconfig = project.runconfig(name)
     if request.target is not None:
         runconfig = replace(runconfig, target=request.target)
-    return runconfig, project.compute(runconfig.target)
+    return runconfig, override(project.compute(runconfig.target), runconfig.overrides)
 
 
 def _default_runconfig(project: Project, target: str | None) -> str:

@@ -27,7 +27,18 @@ HELP = [
     ["history", "list"],
     ["history", "last"],
     ["history", "info"],
+    ["history", "remove"],
     ["history", "rebuild"],
+    ["project", "init"],
+    ["project", "sample", "list"],
+    ["project", "schema"],
+    ["runconfiguration"],
+    ["runconfiguration", "create"],
+    ["runconfiguration", "list"],
+    ["runconfiguration", "delete"],
+    ["computetarget"],
+    ["computetarget", "list"],
+    ["computetarget", "show"],
 ]
 
 

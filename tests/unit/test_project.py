@@ -37,6 +37,10 @@ def test_new_project_is_complete_and_valid(project: Project) -> None:
     files = sorted(path.relative_to(project.root).as_posix() for path in project.root.rglob("*") if path.is_file())
     assert files == [
         ".mlwignore",
+        "aml_config/.schemas/compute.schema.json",
+        "aml_config/.schemas/conda_dependencies.schema.json",
+        "aml_config/.schemas/runconfig.schema.json",
+        "aml_config/.schemas/spark_dependencies.schema.json",
         "aml_config/conda_dependencies.yml",
         "aml_config/docker.compute",
         "aml_config/docker.runconfig",

@@ -20,6 +20,8 @@ from . import render
 _VERBS = {
     "project": ("project:project", "Create, show and check projects"),
     "experiment": ("experiment:experiment", "Submit scripts, see and stop what runs"),
+    "runconfiguration": ("runconfiguration:runconfiguration", "Create, list and delete run configurations"),
+    "computetarget": ("computetarget:computetarget", "List and show compute targets"),
     "history": ("history:history", "Look at past runs"),
     "submit": ("submit:submit", "Run a script (short for: experiment submit)"),
     "logs": ("experiment:logs", "Show the output of a run (short for: experiment logs)"),

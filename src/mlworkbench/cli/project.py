@@ -1,4 +1,4 @@
-"""``mlw project …``: create, show, check."""
+"""``mlw project …``: create, show, check; templates; schemas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..config.project import Project, adopt_folder, create_project, validate_project
+from ..config.project import FOLDER, TEMPLATES, Project, adopt_folder, create_project, validate_project
+from ..config.schema import KINDS, schema_text
 from ..environments.existing import find_python, locate_python
 from ..errors import ConfigError, MlwError
 from ..model import Problem
@@ -25,15 +26,16 @@ def project() -> None:
 @project.command(epilog="Example: mlw project create --name demo")
 @click.option("-n", "--name", required=True, help="Of the project and of its folder.")
 @click.option("--path", default=".", metavar="PARENT", help="The folder in which the project's folder is made.")
+@click.option("--template", default="default", show_default=True, help="What to start from; see: project sample list.")
 @debugging
-def create(name: str, path: str) -> None:
+def create(name: str, path: str, template: str) -> None:
     """Make a folder with all files of a new project."""
-    made = create_project(name, Path(path))
+    made = create_project(name, Path(path), template)
     render.message(f"created project {made.name} in {made.root}")
     render.message(f"hint: cd {os.path.relpath(made.root)} && mlw submit train.py")
 
 
-@project.command(epilog="Example: cd my-code && mlw project init")
+@project.command(epilog="Example: mlw project init --path my-code")
 @click.option("-n", "--name", help="Of the project; that of the folder if not given.")
 @click.option("--path", default=".", metavar="FOLDER", help="The folder; the current one if not given.")
 @debugging
@@ -106,3 +108,32 @@ def validate(folder: str | None, output: str, query: str | None) -> int:
     if not rows:
         render.message("no problems found")
     return int(any(one.severity == "error" for one in problems))
+
+
+@project.group(cls=Verbs)
+def sample() -> None:
+    """Templates for new projects."""
+
+
+@sample.command("list", epilog="Example: mlw project sample list")
+@rendering
+def list_samples(output: str, query: str | None) -> None:
+    """List the templates that projects are created from."""
+    folders = sorted(entry for entry in TEMPLATES.iterdir() if (entry / FOLDER).is_dir())
+    rows = [{"name": entry.name, "description": _description(entry)} for entry in folders]
+    render.emit(rows, output=output, query=query)
+
+
+def _description(template: Path) -> str:
+    """First paragraph of the template's readme, below its title."""
+    text = (template / "readme.md").read_text(encoding="utf-8")
+    paragraphs = [part for part in text.split("\n\n") if part.strip() and not part.startswith("#")]
+    return " ".join(paragraphs[0].split()) if paragraphs else ""
+
+
+@project.command(epilog="Example: mlw project schema runconfig > runconfig.schema.json")
+@click.argument("kind", type=click.Choice(KINDS))
+@debugging
+def schema(kind: str) -> None:
+    """Print the JSON Schema of a kind of file, for editors and other programs."""
+    render.pour(schema_text(kind).encode())

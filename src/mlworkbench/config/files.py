@@ -1,108 +1,217 @@
-"""Reads the files of aml_config: a value, or a ConfigError with file and line; and all problems of a file."""
+"""Reads the files of aml_config: a value, or a ConfigError with file and line; and all problems of a file.
+
+Makes a new run configuration, too; changing files is what ``rewrite`` does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterator
+from collections.abc import Mapping as Values
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 from ..model import Compute, Dependencies, Problem, RunConfig, SparkDependencies
-from .fields import Fields, Notes
-from .keys import COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, TYPES, Key
-from .yamlfile import load, show_path
+from .dialects import Sheet, explain
+from .fields import Fields, Notes, is_plain_name
+from .keys import APRIL, COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, TYPES, Key
+from .schema import runconfig_text
+from .yamlfile import Mapping, Node, Scalar, Sequence, parse, read_bytes, show_path
+
+RUNCONFIG_SUFFIX = ".runconfig"
+OLD_SUFFIX = ".amb"  # of run configurations until June 2017
+
+# Targets of environments are Linux, whatever the user's own machine is.
+_WHEEL = re.compile(r"-(win32|win_\w+|macosx_\w+)\.whl\b")
+_GPU_BUILD = re.compile(r"(?:[\w-]+::)?(tensorflow[-_]gpu)(?![-\w.])\s*(?P<version>.*)", re.IGNORECASE)
+_PINNED = re.compile(r"(={1,3}|~=)?\s*\d|.*<|@")
 
 
 def read_compute(path: Path) -> Compute:
     """A ``<name>.compute`` file."""
-    fields = _open(path, COMPUTE)
-    values = _compute_values(fields)
-    fields.notes.raise_first()
+    notes, values = _compute(path)
+    notes.raise_first()
     return Compute(name=path.stem, **values)
 
 
 def read_runconfig(path: Path) -> RunConfig:
     """A ``<name>.runconfig`` file. Without a Target it runs on the target of its own name."""
-    fields = _open(path, RUNCONFIG)
-    values = _runconfig_values(fields)
-    fields.notes.raise_first()
+    notes, values = _runconfig(path)
+    notes.raise_first()
     return RunConfig(name=path.stem, **{"target": path.stem, **values})
 
 
 def read_dependencies(path: Path) -> Dependencies:
     """A ``conda_dependencies.yml``, under whatever name."""
-    fields = _open(path, DEPENDENCIES)
-    values = fields.values()
-    fields.notes.raise_first()
+    notes, values = _dependencies(path)
+    notes.raise_first()
     conda, pip = values.pop("dependencies", ((), ()))
     return Dependencies(conda=conda, pip=pip, **values)
 
 
 def read_spark_dependencies(path: Path) -> SparkDependencies:
     """A ``spark_dependencies.yml``, under whatever name."""
-    fields = _open(path, SPARK_DEPENDENCIES)
-    values = fields.values()
-    fields.notes.raise_first()
+    notes, values = _spark(path)
+    notes.raise_first()
     return SparkDependencies(**values)
 
 
 def problems(path: Path) -> list[Problem]:
     """Everything wrong or odd in one file of aml_config, in the order of its lines. Never raises."""
-    table, check = _check_for(path)
+    beside = path.with_suffix(RUNCONFIG_SUFFIX)
+    if path.suffix == OLD_SUFFIX and os.path.lexists(beside):
+        return [Problem(show_path(path), None, "warning", f"the file has no effect beside {beside.name}", "delete it")]
     try:
-        fields = _open(path, table)
+        notes, _ = _reader_for(path)(path)
     except ConfigError as error:
         place = f"{error.path}:{error.line}: " if error.line else f"{error.path}: "
         return [Problem(str(error.path), error.line, "error", error.message.removeprefix(place), error.hint)]
-    check(fields)
-    return sorted(fields.notes.problems, key=lambda problem: problem.line or 0)
+    return sorted(notes.problems, key=lambda problem: problem.line or 0)
 
 
 def key_line(path: Path, name: str) -> int | None:
     """Line of a key of a run configuration, for problems that only show outside the file."""
-    return _open(path, RUNCONFIG).lines.get(name)
+    return _sheet(path).line(name)
+
+
+def create_runconfig(folder: Path, name: str, values: Values[str, str], *, force: bool = False) -> Path:
+    """Makes ``<name>.runconfig`` with every key in it; what is there is only replaced by ``force``."""
+    if not is_plain_name(name):
+        raise UsageError(f"{name!r} cannot be the name of a run configuration", "it becomes the name of a file")
+    path = folder / (name + RUNCONFIG_SUFFIX)
+    for there in (path, folder / (name + OLD_SUFFIX)):
+        if os.path.lexists(there) and not force:
+            raise UsageError(f"{show_path(there)} is already there", "choose another name, or replace it with --force")
+    temporary = folder / f".{name}.{os.urandom(4).hex()}.tmp"
+    try:
+        temporary.write_text(runconfig_text(folder, values), encoding="utf-8", newline="\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"the file cannot be written: {error.strerror}", path=show_path(path)) from None
+    return path
+
+
+Reader = Callable[[Path], tuple[Notes, dict[str, Any]]]
+
+
+def _reader_for(path: Path) -> Reader:
+    if path.suffix == ".compute":
+        return _compute
+    if path.suffix in (RUNCONFIG_SUFFIX, OLD_SUFFIX):
+        return _runconfig
+    return _spark if path.name.startswith("spark") else _dependencies
+
+
+def _load(path: Path, table: tuple[Key, ...]) -> Mapping:
+    shown = show_path(path)
+    data = read_bytes(path, shown)
+    try:
+        return parse(data, shown)
+    except ConfigError as error:
+        raise explain(error, data, table) from None
 
 
 def _open(path: Path, table: tuple[Key, ...]) -> Fields:
-    return Fields(load(path), table, Notes(show_path(path)))
+    return Fields(table, Notes(show_path(path))).fill(_load(path, table))
 
 
-def _check_for(path: Path) -> tuple[tuple[Key, ...], Callable[[Fields], Any]]:
-    if path.suffix == ".compute":
-        return COMPUTE, _compute_values
-    if path.suffix == ".runconfig":
-        return RUNCONFIG, _runconfig_values
-    return (SPARK_DEPENDENCIES if path.name.startswith("spark") else DEPENDENCIES), Fields.values
+def _sheet(path: Path) -> Sheet:
+    return Sheet(_load(path, RUNCONFIG + APRIL), Notes(show_path(path)))
 
 
-def _compute_values(fields: Fields) -> dict[str, Any]:
+# -- one per kind of file --------------------------------------------------------------------------
+
+
+def _compute(path: Path) -> tuple[Notes, dict[str, Any]]:
     """What the file says, and for the type it names the defaults, the required and the useless keys."""
+    fields = _open(path, COMPUTE)
     values = fields.values()
-    kind = values.get("type")
+    line = fields.line("type")
     if not fields.given("type"):
+        kind = _early_type(fields)
+        line = fields.line("cluster") if kind else line
+        if kind:
+            values["type"] = kind
+    else:
+        for name in ("cluster", "native"):
+            if fields.given(name):
+                fields.no_effect(name)
+    if not fields.given("type") and "type" not in values:
         hint = f"add a line such as `type: local`; the types are {', '.join(TYPES)}"
-        fields.notes.error(fields.lines.get("type"), "the file does not say the type of the target", hint)
-    if kind not in TYPES:
-        return values
+        fields.notes.error(line, "the file does not say the type of the target", hint)
+    if values.get("type") in TYPES:
+        _fit(fields, values, line)
+    return fields.notes, values
+
+
+def _early_type(fields: Fields) -> str | None:
+    """The type as the files of May 2017 say it: with two truth values that are always equal."""
+    flags = fields.read("cluster"), fields.read("native")
+    kind = {(True, True): "cluster", (False, False): "remotedocker"}.get(flags)
+    if kind:
+        message = f"cluster and native are an old way to say type: {kind}"
+        fields.notes.warn(fields.line("cluster"), message, f"write `type: {kind}` instead of both")
+    return kind
+
+
+def _fit(fields: Fields, values: dict[str, Any], line: int | None) -> None:
+    kind = values["type"]
     for key in COMPUTE:
         if key.field is None:
             continue
         if kind in key.required and not fields.given(key.name):
-            fields.notes.error(fields.lines["type"], f"a target of type {kind} needs the key {key.name!r}")
+            fields.notes.error(line, f"a target of type {kind} needs the key {key.name!r}")
         applies = not key.types or kind in key.types
         if applies and key.default is not None:
             values.setdefault(key.field, key.default)
         elif not applies and values.get(key.field) not in (None, False):
-            fields.notes.warn(fields.lines[key.name], f"{key.name} has no effect on a target of type {kind}")
-    return values
+            fields.notes.warn(fields.line(key.name), f"{key.name} has no effect on a target of type {kind}")
 
 
-def _runconfig_values(fields: Fields) -> dict[str, Any]:
+def _runconfig(path: Path) -> tuple[Notes, dict[str, Any]]:
+    sheet = _sheet(path)
+    if path.suffix == OLD_SUFFIX:
+        message = f"{OLD_SUFFIX} is what the extension of run configurations was until June 2017"
+        sheet.notes.warn(None, message, f"rename the file to {path.stem}{RUNCONFIG_SUFFIX}")
+    return sheet.notes, sheet.values()
+
+
+def _dependencies(path: Path) -> tuple[Notes, dict[str, Any]]:
+    fields = _open(path, DEPENDENCIES)
     values = fields.values()
-    if not fields.given("Framework"):
-        fields.notes.warn(
-            None,
-            "Framework is not set, which means PySpark, as it always did",
-            "add the line `Framework: Python` if the script does not use Spark",
-        )
-    return values
+    if "dependencies" in values:
+        for item in _packages(fields.places["dependencies"].node):
+            _doubt(item, fields.notes)
+    return fields.notes, values
+
+
+def _spark(path: Path) -> tuple[Notes, dict[str, Any]]:
+    fields = _open(path, SPARK_DEPENDENCIES)
+    return fields.notes, fields.values()
+
+
+def _packages(node: Node) -> Iterator[Scalar]:
+    """The packages of conda and pip, each where it stands."""
+    if isinstance(node, Scalar):
+        yield node
+    elif isinstance(node, Sequence):
+        for item in node.items:
+            yield from _packages(item)
+    else:
+        for _, value in node.pairs:
+            yield from _packages(value)
+
+
+def _doubt(item: Scalar, notes: Notes) -> None:
+    """Warns of a package that many a how-to of the original got wrong."""
+    wheel = _WHEEL.search(item.text)
+    if wheel and ";" not in item.text:  # behind it stands for which machines the line is meant
+        message = f"a wheel for {wheel[1]} cannot be installed on a Linux target"
+        notes.warn(item.line, message, "take the wheel whose name ends in linux_x86_64 or manylinux")
+    build = _GPU_BUILD.fullmatch(item.text.strip())
+    if build and not _PINNED.match(build["version"].split(";")[0]):
+        message = f"{build[1]} without a version is whichever is newest, and each needs a CUDA version of its own"
+        notes.warn(item.line, message, f"pin it to the one that fits the image, such as {build[1]}==1.4.0")

@@ -35,6 +35,8 @@ class Key:
     choices: tuple[str, ...] = ()
     open: bool = False  # other choices may come from plugins
     instead: str | None = None  # for a retired key: what to write today
+    was: tuple[str, ...] = ()  # names it had before
+    modern: tuple[str, ...] = ()  # where it stands in a run configuration of April 2018
 
 
 # One key on a line or two: it is a table, and reads as one.
@@ -47,41 +49,49 @@ COMPUTE = (
     Key("password", "secret", "A pointer left by the original; ML Workbench keeps no secret in files", "password",
         types=OVER_SSH),
     Key("baseDockerImage", "word", "Image that the container is started from", "base_docker_image",
-        default=DEFAULT_IMAGE, types=IN_CONTAINER),
+        default=DEFAULT_IMAGE, types=IN_CONTAINER, modern=("environment.docker.baseImage",)),
     Key("sharedVolumes", "flag", "Mount the project into the container instead of copying it", "shared_volumes",
-        default=False, types=IN_CONTAINER),
+        default=False, types=IN_CONTAINER, modern=("environment.docker.sharedVolumes",)),
     Key("nativeSharedDirectory", "text",
         "Folder that outlives runs; scripts find it in AZUREML_NATIVE_SHARE_DIRECTORY", "native_shared_directory",
         types=("local", "docker", "remotedocker")),
     Key("nvidiaDocker", "flag", "Give the container the machine's NVIDIA GPUs", "nvidia_docker",
-        default=False, types=IN_CONTAINER),
+        default=False, types=IN_CONTAINER, modern=("environment.docker.gpuSupport",)),
     Key("userManagedEnvironment", "flag", "You look after the Python packages on the target yourself",
-        "user_managed_environment", types=("remote", "docker", "remotedocker")),
+        "user_managed_environment", types=("remote", "docker", "remotedocker"),
+        modern=("environment.python.userManagedDependencies",)),
     Key("pythonLocation", "text", "Python that runs the script: a path, or a name to look up on PATH",
-        "python_location", types=("local", "remote", "docker", "remotedocker")),
+        "python_location", types=("local", "remote", "docker", "remotedocker"),
+        modern=("environment.python.interpreterPath",)),
     Key("sparkSubmitLocation", "text", "The spark-submit program to use", "spark_submit_location",
         types=("local", "remote", "cluster")),
     Key("yarnDeployMode", "choice", "Where YARN runs the driver", "yarn_deploy_mode",
-        default="cluster", types=("cluster",), choices=("cluster", "client")),
-    Key("cluster", "retired", "Before 2017-09 this marked an HDInsight cluster", instead="type: cluster"),
-    Key("native", "retired", "Before 2017-09 this marked a target without Docker", instead="type: remote"),
+        default="cluster", types=("cluster",), choices=("cluster", "client"), modern=("hdi.yarnDeployMode",)),
+    Key("cluster", "flag", "In May 2017, true together with native: a cluster; false with native: remotedocker",
+        instead="type: cluster"),
+    Key("native", "flag", "In May 2017, true together with cluster: a cluster; false with cluster: remotedocker",
+        instead="type: remote"),
 )
 
 RUNCONFIG = (
     Key("ArgumentVector", "arguments",
         "Script and arguments of a submit that names no script; $file is the file chosen in the app",
-        "argument_vector", default=()),
-    Key("Target", "name", "Name of the .compute file to run on; the file's own name if left out", "target"),
-    Key("EnvironmentVariables", "variables", "Environment variables of the script", "environment_variables"),
+        "argument_vector", default=(), modern=("script", "arguments")),
+    Key("Target", "name", "Name of the .compute file to run on; the file's own name if left out", "target",
+        modern=("target",)),
+    Key("EnvironmentVariables", "variables", "Environment variables of the script", "environment_variables",
+        modern=("environment.environmentVariables",)),
     Key("Framework", "choice", "Python, or PySpark to start the script in a Spark session", "framework",
-        default="PySpark", choices=("Python", "PySpark"), open=True),
+        default="PySpark", choices=("Python", "PySpark"), open=True, modern=("framework",)),
     Key("CondaDependenciesFile", "inside", "Packages of the environment, relative to the project",
-        "conda_dependencies_file", default="aml_config/conda_dependencies.yml"),
+        "conda_dependencies_file", default="aml_config/conda_dependencies.yml", was=("CondaFile",),
+        modern=("environment.python.condaDependenciesFile",)),
     Key("SparkDependenciesFile", "inside", "Packages and settings of Spark, relative to the project",
         "spark_dependencies_file", default="aml_config/spark_dependencies.yml"),
     Key("PrepareEnvironment", "flag", "Build the environment as part of the run; no effect on local",
-        "prepare_environment", default=True),
-    Key("TrackedRun", "flag", "Record metrics and outputs in the run history", "tracked_run", default=True),
+        "prepare_environment", default=True, modern=("prepareEnvironment",)),
+    Key("TrackedRun", "flag", "Record metrics and outputs in the run history", "tracked_run", default=True,
+        modern=("history.enabled",)),
     Key("UseSampling", "flag", "Data sources use their active sample instead of all data", "use_sampling",
         default=True),
     Key("DataSourceSettings", "tree", "Sample to use, for each .dsource or .dprep file", "data_source_settings"),
@@ -91,9 +101,22 @@ RUNCONFIG = (
         "Outputs to bring home: all, none, or those up to a size such as 500 MB (ML Workbench only)",
         "fetch_outputs", default="all"),
     Key("Description", "ignored", "A note for people, of the files before 2017-09"),
-    Key("CondaFile", "retired", "Before 2017-09 the file with the packages", instead="CondaDependenciesFile"),
-    Key("ManagedEnvironment", "retired", "Before 2017-09: build the environment as part of the run",
-        instead="PrepareEnvironment"),
+    Key("ManagedEnvironment", "flag", "Before 2017-09, false: you look after the Python packages yourself",
+        instead="userManagedEnvironment in the .compute file"),
+)
+
+# What a run configuration of April 2018 has beyond the names that other keys have there (``modern``).
+APRIL = (
+    Key("script", "text", "The script; with arguments it is what ArgumentVector is elsewhere"),
+    Key("arguments", "arguments", "Arguments of the script"),
+    Key("environment.docker.enabled", "flag", "Run in a container on the target, or not, whatever its type says"),
+    Key("environment.docker.baseImageRegistry.address", "word", "Registry of the image, put in front of its name"),
+    Key("environment.docker.baseImageRegistry.username", "unused", "User at the registry",
+        instead="`docker login` on the target"),
+    Key("environment.docker.baseImageRegistry.password", "unused", "A secret, which is never read",
+        instead="`docker login` on the target"),
+    Key("batchai", "elsewhere", "Settings of Azure Batch AI; they have no meaning here"),
+    Key("containerInstance", "elsewhere", "Settings of Azure Container Instances; they have no meaning here"),
 )
 
 DEPENDENCIES = (
@@ -106,9 +129,11 @@ DEPENDENCIES = (
 )
 
 SPARK_DEPENDENCIES = (
-    Key("configuration", "texts_by_name", "Spark properties", "configuration"),
-    Key("repositories", "texts", "Maven repositories to look in", "repositories", default=()),
-    Key("packages", "coordinates", "Maven packages: group, artifact, version", "packages", default=()),
+    Key("configuration", "texts_by_name", "Spark properties", "configuration", modern=("spark.configuration",)),
+    Key("repositories", "texts", "Maven repositories to look in", "repositories", default=(),
+        modern=("environment.spark.repositories",)),
+    Key("packages", "coordinates", "Maven packages: group, artifact, version", "packages", default=(),
+        modern=("environment.spark.packages",)),
     Key("version", "ignored", "Version of the file's own format"),
 )
 # fmt: on

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from ..errors import ConfigError, UnknownName, UsageError
 from ..model import Compute, Problem, RunConfig
+from .dialects import override
 from .fields import is_plain_name
-from .files import key_line, problems, read_compute, read_runconfig
+from .files import OLD_SUFFIX, RUNCONFIG_SUFFIX, key_line, problems, read_compute, read_runconfig
 from .keys import DEFAULT_IMAGE, USES_CONDA, nearest, same_key
+from .schema import write_schemas
 from .yamlfile import load, plain, show_path
 
 FOLDER = "aml_config"
@@ -45,15 +47,19 @@ class Project:
 
     def runconfigs(self) -> list[str]:
         """Names of the run configurations, sorted."""
-        return self._names(".runconfig")
+        return self._names(RUNCONFIG_SUFFIX, OLD_SUFFIX)
 
     def compute(self, name: str) -> Compute:
-        return read_compute(self._file(name, ".compute", "compute target"))
+        return read_compute(self._file("compute target", name, ".compute"))
 
     def runconfig(self, name: str) -> RunConfig:
-        return read_runconfig(self._file(name, ".runconfig", "run configuration"))
+        return read_runconfig(self.runconfig_file(name))
 
-    def _names(self, suffix: str) -> list[str]:
+    def runconfig_file(self, name: str) -> Path:
+        """Where a run configuration stands; the extension of before June 2017 counts if there is no other."""
+        return self._file("run configuration", name, RUNCONFIG_SUFFIX, OLD_SUFFIX)
+
+    def _names(self, *suffixes: str) -> list[str]:
         try:
             files = os.listdir(self.folder)
         except FileNotFoundError:
@@ -61,19 +67,20 @@ class Project:
         except OSError as error:
             message = f"the folder cannot be read: {error.strerror}"
             raise ConfigError(message, path=show_path(self.folder)) from None
-        stems = (file.removesuffix(suffix) for file in files if file.endswith(suffix))
+        stems = {file.removesuffix(suffix) for suffix in suffixes for file in files if file.endswith(suffix)}
         return sorted(stem for stem in stems if is_plain_name(stem))
 
-    def _file(self, name: str, suffix: str, kind: str) -> Path:
+    def _file(self, kind: str, name: str, *suffixes: str) -> Path:
         if not is_plain_name(name):
             raise UsageError(
                 f"{name!r} cannot be the name of a {kind}",
                 f"give the name of a file in {FOLDER}, without folder and extension",
             )
-        path = self.folder / (name + suffix)
-        if not os.path.lexists(path):
-            raise UnknownName(kind, name, self._names(suffix))
-        return path
+        for suffix in suffixes:
+            path = self.folder / (name + suffix)
+            if os.path.lexists(path):
+                return path
+        raise UnknownName(kind, name, self._names(*suffixes))
 
 
 # -- finding ---------------------------------------------------------------------------------------
@@ -201,6 +208,7 @@ def _fill(folder: Path, source: Path, project: Project) -> None:
             (target / file).write_text(text, encoding="utf-8", newline="\n")
     identity = json.dumps({"Id": project.id, "Name": project.name}, indent=2) + "\n"
     (folder / FOLDER / "project.json").write_text(identity, encoding="utf-8")
+    write_schemas(folder / FOLDER)
 
 
 def _delete(folder: Path) -> None:
@@ -221,13 +229,13 @@ def validate_project(project: Project) -> list[Problem]:
     """All problems of all files of a project: each file by itself, then what one file says of another."""
     found: list[Problem] = []
     for path in sorted(project.folder.iterdir()) if project.folder.is_dir() else ():
-        if path.suffix in (".compute", ".runconfig") or _is_dependencies(path.name):
+        if path.suffix in (".compute", RUNCONFIG_SUFFIX, OLD_SUFFIX) or _is_dependencies(path.name):
             found += problems(path)
     if not project.computes():
         hint = "add one, such as local.compute with the line `type: local`"
         found.append(Problem(show_path(project.folder), None, "warning", "there is no compute target", hint))
     for name in project.runconfigs():
-        found += _references(project, project.folder / f"{name}.runconfig")
+        found += _references(project, project.runconfig_file(name))
     return found
 
 
@@ -246,7 +254,7 @@ def _references(project: Project, path: Path) -> list[Problem]:
     def note(key: str, severity: str, message: str, hint: str | None = None) -> None:
         found.append(Problem(show_path(path), key_line(path, key), severity, message, hint))
 
-    kind = _kind(project, runconfig.target)
+    kind = _kind(project, runconfig)
     if runconfig.target not in project.computes():
         near = nearest(runconfig.target, project.computes())
         hint = f"did you mean {near!r}?" if near else f"known are {', '.join(project.computes()) or 'none'}"
@@ -258,7 +266,7 @@ def _references(project: Project, path: Path) -> list[Problem]:
             f"{runconfig.conda_dependencies_file} does not exist",
             "it lists the packages that the script needs",
         )
-    is_spark = runconfig.framework == "PySpark"
+    is_spark = runconfig.framework == "PySpark" and runconfig.spark_dependencies is None
     if is_spark and not (project.root / runconfig.spark_dependencies_file).is_file():
         note("SparkDependenciesFile", "warning", f"{runconfig.spark_dependencies_file} does not exist")
     script = runconfig.argument_vector[0] if runconfig.argument_vector else ""
@@ -267,8 +275,8 @@ def _references(project: Project, path: Path) -> list[Problem]:
     return found
 
 
-def _kind(project: Project, name: str) -> str | None:
+def _kind(project: Project, runconfig: RunConfig) -> str | None:
     try:
-        return project.compute(name).type
+        return override(project.compute(runconfig.target), runconfig.overrides).type
     except (ConfigError, UnknownName, UsageError):
         return None  # said already, or about to be

@@ -1,0 +1,210 @@
+"""``make soak``: a thousand submits under kill -9, judged by the checkers of the kill test; the report goes to results.
+
+Beyond the test: more of everything, another seed each time, and strace at every system call instead of a sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.conftest import User, end_processes  # noqa: E402 - needs the path above
+from tests.e2e import killing  # noqa: E402
+from tests.e2e.killing import CLIENT_STAGES, Fault, Order, World, staged  # noqa: E402
+
+RESULT = ROOT / "benchmarks" / "results" / "soak.txt"
+SAME_KEY_ROUNDS = 10
+SUPERVISOR_POINTS = 300  # it makes more than a thousand calls, most of them while it waits
+
+
+class Report:
+    """Lines for the screen and the file, and whether all went well."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.wrong: list[str] = []
+
+    def say(self, text: str = "") -> None:
+        self.lines.append(text)
+        print(text, flush=True)
+
+    def judge(self, what: str, wrong: list[str]) -> None:
+        self.say(f"{what}: {'ok' if not wrong else f'{len(wrong)} WRONG'}")
+        self.wrong += wrong
+
+    def timed(self, what: str, body: Callable[[], Any]) -> Any:
+        began = time.monotonic()
+        answer = body()
+        self.say(f"{what} took {time.monotonic() - began:.0f} s")
+        return answer
+
+
+def main() -> int:
+    asked = arguments()
+    report = Report()
+    introduce(report, asked)
+    place = Path(tempfile.mkdtemp(prefix="mlw-soak-"))
+    user = User(place)
+    try:
+        world = World.of(user)
+        submits(report, world, asked.submits, asked.seed)
+        same_key(report, world)
+        if asked.strace:
+            system_calls(report, world, place, asked.seed)
+    finally:
+        end_processes(place)
+        shutil.rmtree(place, ignore_errors=True)
+    conclude(report)
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text("\n".join(report.lines) + "\n")
+    return 1 if report.wrong else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Submits under kill -9, in numbers.")
+    parser.add_argument("--submits", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**8))
+    parser.add_argument("--no-strace", dest="strace", action="store_false", help="leave out the system calls")
+    parser.add_argument("--note", help="a line for the report")
+    return parser.parse_args()
+
+
+def introduce(report: Report, asked: argparse.Namespace) -> None:
+    commit = git("rev-parse", "--short", "HEAD") + (" and local changes" if git("status", "--short", "src") else "")
+    report.say(f"mlw under kill -9: {asked.submits:,} submits, seed {asked.seed}")
+    report.say(f"{time.strftime('%Y-%m-%d %H:%M')}, commit {commit}, {os.cpu_count()} cores, {platform.platform()}")
+    report.say(f"again: make soak, or python benchmarks/soak.py --submits {asked.submits} --seed {asked.seed}")
+    if asked.note:
+        report.say(asked.note)
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+# -- N1 and N2 -------------------------------------------------------------------------------------------
+
+
+def submits(report: Report, world: World, count: int, seed: int) -> None:
+    [warm] = killing.carry_out(world, Order("warm"))
+    wanted = killing.orders(count, seed, warm.seconds)
+    report.say(f"\n== {count:,} keys, {killing.AT_ONCE} at once; an undisturbed submit takes {warm.seconds:.2f} s")
+    report.timed("the nemesis", lambda: killing.at_once(lambda one: killing.carry_out(world, one), wanted))
+    tell_hits(report, world)
+    wrong = report.timed("two recoveries and the checkers", lambda: killing.judge(world))
+    tell_runs(report, world)
+    report.judge("verdict", kept(world, seed, wrong))
+
+
+def tell_hits(report: Report, world: World) -> None:
+    calls = Counter(str(one.fault) for one in world.attempts)
+    hits = Counter(str(one.fault) for one in world.attempts if one.hit)
+    report.say(f"calls of submit: {calls.total():,}, of them hit by a kill: {hits.total():,}")
+    report.say(f"  {'who was killed, and when':<34} {'calls':>6} {'hit':>6}")
+    for name in sorted(calls):
+        report.say(f"  {name:<34} {calls[name]:>6} {hits[name]:>6}")
+    calm = sorted(one.seconds for one in world.attempts if one.fault.who == "nobody" and not one.order.detach)
+    if len(calm) > 1:
+        report.say(f"undisturbed calls meanwhile: median {statistics.median(calm):.2f} s, longest {calm[-1]:.2f} s")
+
+
+def tell_runs(report: Report, world: World) -> None:
+    found = killing.records(world)
+    seen = Counter(line[0] for line in world.observed())
+    per_key = Counter(line[1] for line in world.observed() if line[0] == "start")
+    report.say(f"runs: {len(found):,} for {len(world.orders):,} keys")
+    report.say(f"scripts begun: {seen['start']:,}; come to their end: {seen['end']:,}")
+    report.say(f"lost: {len(world.orders) - len(found)}; begun more than once: {sum(n > 1 for n in per_key.values())}")
+    endings = Counter(str(one["ending"]) for one in found)
+    report.say("endings: " + ", ".join(f"{name} {count:,}" for name, count in endings.most_common()))
+    left = Counter(killing.residue(world.user.store))
+    report.say("left in the store: " + (", ".join(f"{count} {name}" for name, count in left.items()) or "nothing"))
+
+
+def kept(world: World, seed: int, wrong: list[str]) -> list[str]:
+    return [killing.save(world, seed, wrong)] if wrong else []
+
+
+# -- N3 --------------------------------------------------------------------------------------------------
+
+
+def same_key(report: Report, world: World) -> None:
+    report.say(f"\n== one key from 50 clients at once, {SAME_KEY_ROUNDS} rounds, every second one with kills")
+    for number in range(SAME_KEY_ROUNDS):
+        apart = world.apart(f"same-{number}")
+        killing.at_once(lambda one, where=apart: killing.carry_out(where, one), fifty(number % 2 == 1), workers=50)
+        wrong = killing.judge(apart)
+        starts = apart.count("start", "same")
+        report.judge(f"round {number + 1}: {starts} start", kept(apart, number, wrong))
+
+
+def fifty(killed: bool) -> list[Order]:
+    faults = [Fault() for _ in range(50)]
+    if killed:
+        faults = [staged(stage) for stage in CLIENT_STAGES] * 3 + [Fault("client", None, n / 30) for n in range(35)]
+    return [Order("same", (fault,), lines=20) for fault in faults]
+
+
+# -- strace ----------------------------------------------------------------------------------------------
+
+
+def system_calls(report: Report, world: World, place: Path, seed: int) -> None:
+    if shutil.which("strace") is None:
+        report.say("\nstrace is not installed: the system calls are left out")
+        return
+    for everything in (False, True):
+        found = killing.client_points(world, place / f"trace-{everything}", everything)
+        who = "client, supervisor, launcher and script" if everything else "the client"
+        report.say(f"\n== {who} killed before each of {len(found)} system calls that change something")
+        struck = report.timed("that", lambda e=everything, f=found: each(world, f, e))
+        report.judge("verdict", [words for words in struck if words])
+    for who, stage in (("supervisor", "claimed"), ("launcher", "before-gate")):
+        far_calls(report, world, place, seed, who, stage)
+
+
+def each(world: World, found: Iterable[killing.Point], everything: bool) -> list[str]:
+    def strike(point: killing.Point) -> str:
+        try:
+            killing.strike_client(world, point, everything)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            return f"{point}: {error}"
+        return ""
+
+    return killing.at_once(strike, found)
+
+
+def far_calls(report: Report, world: World, place: Path, seed: int, who: str, stage: str) -> None:
+    apart = world.apart(f"far-{who}")
+    found = killing.far_points(apart, place / f"trace-{who}", stage)
+    some = random.Random(seed).sample(found, min(len(found), SUPERVISOR_POINTS))
+    report.say(f"\n== the {who} killed before {len(some)} of its {len(found)} system calls")
+    work = lambda: killing.at_once(lambda one: killing.strike_far(apart, one, who, stage), some, workers=6)  # noqa: E731
+    report.timed("that", work)
+    wrong = killing.judge(apart)
+    tell_runs(report, apart)
+    report.judge("verdict", kept(apart, seed, wrong))
+
+
+def conclude(report: Report) -> None:
+    report.say("\n== " + ("everything holds" if not report.wrong else f"{len(report.wrong)} complaints"))
+    for words in report.wrong:
+        report.say(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""``mlw runconfiguration …``: the files that say how to run."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from ..config.files import OLD_SUFFIX, create_runconfig
+from ..config.project import Project
+from ..config.yamlfile import show_path
+from ..errors import ConfigError, UnknownName
+from . import render
+from .main import Verbs
+from .options import debugging, in_project, rendering, the_project
+
+_COLUMNS = ("name", "target", "framework", "script")
+
+
+@click.group(cls=Verbs)
+def runconfiguration() -> None:
+    """Create, list and delete run configurations."""
+
+
+@runconfiguration.command(epilog="Example: mlw runconfiguration create -n gpu -t docker")
+@click.option("-n", "--name", required=True, help="Of the run configuration and of its file.")
+@click.option("-t", "--target", required=True, help="The compute target that it runs on.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@in_project
+@debugging
+def create(name: str, target: str, force: bool, folder: str | None) -> None:
+    """Make aml_config/NAME.runconfig, with every key and what it means. Several may have one target."""
+    here = the_project(folder)
+    if target not in here.computes():
+        raise UnknownName("compute target", target, here.computes())
+    path = create_runconfig(here.folder, name, {"Target": target, "Framework": "Python"}, force=force)
+    render.message(f"created {show_path(path)}")
+    render.message(f"hint: mlw submit -c {name} train.py")
+
+
+@runconfiguration.command("list", epilog='Example: mlw runconfiguration list --query "[].name"')
+@in_project
+@rendering
+def list_runconfigs(folder: str | None, output: str, query: str | None) -> None:
+    """List the run configurations: where each runs, with what, and which script."""
+    here = the_project(folder)
+    rows = [_row(here, name) for name in here.runconfigs()]
+    if not rows:
+        render.message("no run configurations")
+    render.emit(rows, output=output, query=query, columns=_COLUMNS)
+
+
+def _row(here: Project, name: str) -> dict[str, str | None]:
+    path = here.runconfig_file(name)
+    if path.suffix == OLD_SUFFIX:
+        render.message(f"hint: {show_path(path)} has an old extension; rename it to {name}.runconfig")
+    try:
+        found = here.runconfig(name)
+    except ConfigError as error:
+        render.warn(error.message)  # the others are listed all the same
+        return dict.fromkeys(_COLUMNS) | {"name": name}
+    script = found.argument_vector[0] if found.argument_vector else None
+    return {"name": name, "target": found.target, "framework": found.framework, "script": script}
+
+
+@runconfiguration.command(epilog="Example: mlw runconfiguration delete -n gpu")
+@click.option("-n", "--name", required=True, help="Of the run configuration.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@in_project
+@debugging
+def delete(name: str, yes: bool, folder: str | None) -> int:
+    """Delete the file of a run configuration; past runs keep what they knew of it."""
+    path = the_project(folder).runconfig_file(name)
+    if not yes and render.terminal(sys.stdin) and not click.confirm(f"delete {show_path(path)}?", err=True):
+        render.message("nothing was deleted")
+        return 1
+    try:
+        os.unlink(path)
+    except OSError as error:
+        raise ConfigError(f"the file cannot be deleted: {error.strerror}", path=show_path(path)) from None
+    render.message(f"deleted {show_path(path)}")
+    return 0
