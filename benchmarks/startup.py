@@ -108,7 +108,5 @@ def _peer_line(peer: peers.Peer, results: Results) -> Line:
 
 def _exit_lines(results: Results) -> list[Line]:
     totals = {name: [one.total for one in got] for name, got in results.items()}
-    others = ", ".join(
-        f"{name} {ms(median(got))}" for name, got in totals.items() if not name.startswith("mlw")
-    )
+    others = ", ".join(f"{name} {ms(median(got))}" for name, got in totals.items() if not name.startswith("mlw"))
     return [Line("`mlw submit` to its exit", time_of(totals["mlw"]), others)]
