@@ -171,19 +171,21 @@ def system_calls(report: Report, world: World, place: Path, seed: int) -> None:
         found = killing.client_points(world, place / f"trace-{everything}", everything)
         who = "client, supervisor, launcher and script" if everything else "the client"
         report.say(f"\n== {who} killed before each of {len(found)} system calls that change something")
-        struck = report.timed("that", lambda e=everything, f=found: each(world, f, e))
-        report.judge("verdict", [words for words in struck if words])
+        done = report.timed("that", lambda e=everything, f=found: each(world, f, e))
+        report.say(f"killed in fact: {sum(hit for hit, _ in done)} of {len(done)}")
+        report.judge("verdict", [words for _, words in done if words])
     for who, stage in (("supervisor", "claimed"), ("launcher", "before-gate")):
         far_calls(report, world, place, seed, who, stage)
 
 
-def each(world: World, found: Iterable[killing.Point], everything: bool) -> list[str]:
-    def strike(point: killing.Point) -> str:
+def each(world: World, found: Iterable[killing.Point], everything: bool) -> list[tuple[bool, str]]:
+    """For each point: whether somebody was killed there, and the complaint if there is one."""
+
+    def strike(point: killing.Point) -> tuple[bool, str]:
         try:
-            killing.strike_client(world, point, everything)
+            return killing.strike_client(world, point, everything), ""
         except (AssertionError, subprocess.TimeoutExpired) as error:
-            return f"{point}: {error}"
-        return ""
+            return False, f"{point}: {error}"
 
     return killing.at_once(strike, found)
 
@@ -194,7 +196,8 @@ def far_calls(report: Report, world: World, place: Path, seed: int, who: str, st
     some = random.Random(seed).sample(found, min(len(found), SUPERVISOR_POINTS))
     report.say(f"\n== the {who} killed before {len(some)} of its {len(found)} system calls")
     work = lambda: killing.at_once(lambda one: killing.strike_far(apart, one, who, stage), some, workers=6)  # noqa: E731
-    report.timed("that", work)
+    hits = report.timed("that", work)
+    report.say(f"killed in fact: {sum(hits)} of {len(hits)}")
     wrong = killing.judge(apart)
     tell_runs(report, apart)
     report.judge("verdict", kept(apart, seed, wrong))

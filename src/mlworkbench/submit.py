@@ -16,7 +16,7 @@ from .environments.existing import Existing, find_python
 from .errors import ConfigError, LaunchError, UnknownName, UsageError
 from .history.names import new_id
 from .history.store import History, IdTaken
-from .model import Compute, Entry, RunConfig, RunSpec
+from .model import Compute, Entry, Run, RunConfig, RunSpec
 from .paths import UserPaths
 from .plan import Parts, Request, plan
 from .registry import known, load
@@ -89,13 +89,14 @@ def record(history: History, made: Draft) -> tuple[RunSpec, bool]:
     return stored, new
 
 
-def launch(history: History, spec: RunSpec, target: Target, secrets: Mapping[str, str]) -> None:
+def launch(history: History, spec: RunSpec, target: Target, secrets: Mapping[str, str]) -> Run:
     """Put a recorded run to work. Harmless if it already is."""
-    history.take_over(spec.id)
     history.make_folder(spec)
+    run = history.take_over(spec.id)
     failpoint("launching")
     target.launch(spec, secrets)
     failpoint("launched-here")
+    return run
 
 
 def choose(project: Project, request: Request) -> tuple[RunConfig, Compute]:

@@ -64,6 +64,7 @@ for n in range(lines):
     print(key, n, "x" * (n * 37 % 200))
     time.sleep(pause)
 observe(f"end {key}")
+sys.exit(int(sys.argv[5]))
 """
 
 
@@ -110,6 +111,12 @@ class Order:
     pause: float = 0.01
     detach: bool = False
     secret: str | None = None
+    code: int = 0  # the script's own
+
+    @property
+    def ending(self) -> str:
+        """The truth about a script that came to its end."""
+        return f"failed (exit {self.code})" if self.code else "succeeded"
 
     @property
     def spares_target(self) -> bool:
@@ -145,7 +152,8 @@ def orders(count: int, seed: int, typical: float) -> list[Order]:
         if choose.random() < 0.2:
             faults.append(fault(choose.randrange(8)))  # and the second try does not go well either
         pause = 0.05 if number % 10 == 7 else choose.choice([0.0, 0.01, 0.04])  # those must live to be killed
-        made.append(Order(f"k{number:04}", tuple(faults), 5, pause, detach=choose.random() < 0.2))
+        code = choose.choice([0, 0, 7])  # else nobody would notice a success that was only guessed
+        made.append(Order(f"k{number:04}", tuple(faults), 5, pause, detach=choose.random() < 0.2, code=code))
     choose.shuffle(made)
     return made
 
@@ -206,7 +214,7 @@ class World:
     def words(self, order: Order, detach: bool | None = None) -> list[str]:
         options = ["--detach"] if (order.detach if detach is None else detach) else []
         options += ["--secret", "WORD"] if order.secret else []
-        script = ["work.py", order.key, str(order.lines), str(order.pause), str(self.observer)]
+        script = ["work.py", order.key, str(order.lines), str(order.pause), str(self.observer), str(order.code)]
         return ["submit", "--key", order.key, *options, *script]
 
     def env(self, order: Order) -> dict[str, str]:
@@ -288,13 +296,26 @@ def _attempt(world: World, order: Order, fault: Fault) -> Attempt:
         env["MLW_FAILPOINT"] = f"{fault.stage}:kill"
     # Each supervisor that a waiting client puts to work would die at the same stage again, for ever.
     words = world.words(order, detach=True if far else None)
+    fresh = not _claimed(world, order)
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         client = world.user.start(*words, cwd=world.project, env=env, stdout=out, stderr=err)
-        hit = far or (not fault.stage and _strike(world, order, fault, client))
+        hit = not fault.stage and _strike(world, order, fault, client)
         code = _ended(client)
-        hit = hit or code == -signal.SIGKILL
+        if far:  # a run that had passed the stage before this call comes to it no more
+            hit = fresh and _claimed(world, order)
+        elif fault.who in ("client", "both"):
+            hit = hit or code == -signal.SIGKILL
         return Attempt(order, fault, code, _content(out), _content(err).decode(), time.monotonic() - began, hit)
+
+
+def _claimed(world: World, order: Order) -> bool:
+    """Whether a supervisor took the run on, or died while it did (its claim then has another name)."""
+    run = world.run_of(order.key)
+    return run is not None and (
+        (world.user.folder(run) / "claim").exists()
+        or any(path.name.startswith("claim.") for path in world.user.folder(run).iterdir())
+    )
 
 
 def _content(file: Any) -> bytes:
@@ -318,13 +339,15 @@ def _strike(world: World, order: Order, fault: Fault, client: subprocess.Popen[b
     hit = False
     if fault.who in ("client", "both"):
         time.sleep(fault.delay)
-        hit = client.poll() is None
-        client.kill()
+        client.kill()  # its exit code tells whether that was in time
         if fault.who == "client":
-            return hit
+            return False
+    if fault.who == "ours":  # whoever is there at that moment, not whoever was first
+        until(lambda: _victim(world, order, fault) or client.poll() is not None, 1)
+        time.sleep(fault.delay)
     for _ in range(5 if fault.who == "storm" else 1):
         victim = until(lambda: _victim(world, order, fault) or client.poll() is not None, 1)
-        time.sleep(fault.delay if fault.who != "storm" else 0.02)
+        time.sleep({"ours": 0.0, "storm": 0.02}.get(fault.who, fault.delay))
         for pid in victim if isinstance(victim, list) else ():
             hit = kill_ours(pid, world.user.store) or hit
     return hit
@@ -404,8 +427,8 @@ def _recover_one(world: World, order: Order) -> list[str]:
         return [f"{order}: the same submit hangs; it said {error.stderr!r}"]
     if "RunId:" not in done.err or "Status:" not in done.err:
         return [f"{order}: the same submit said {done!r}"]
-    if order.spares_target and not world.mortal and done.stdout != expected_log(order):
-        return [f"{order}: the same submit showed another log: {done!r}"]
+    if order.spares_target and not world.mortal and (done.code, done.stdout) != (order.code, expected_log(order)):
+        return [f"{order}: the same submit showed another log or code: {done!r}"]
     return []
 
 
@@ -470,14 +493,14 @@ def _check_run(world: World, order: Order, one: dict[str, Any], seen: Counter[tu
     whole = expected_log(order)
     rules = {
         "it was started more than once": starts <= 1,
-        "the ending is none that a kill explains": one["ending"]
-        in ("succeeded", "could not start", "exit unknown", "failed (signal 9)"),
-        "completed without a start and an end": one["status"] != "Completed" or (starts, ends) == (1, 1),
+        "the ending is not true": one["ending"] in (order.ending, "could not start", "exit unknown")
+        or (world.mortal and one["ending"] == "failed (signal 9)"),
+        "completed without a start and an end": one["ending"] != order.ending or (starts, ends) == (1, 1),
         "its log is not what the script printed": log == whole if ends else whole.startswith(log),
         "it went on after its end was told": one["log_bytes"] in (None, len(log)),
         "it could not start, and did": one["ending"] != "could not start" or starts == 0,
         "the script was killed": ends == starts or world.mortal,
-        "only the client was killed, and it did not succeed": one["status"] == "Completed"
+        "only the client was killed, and the ending is not the script's": one["ending"] == order.ending
         or not order.spares_target
         or world.mortal,
     }
@@ -562,9 +585,8 @@ class Point:
     call: str
     nth: int
 
-    @property
-    def inject(self) -> list[str]:
-        return ["-e", f"trace={self.call}", "-e", f"inject={self.call}:signal=KILL:when={self.nth}", "-o", "/dev/null"]
+    def inject(self, log: Path) -> list[str]:
+        return ["-e", f"trace={self.call}", "-e", f"inject={self.call}:signal=KILL:when={self.nth}", "-o", str(log)]
 
     def __str__(self) -> str:
         return f"{self.call} {self.nth}"
@@ -577,6 +599,12 @@ CHANGING = frozenset(
     " copy_file_range sendfile".split()
 )
 HOLDING = frozenset("clock_nanosleep nanosleep restart_syscall pselect6 select poll".split())  # where it was caught
+
+
+def struck(log: Path) -> bool:
+    """Whether strace killed anybody: the call may not have been made so often this time."""
+    assert log.exists(), f"strace did not run: there is no {log}"
+    return b"killed by SIGKILL" in log.read_bytes()
 
 
 def points(trace: Path) -> list[Point]:
@@ -594,7 +622,7 @@ def points(trace: Path) -> list[Point]:
 def trace_client(world: World, order: Order, options: Sequence[str]) -> Attempt:
     """Submit under strace; -f in the options takes in what the client forks."""
     began = time.monotonic()
-    command = ["strace", "-qq", *options, str(MLW), *world.words(order)]
+    command = ["strace", "-q", *options, str(MLW), *world.words(order)]
     done = subprocess.run(
         command,
         cwd=world.project,
@@ -625,7 +653,7 @@ def trace_far(
     client = world.user.start(*world.words(order), cwd=world.project, env=env)
     pid = until(lambda: _caught(world, order, stage), 20)
     assert pid, f"{order.key}: nobody came to {stage}"
-    tracer = subprocess.Popen(["strace", "-qq", *options, "-p", str(pid)], stdin=subprocess.DEVNULL)
+    tracer = subprocess.Popen(["strace", "-q", *options, "-p", str(pid)], stdin=subprocess.DEVNULL)
     meanwhile(world.user.folder(world.run_of(order.key) or ""), pid)
     out, err = client.communicate(timeout=PATIENCE)
     tracer.wait(PATIENCE)
@@ -658,13 +686,16 @@ def client_points(world: World, trace: Path, everything: bool) -> list[Point]:
     return list(dict.fromkeys(point for one in traces for point in points(one) if point.call in CHANGING))
 
 
-def strike_client(world: World, point: Point, everything: bool) -> None:
+def strike_client(world: World, point: Point, everything: bool) -> bool:
     """Kill before one system call of a first submit in an empty store, recover, judge."""
     apart = world.apart(f"{point.call}-{point.nth}-{'all' if everything else 'client'}")
     apart.mortal = everything
     order = Order("k", (Fault("client", f"strace: {point}"),), detach=everything, secret="mellon")
-    trace_client(apart, order, [*(["-f"] if everything else []), *point.inject])
+    log = world.user.home / f"{apart.user.store.name}.strace"
+    attempt = trace_client(apart, order, [*(["-f"] if everything else []), *point.inject(log)])
+    attempt.hit = struck(log)
     must_hold(apart)
+    return attempt.hit
 
 
 def far_points(world: World, trace: Path, stage: str) -> list[Point]:
@@ -672,6 +703,9 @@ def far_points(world: World, trace: Path, stage: str) -> list[Point]:
     return [point for point in points(trace) if point.call not in HOLDING]
 
 
-def strike_far(world: World, point: Point, who: str, stage: str) -> None:
+def strike_far(world: World, point: Point, who: str, stage: str) -> bool:
     order = Order(f"{who}-{point.call}-{point.nth}", (Fault(who, f"strace: {point}"),), detach=True)
-    trace_far(world, order, stage, point.inject)
+    log = world.user.home / f"{order.key}.strace"
+    attempt = trace_far(world, order, stage, point.inject(log))
+    attempt.hit = struck(log)
+    return attempt.hit

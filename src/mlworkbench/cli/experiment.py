@@ -126,17 +126,19 @@ def cancel(**asked: Any) -> int:
         ask_to_end(history, follower, asked["grace"])
         words = "was asked to end: "
         if asked["wait"]:
-            words = _await_end(follower)
+            words = _await_end(history, follower)
     render.message(f"run {follower.run.id} {words}{summary(follower.run)}")
     if asked["output"] != "table" or asked["query"]:
         show_run(follower.run, asked["output"], asked["query"])
     return 0
 
 
-def _await_end(follower: Follower) -> str:
+def _await_end(history: History, follower: Follower) -> str:
     render.message(f"waiting for run {follower.run.id} to end; Ctrl-C leaves it to that")
-    for _ in follower.chunks():
-        continue
+    while not follower.run.status.final:
+        for _ in follower.chunks():
+            continue
+        _record_end(history, follower)  # the process that was submitting it has died meanwhile
     return "has ended: "
 
 
@@ -151,9 +153,14 @@ def ask_to_end(history: History, follower: Follower, grace: float | None) -> Non
     run = follower.run
     history.make_folder(run.spec)  # an interrupted submit may not have got that far
     follower.target.cancel(run.id, f"{_user()} with mlw cancel", grace)
-    if follower.refresh().detail == INTERRUPTED:
-        # Nobody has claimed it: a supervisor that finds it cancelled records that, and starts nothing.
-        submitting.launch(history, run.spec, follower.target, {})
+    follower.refresh()
+    _record_end(history, follower)
+
+
+def _record_end(history: History, follower: Follower) -> None:
+    """Where nobody has claimed the run: a supervisor that finds it cancelled records that, and starts nothing."""
+    if follower.run.detail == INTERRUPTED:
+        follower.run = submitting.launch(history, follower.run.spec, follower.target, {})
 
 
 @experiment.command(epilog="Example: mlw experiment resume demo-swift")

@@ -153,7 +153,7 @@ def resume(history: History, run: Run) -> Follower:
     follower = Follower(history, run, target)
     if follower.refresh().detail == INTERRUPTED:
         secrets = {name: find_secret(name) for name in run.spec.secrets}
-        submitting.launch(history, run.spec, target, secrets)
+        follower.run = submitting.launch(history, run.spec, target, secrets)
     return follower
 
 

@@ -90,7 +90,7 @@ class Database:
         connection.set_busy_timeout(_WAIT_MS)
         mode = "DELETE" if _on_network(self._path) else "WAL"
         if str(_value(connection, "PRAGMA journal_mode")).upper() != mode:
-            connection.execute(f"PRAGMA journal_mode = {mode}")
+            _switch(connection, mode)
         connection.execute("PRAGMA synchronous = FULL")
         version = _value(connection, "PRAGMA user_version")
         if version > VERSION:
@@ -176,6 +176,19 @@ def _transact(connection: apsw.Connection, body: Callable[[apsw.Connection], Ans
             connection.execute("ROLLBACK")
         raise
     return answer
+
+
+def _switch(connection: apsw.Connection, mode: str) -> None:
+    """SQLite does not wait here: when several processes make the file at once, all but one are refused."""
+    patience = time.monotonic() + _WAIT_MS / 1000
+    while True:
+        try:
+            connection.execute(f"PRAGMA journal_mode = {mode}")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.005)
 
 
 def _value(connection: apsw.Connection, query: str) -> Any:

@@ -100,12 +100,13 @@ class History:
         """Record what only this side knows: contact, interruption, a run that its target lost."""
         return self._change(run_id, lambda run, reading: (change(run), reading))[0]
 
-    def take_over(self, run_id: str) -> None:
+    def take_over(self, run_id: str) -> Run:
         """From now on this process answers for the submit."""
         submitter = json.dumps(_submitter())
         self._database.write(
             lambda connection: connection.execute("UPDATE runs SET submitter = ? WHERE id = ?", (submitter, run_id))
         )
+        return self.note(run_id, lambda run: run if run.status.final else replace(run, detail=None))
 
     def remove(self, run_id: str) -> None:
         """Forget a run and delete its folder."""

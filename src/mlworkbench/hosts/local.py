@@ -63,7 +63,7 @@ class LocalHost:
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int) -> News:
         folder = self.root.run(run_id)
         # Before the bytes are read: what a supervisor wrote before it let go of the lock must not be missed.
-        supervised = _is_locked(folder.lock)
+        supervised = machine.is_locked(folder.lock)
         parts = {name: _read(os.path.join(folder.path, name), offset, limit) for name, offset in offsets.items()}
         # After the events: a file that is there when the end is told must not be missed.
         for name in _names(folder.metrics):
@@ -136,16 +136,6 @@ def _copy(files: Sequence[Path], place: Path) -> None:
         remove(str(part))
         if not place.exists():
             raise
-
-
-def _is_locked(path: str) -> bool:
-    if not os.path.exists(path):
-        return False
-    held = machine.lock(path)
-    if held is None:
-        return True
-    os.close(held)
-    return False
 
 
 def _names(metrics: str) -> list[str]:

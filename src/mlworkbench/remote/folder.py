@@ -43,6 +43,7 @@ class RunFolder:
         self.events = os.path.join(path, "events.jsonl")
         self.metrics = os.path.join(path, "metrics")
         self.gate = os.path.join(path, "gate.json")
+        self.starting = os.path.join(path, "starting.json")
         self.started = os.path.join(path, "started.json")
         self.exit = os.path.join(path, "exit.json")
         self.cancel = os.path.join(path, "cancel.json")

@@ -26,6 +26,17 @@ def write_whole(path: str, data: Dict[str, Any]) -> None:
     machine.sync_folder(os.path.dirname(path))
 
 
+def write_note(path: str, data: Dict[str, Any]) -> None:
+    """Whole or not at all for those who look; of no use after a power cut, and therefore not waited for."""
+    part = "%s.%s.part" % (path, os.urandom(8).hex())
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        _write_all(descriptor, json.dumps(data).encode("ascii"))
+    finally:
+        os.close(descriptor)
+    os.replace(part, path)
+
+
 def write_first(path: str, data: Dict[str, Any]) -> bool:
     """Like write_whole, but only the first writer wins; tells whether this was it."""
     part = "%s.%s.part" % (path, os.urandom(8).hex())

@@ -13,7 +13,7 @@ import time
 from . import machine
 from .failpoint import failpoint
 from .folder import RunFolder
-from .journal import log, spare_room, write_first, write_whole
+from .journal import read_json, spare_room, write_first, write_note, write_whole
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -60,23 +60,20 @@ def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask:
     if not pass_gate(run, "start"):
         return
     failpoint("after-gate")
-    began, clock = time.time(), time.monotonic()
+    clock = time.monotonic()
+    facts = {"launcher": os.getpid(), "launcher_start": machine.start_time(os.getpid()), "time": time.time()}
+    facts.update(clock=clock, oom_kills=machine.oom_kills())
     os.umask(umask)
     try:
         argv = [encode(word) for word in spec["commands"][-1]["argv"]]
-        pid, problem = _start(argv, child_environment(spec, secrets), run)
+        pid, problem = _start(argv, child_environment(spec, secrets), run, facts)
     except Exception as error:  # noqa: BLE001 - whatever it is, the run did not start, and that must be told
         pid, problem = None, "cannot start it: %s: %s" % (type(error).__name__, error)
     os.umask(0o077)
     if pid is None:
         _write_exit(run, {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0})
         return
-    started = {"pid": pid, "start": machine.start_time(pid), "launcher": os.getpid(), "time": began, "clock": clock}
-    started["oom_kills"] = machine.oom_kills()
-    try:
-        spare_room(run, lambda: write_whole(run.started, started))
-    except OSError as error:
-        log("cannot note that the run has started: %s" % error)  # its end is still worth waiting for
+    os.replace(run.starting, run.started)
     failpoint("after-start")
     code, fatal = _wait(pid)
     failpoint("before-exit")
@@ -84,17 +81,40 @@ def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask:
     _write_exit(run, dict(ending, ended=time.time(), elapsed=time.monotonic() - clock))
 
 
+def promote(run: RunFolder) -> Optional[Dict[str, Any]]:
+    """What a launcher that died between its word to the child and its note of the start would have done next."""
+    try:
+        os.rename(run.starting, run.started)
+    except OSError:
+        pass  # it had done so, or the child never became the user's program
+    return read_json(run.started, "pid", "start", "launcher", "time", "clock")
+
+
 def _write_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
     spare_room(run, lambda: write_whole(run.exit, ending))
 
 
-def _start(argv: List[bytes], environment: Dict[str, str], run: RunFolder) -> Tuple[Optional[int], Optional[str]]:
-    """Fork and exec; a failing exec is told through a pipe that closes itself when exec succeeds."""
-    tell, told = os.pipe()[::-1]
+def _start(
+    argv: List[bytes], environment: Dict[str, str], run: RunFolder, facts: Dict[str, Any]
+) -> Tuple[Optional[int], Optional[str]]:
+    """Fork and exec; a failing exec is told through a pipe that closes itself when exec succeeds.
+
+    The child waits for our word, which is given once it is on disk who it is. If we die before that, it ends:
+    without ``starting.json`` nothing was started, and with it the child can be found.
+    """
+    told, tell = os.pipe()
+    word, go = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.close(go)
+        _await_word(word, run)
         _become(argv, environment, run, tell)
     os.close(tell)
+    os.close(word)
+    noted = dict(facts, pid=pid, start=machine.start_time(pid))
+    spare_room(run, lambda: write_note(run.starting, noted))
+    os.write(go, b"!")
+    os.close(go)
     problem = b""
     while True:
         part = os.read(told, 4096)
@@ -106,6 +126,20 @@ def _start(argv: List[bytes], environment: Dict[str, str], run: RunFolder) -> Tu
         os.waitpid(pid, 0)
         return None, problem.decode("utf-8", "replace")
     return pid, None
+
+
+def _await_word(word: int, run: RunFolder) -> None:
+    if not os.read(word, 1):  # the launcher is dead
+        _withdraw(run)
+        os._exit(127)
+
+
+def _withdraw(run: RunFolder) -> None:
+    """Take back that we are about to start."""
+    try:
+        os.unlink(run.starting)
+    except OSError:
+        pass  # it was not said yet
 
 
 def _become(argv: List[bytes], environment: Dict[str, str], run: RunFolder, tell: int) -> None:
@@ -127,6 +161,7 @@ def _become(argv: List[bytes], environment: Dict[str, str], run: RunFolder, tell
         names = {encode(name): encode(value) for name, value in environment.items()}
         os.execvpe(argv[0], argv, names)
     except OSError as error:
+        _withdraw(run)
         words = "cannot %s: %s%s" % (doing, error.strerror, _why(argv[0]) if doing.startswith("start") else "")
         os.write(tell, words.encode("utf-8", "replace"))
     finally:
@@ -195,7 +230,7 @@ if sys.platform == "win32":  # no fork, no setsid; untested
         process.stdin.close()
         return process.pid
 
-    def _start(argv, environment, run):  # type: ignore[no-untyped-def,no-redef]
+    def _start(argv, environment, run, facts):  # type: ignore[no-untyped-def,no-redef]
         global _process
         with open(run.log, "ab") as log:
             try:
@@ -209,6 +244,7 @@ if sys.platform == "win32":  # no fork, no setsid; untested
                 )
             except OSError as error:
                 return None, "cannot start %s: %s" % (os.fsdecode(argv[0]), error)
+        write_note(run.starting, dict(facts, pid=_process.pid, start=machine.start_time(_process.pid)))
         return _process.pid, None
 
     def _wait(pid):  # type: ignore[no-untyped-def,no-redef]

@@ -12,7 +12,7 @@ from . import PROTOCOL, endings, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json, spare_room, write_whole
-from .launcher import decode, pass_gate, put_to_work
+from .launcher import decode, pass_gate, promote, put_to_work
 from .stopping import Stopping
 from .workcopy import place, recycle
 
@@ -130,6 +130,9 @@ class Supervisor:
     def _started(self) -> Optional[Dict[str, Any]]:
         return read_json(self.run.started, "pid", "start", "launcher", "time", "clock")
 
+    def _starting(self) -> Optional[Dict[str, Any]]:
+        return read_json(self.run.starting, "pid", "start", "launcher", "time", "clock")
+
     def _exit(self) -> Optional[Dict[str, Any]]:
         return read_json(self.run.exit, "code", "signal", "ended", "elapsed")
 
@@ -150,7 +153,7 @@ class Supervisor:
                 self.finish_unstarted(gate.get("reason") or "it was decided not to start it")
                 return
             facts = facts or self._started_facts()
-            ended = self._exit() or self._ended_unseen(facts)
+            ended = self._exit() or self._ended_unseen()
             if ended:
                 break
             self._beat_heart()
@@ -171,26 +174,42 @@ class Supervisor:
         settled()
 
     def _started_facts(self) -> Optional[Dict[str, Any]]:
-        facts = self._started()
+        facts = self._started() or self._started_by_a_dead_launcher()
         if facts and "started" not in self.journal.kinds:
             self.journal.add("started", {"pid": facts["pid"], "time": facts["time"]})
             failpoint("started")
         return facts
 
-    def _ended_unseen(self, facts: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
+    def _started_by_a_dead_launcher(self) -> Optional[Dict[str, Any]]:
+        """It gave the child the word and died before it could tell: the child has become the user's program."""
+        facts = self._starting()
+        if facts is None or _alive((facts["launcher"], facts.get("launcher_start"))):
+            return None
+        child = (facts["pid"], facts["start"])
+        return promote(self.run) if child in machine.family(self.run.path, [], []) else None
+
+    def _ended_unseen(self) -> Optional[Dict[str, Any]]:
         """The ending of a child whose launcher is gone: from our own wait, or unknown."""
         gate = self._gate()
         launcher = (gate["pid"], gate["start"]) if gate else self._launcher
-        if _alive(launcher) or (facts and _alive((facts["pid"], facts["start"]))):
+        if _alive(launcher):
+            return None
+        facts = self._started() or self._starting()  # the launcher writes no more
+        if facts and _alive((facts["pid"], facts["start"])):
             return None
         if facts is None and machine.family(self.run.path, [], []):
-            return None  # the launcher died between fork and note: the child is known by its mark only
+            return None  # its note is gone, and the child is known by its mark
+        facts = promote(self.run)  # a child that never became the user's program has removed it
+        self._reap()  # it may have ended since the last time
         written = self._exit()  # it may have been written between our two looks
         if written:
             return written
         status = self._reaped.get(facts["pid"]) if facts else None
         code, number = decode(status) if status is not None else (None, None)
-        ended = {"code": code, "signal": number, "problem": None, "ended": time.time(), "elapsed": None}
+        ended: Dict[str, Any] = {"code": code, "signal": number, "problem": None}
+        ended.update(ended=time.time(), elapsed=None)
+        if facts is None and gate and gate["pid"] is not None and not os.path.exists(self.run.log):
+            ended["problem"] = "the launcher died before the start"
         spare_room(self.run, lambda: write_whole(self.run.exit, ended))
         return ended
 

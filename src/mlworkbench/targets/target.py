@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import LaunchError
 from ..hosts.host import Host, News
 from ..model import RunSpec
+
+_PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -19,11 +22,17 @@ class Target:
 
     def launch(self, spec: RunSpec, secrets: Mapping[str, str]) -> None:
         """Put the run to work. Repeating it is harmless: a run is claimed once."""
-        answer = self.host.call("start", spec.id, [os.urandom(8).hex()], {"secrets": dict(secrets)})
-        if not answer.get("ok"):
-            raise LaunchError(f"run {spec.id} could not be started: {answer.get('problem')}")
-        if not answer.get("claimed") and not answer.get("owner"):
-            raise LaunchError(f"run {spec.id} is held by somebody who does not start it", "try again in a moment")
+        patience = time.monotonic() + _PATIENCE
+        while True:
+            answer = self.host.call("start", spec.id, [os.urandom(8).hex()], {"secrets": dict(secrets)})
+            if not answer.get("ok"):
+                raise LaunchError(f"run {spec.id} could not be started: {answer.get('problem')}")
+            if answer.get("claimed") or answer.get("owner"):
+                return
+            # Another process holds the run's lock without having claimed it: it is about to, or it dies.
+            if time.monotonic() > patience:
+                raise LaunchError(f"run {spec.id} could not be started: another process holds its lock")
+            time.sleep(0.02)
 
     def adopt(self, run_id: str) -> tuple[str, float | None]:
         """Let a new supervisor look after a run whose old one is gone; how things stand, and its last sign of life."""

@@ -19,6 +19,7 @@ if sys.platform == "win32":
         family,
         fork,
         identity,
+        is_locked,
         kill,
         lock,
         oom_kills,
@@ -28,10 +29,10 @@ if sys.platform == "win32":
     )
 elif sys.platform == "darwin":
     from .macos import family, identity, oom_kills, start_time
-    from .posix import DETACHED, FORKS, become_reaper, fork, kill, lock, sync_folder, waiter
+    from .posix import DETACHED, FORKS, become_reaper, fork, is_locked, kill, lock, sync_folder, waiter
 else:
     from .linux import become_reaper, family, identity, oom_kills, start_time, waiter
-    from .posix import DETACHED, FORKS, fork, kill, lock, sync_folder
+    from .posix import DETACHED, FORKS, fork, is_locked, kill, lock, sync_folder
 
 __all__ = [
     "DETACHED",
@@ -40,6 +41,7 @@ __all__ = [
     "family",
     "fork",
     "identity",
+    "is_locked",
     "kill",
     "lock",
     "oom_kills",

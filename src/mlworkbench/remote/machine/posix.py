@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import time
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -51,12 +52,29 @@ def _close_all_but(keep: "set[int]") -> None:
 def lock(path: str) -> Optional[int]:
     """A descriptor that holds the lock until it is closed or its process dies; None if another holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(20):  # a look (below) holds it too, for microseconds
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except (BlockingIOError, PermissionError):
+            time.sleep(0.002)
+    os.close(descriptor)
+    return None
+
+
+def is_locked(path: str) -> bool:
+    """Whether a process holds the lock. Many may look at once without taking each other for the holder."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
     except (BlockingIOError, PermissionError):
+        return True
+    finally:
         os.close(descriptor)
-        return None
-    return descriptor
 
 
 def kill(pid: int, number: int) -> None:

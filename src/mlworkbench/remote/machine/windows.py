@@ -76,6 +76,15 @@ def lock(path: str) -> Optional[int]:
     return descriptor
 
 
+def is_locked(path: str) -> bool:
+    """Whether a process holds the lock."""
+    held = lock(path)
+    if held is None:
+        return True
+    os.close(held)
+    return False
+
+
 def sync_folder(path: str) -> None:
     """Windows cannot sync a folder; a rename is in its journal already."""
 
