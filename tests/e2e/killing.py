@@ -367,14 +367,16 @@ def _victim(world: World, order: Order, fault: Fault) -> list[int]:
 
 
 def kill_ours(pid: int, store: Path) -> bool:
-    """Kill -9, but never a stranger that has got the same number."""
+    """Kill -9, but never a stranger that has got the same number, nor the script that a process of ours has become."""
     if not _has(pid, os.fsencode(store)):
         return False
     try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
+        os.kill(pid, signal.SIGSTOP)  # so that it cannot become another program between look and kill
+        ours = b"__main__.py" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
+        os.kill(pid, signal.SIGKILL if ours else signal.SIGCONT)
+    except (ProcessLookupError, FileNotFoundError):
         return False
-    return True
+    return ours
 
 
 def _has(pid: int, mark: bytes) -> bool:
@@ -704,7 +706,7 @@ def far_points(world: World, trace: Path, stage: str) -> list[Point]:
 
 
 def strike_far(world: World, point: Point, who: str, stage: str) -> bool:
-    order = Order(f"{who}-{point.call}-{point.nth}", (Fault(who, f"strace: {point}"),), detach=True)
+    order = Order(f"{who}-{point.call}-{point.nth}", (Fault(who, f"strace: {point}"),), detach=True, code=7)
     log = world.user.home / f"{order.key}.strace"
     attempt = trace_far(world, order, stage, point.inject(log))
     attempt.hit = struck(log)
