@@ -7,6 +7,7 @@ figure, add a section; to add a subject, add a line to SUBJECTS.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from pathlib import Path
 import machine
 from context import CACHE, Context
 from following import delay_section, throughput_section
+from history import history_section
 from idle import idle_section
 from resubmit import resubmit_section
 from stages import stages_section
@@ -35,11 +37,13 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
             "idle": idle_section,
         },
     ),
+    "history": ("The history, measured", {"history": history_section}),
 }
 
 
 def main() -> int:
     asked = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the scratch folders go, too
     context = Context.make(asked.quick, asked.slow, asked.patience)
     try:
         for subject, (title, sections) in SUBJECTS.items():

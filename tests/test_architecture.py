@@ -13,7 +13,7 @@ LAYERS = [
     {"cli"},
     {"submit", "follow"},
     {"plan"},
-    {"targets", "environments", "frameworks", "config", "snapshot", "history"},
+    {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles"},
     {"hosts"},
     {"registry", "secret"},
     {"paths", "model"},

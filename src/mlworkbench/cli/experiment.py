@@ -15,6 +15,7 @@ from ..history.store import History
 from ..model import IN_CONTACT
 from ..paths import user_paths
 from . import render
+from .completion import complete_run
 from .main import Verbs
 from .options import debugging, in_project, maybe_project, rendering
 from .records import NOW, summary
@@ -24,7 +25,14 @@ from .submit import resume as resume_run
 from .view import stream, watch
 
 
-@click.group(cls=Verbs, verbs={"submit": ("submit:submit", "Run a script of the project")})
+@click.group(
+    cls=Verbs,
+    verbs={
+        "submit": ("submit:submit", "Run a script of the project"),
+        "diagnostics": ("diagnostics:diagnostics", "Bundle all that is known of a run in a zip"),
+        "clean": ("clean:clean", "Show what can go from this machine, and remove it"),
+    },
+)
 def experiment() -> None:
     """Submit scripts, see and stop what runs."""
 
@@ -43,7 +51,7 @@ def open_run(history: History, prefix: str | None, folder: str | None) -> Follow
 
 
 @experiment.command(epilog="Example: mlw experiment logs -f demo-swift")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
 @click.option("--raw", is_flag=True, help="Do not make terminal escapes harmless.")
 @in_project
@@ -63,7 +71,7 @@ def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
 
 
 @experiment.command(epilog="Example: mlw experiment status demo-swift -o json")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
 @click.option("-t", "--target", expose_value=False, help="Not needed: a run knows its target.")
 @in_project
@@ -96,7 +104,7 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
 
 
 @experiment.command(epilog="Example: mlw experiment cancel demo-swift")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
 @click.option("-t", "--target", expose_value=False, help="Not needed: a run knows its target.")
 @click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", help="Between TERM and KILL (30).")
@@ -164,7 +172,7 @@ def _record_end(history: History, follower: Follower) -> None:
 
 
 @experiment.command(epilog="Example: mlw experiment resume demo-swift")
-@click.argument("run")
+@click.argument("run", shell_complete=complete_run)
 @in_project
 @debugging
 def resume(run: str, folder: str | None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from .. import submit as submitting
@@ -12,33 +14,49 @@ from ..model import Run
 from ..paths import user_paths
 from . import render
 from .experiment import open_run
+from .filters import filtering, make_query
 from .main import Verbs
 from .options import debugging, in_project, maybe_project, rendering
 from .records import LIST
-from .show import show_run, show_runs
+from .show import LOGS, show_artifact, show_run, show_runs
+from .submit import known_secrets
+from .view import stream
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=Verbs,
+    verbs={
+        "compare": ("compare:compare", "Tell what differs between runs"),
+        "download": ("download:download", "Copy the outputs of a run to a folder"),
+        "promote": ("asset:promote", "Keep an output of a run as an asset"),
+    },
+)
 def history() -> None:
     """Look at past runs."""
 
 
-@history.command("list", epilog="Example: mlw history list -o json --query \"[?status=='Completed'].run_id\"")
+@history.command(
+    "list", epilog="Example: mlw history list --where 'accuracy > 0.9 and lr < 0.01' --sort -accuracy -n 5"
+)
 @click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the newest so many.")
+@filtering
 @in_project
 @rendering
-def list_runs(everywhere: bool, limit: int | None, folder: str | None, output: str, query: str | None) -> None:
-    """List runs, newest first; metrics are columns."""
+def list_runs(everywhere: bool, folder: str | None, output: str, query: str | None, **wishes: Any) -> None:
+    """List runs, newest first; metrics are columns.
+
+    A condition compares metrics, parameters of the script (--lr 0.1 is lr) and keys such as status, duration or
+    script_name with numbers and "texts", by = != < <= > >=, joined by and, or, not. Odd names go in `backticks`.
+    """
     store = History(user_paths())
     project = None if everywhere else maybe_project(folder)
+    asked = make_query(project.id if project else None, wishes)
     for run in store.unfinished(project.id if project else None):
         try:
             refreshed(store, run)
         except MlwError as error:  # one run that cannot be asked about must not hide the others
             render.warn(f"run {run.id}: {error.message}")
-    runs = store.list(project.id if project else None, limit=limit)
-    show_runs(runs, output, query, LIST)
+    show_runs(store.search(asked), output, query, LIST)
 
 
 def refreshed(store: History, run: Run) -> Run:
@@ -57,12 +75,21 @@ def last(folder: str | None, output: str, query: str | None) -> None:
 @history.command(epilog="Example: mlw history info demo-swift -o json")
 @click.argument("run", required=False)
 @click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
+@click.option("-a", "--artifact", metavar="PATH", help="Instead write one file of it: driver_log, or an output.")
 @in_project
 @rendering
-def info(run: str | None, by_option: str | None, folder: str | None, output: str, query: str | None) -> None:
+def info(
+    run: str | None, by_option: str | None, artifact: str | None, folder: str | None, output: str, query: str | None
+) -> None:
     """Show all that is known of a run; of the newest if none is named."""
-    found = open_run(History(user_paths()), run or by_option, folder).refresh()
-    show_run(found, output, query)
+    follower = open_run(History(user_paths()), run or by_option, folder)
+    found = follower.refresh()
+    if artifact is None:
+        show_run(found, output, query)
+    elif artifact in LOGS:
+        stream(follower, secrets=known_secrets(found).values(), live=False)
+    else:
+        show_artifact(follower.history.paths.root.run(found.id), artifact, known_secrets(found).values())
 
 
 @history.command(epilog="Example: mlw history remove demo-swift")

@@ -15,6 +15,7 @@ import click
 from ..errors import EXIT_DETACHED, EXIT_USAGE, MlwError, UnknownName, UsageError
 from ..version import __version__
 from . import render
+from .renames import translate
 
 # Verb → module:attribute. Nothing is imported before it is asked for: `mlw --help` must be quick.
 _VERBS = {
@@ -23,6 +24,8 @@ _VERBS = {
     "runconfiguration": ("runconfiguration:runconfiguration", "Create, list and delete run configurations"),
     "computetarget": ("computetarget:computetarget", "List and show compute targets"),
     "history": ("history:history", "Look at past runs"),
+    "asset": ("asset:asset", "Fetch and list what was promoted from runs"),
+    "completion": ("completion:completion", "Print the completion script for a shell"),
     "submit": ("submit:submit", "Run a script (short for: experiment submit)"),
     "logs": ("experiment:logs", "Show the output of a run (short for: experiment logs)"),
     "ps": ("experiment:ps", "List what runs now (short for: experiment ps)"),
@@ -118,6 +121,9 @@ def main() -> None:
 
 
 def _run(words: list[str]) -> int:
+    words, hint = translate(words)
+    if hint:
+        render.message(hint)
     try:
         answer = mlw.main(args=words, prog_name="mlw", standalone_mode=False)
         return answer if isinstance(answer, int) else 0

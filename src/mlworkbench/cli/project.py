@@ -18,7 +18,7 @@ from .main import Verbs
 from .options import debugging, in_project, rendering, the_project
 
 
-@click.group(cls=Verbs)
+@click.group(cls=Verbs, verbs={"restore": ("restore:restore", "Put the code of a run into a folder")})
 def project() -> None:
     """Create, show and check projects."""
 

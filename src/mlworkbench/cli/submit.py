@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from .. import submit as submitting
 from ..errors import UsageError
@@ -19,6 +20,7 @@ from ..paths import user_paths
 from ..plan import Request
 from ..secret import find_secret
 from . import render, units
+from .completion import complete_runconfig, complete_submit, complete_target
 from .options import in_project, rendering, the_project
 from .records import record
 from .view import detached, hint_back, watch
@@ -34,6 +36,9 @@ class SubmitCommand(click.Command):
         rest = super().parse_args(ctx, ours)
         ctx.params["kind"], ctx.params["words"] = kind, tuple(theirs)
         return rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return complete_submit(self, ctx, incomplete)
 
     def _split(self, args: list[str]) -> tuple[list[str], str, list[str]]:
         valued = {
@@ -60,8 +65,17 @@ class SubmitCommand(click.Command):
     epilog="Example: mlw experiment submit -c local train.py --lr 0.1",
     options_metavar="[OPTIONS] SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND [ARGS]...",
 )
-@click.option("-c", "--run-configuration", "runconfig", metavar="NAME", help="aml_config/NAME.runconfig")
-@click.option("-t", "--target", metavar="NAME", help="Run on aml_config/NAME.compute instead.")
+@click.option(
+    "-c",
+    "--run-configuration",
+    "runconfig",
+    metavar="NAME",
+    shell_complete=complete_runconfig,
+    help="aml_config/NAME.runconfig",
+)
+@click.option(
+    "-t", "--target", metavar="NAME", shell_complete=complete_target, help="Run on aml_config/NAME.compute instead."
+)
 @click.option("--wait/--detach", default=True, help="Stream the output until the end (default), or return at once.")
 @click.option("--dry-run", is_flag=True, help="Print what would be run, as JSON, and do nothing.")
 @click.option("--name", help="A name for people, beside the run's id.")

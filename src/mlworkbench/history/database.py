@@ -13,44 +13,51 @@ import apsw
 
 from ..errors import HistoryError
 from ..remote import machine
+from .mark import Mark
+from .schema import VERSION, Step, create, is_ours, set_old_aside
 
 Answer = TypeVar("Answer")
-Row = tuple[Any, ...]
 
-VERSION = 1
 _WAIT_MS = 60_000
-_CHECKED_BELOW = 8 * 1024 * 1024
-_DAMAGE = (apsw.CorruptError, apsw.NotADBError)
+_CHECKED_BELOW = 8 * 1024 * 1024  # 10 ms; a larger file is checked where it is read, by the checksums of its rows
+_NEVER = 1000  # no mlw will ever have so high a version of its index
+_ROOM = 64 * 1024 * 1024
+# What SQLite, or the decoding of what it hands over, says of pages that are not what was written.
+_DAMAGE = (
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.TooBigError,
+    apsw.FormatError,
+    UnicodeDecodeError,
+)
 # WAL needs memory shared between all writers, which a network file system does not give.
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "lustre", "beegfs", "gpfs", "afs", "ceph")
 
-_SCHEMA = """
-CREATE TABLE runs (
-    id TEXT PRIMARY KEY, number INTEGER NOT NULL, key TEXT NOT NULL UNIQUE, project TEXT NOT NULL,
-    created REAL NOT NULL, status TEXT NOT NULL, final INTEGER NOT NULL, hidden INTEGER NOT NULL,
-    spec TEXT NOT NULL, state TEXT NOT NULL, reading TEXT NOT NULL, submitter TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX runs_by_project ON runs (project, created);
-CREATE INDEX runs_by_time ON runs (created);
-CREATE INDEX runs_unfinished ON runs (final) WHERE final = 0;
-"""
+
+class Damaged(apsw.CorruptError):
+    """What was read is not what was written."""
 
 
 class Database:
     """One connection, opened when first needed. A damaged file is set aside and refilled by ``refill``."""
 
-    def __init__(self, path: Path, refill: Callable[[apsw.Connection], None]) -> None:
+    def __init__(self, path: Path, refill: Step, migrate: Step) -> None:
         self._path = path
         self._refill = refill
+        self._migrate = migrate
+        self._mark = Mark(f"{path}.mark")
         self._connection: apsw.Connection | None = None
         self._file: tuple[int, int] | None = None
 
-    def read(self, query: str, values: tuple[Any, ...] = ()) -> list[Row]:
-        return self._safely(lambda connection: list(connection.execute(query, values)))
+    def read(self, body: Callable[[apsw.Connection], Answer]) -> Answer:
+        """Run ``body`` over one unchanging state. It may run twice."""
+        return self._safely(lambda connection: _transact(connection, body, "BEGIN"))
 
     def write(self, body: Callable[[apsw.Connection], Answer]) -> Answer:
         """Run ``body`` in a transaction that is on disk when this returns. ``body`` may run twice."""
-        return self._safely(lambda connection: _transact(connection, body))
+        return self._safely(lambda connection: self._commit(connection, body))
 
     def close(self) -> None:
         if self._connection is not None:
@@ -71,6 +78,9 @@ class Database:
                     "look for a program that holds it open: fuser " + str(self._path),
                 ) from error
             except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError) as error:
+                if _is_damage(self._path, error):
+                    self._set_aside()
+                    continue
                 self.close()
                 raise _unusable(self._path, error) from error
             if self._is_current():
@@ -78,39 +88,60 @@ class Database:
             self.close()  # another process has set the file aside: what we did went into the old one
         raise HistoryError(f"the run history {self._path} is damaged again and again", "check the disk")
 
+    def _commit(self, connection: apsw.Connection, body: Callable[[apsw.Connection], Answer]) -> Answer:
+        def counted(connection: apsw.Connection) -> tuple[Answer, int]:
+            before = connection.total_changes()
+            answer = body(connection)
+            return answer, _count_up(connection) if connection.total_changes() != before else 0
+
+        answer, generation = _transact(connection, counted)
+        if generation:
+            self._mark.write(generation)  # after the commit is on disk: it must never be ahead of it
+        return answer
+
     def _open(self) -> apsw.Connection:
         if self._connection is None:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._file = _identity(self._path)  # before anything is read: what is damaged is this one
-            self._connection = self._connect()
+            connection = apsw.Connection(str(self._path))
+            try:
+                self._prepare(connection)
+            except apsw.SQLError as error:  # a format or tables that are not ours
+                connection.close()
+                raise Damaged(str(error)) from error
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         return self._connection
 
-    def _connect(self) -> apsw.Connection:
-        connection = apsw.Connection(str(self._path))
+    def _prepare(self, connection: apsw.Connection) -> None:
+        reached = self._mark.read()  # before the file: another process may write meanwhile
         connection.set_busy_timeout(_WAIT_MS)
         mode = "DELETE" if _on_network(self._path) else "WAL"
         if str(_value(connection, "PRAGMA journal_mode")).upper() != mode:
             _switch(connection, mode)
         connection.execute("PRAGMA synchronous = FULL")
         version = _value(connection, "PRAGMA user_version")
-        if version > VERSION:
+        if VERSION < version < _NEVER:
             raise HistoryError(
                 f"{self._path} was written by a newer mlw (version {version}, this one knows {VERSION})",
                 "upgrade mlworkbench, or set MLW_HOME to another folder",
             )
-        if version < VERSION:
+        if version in range(VERSION):
             _transact(connection, self._create)
-        elif not _is_sound(connection, self._path):
-            connection.close()
-            raise apsw.CorruptError("quick_check")
-        return connection
+        elif version != VERSION or not _is_sound(connection, self._path):
+            raise Damaged("check of the whole file")
+        if _generation(connection) < reached:
+            raise Damaged("writes are lost")  # a damaged WAL is cut off by SQLite without a word
 
     def _create(self, connection: apsw.Connection) -> None:
-        if _value(connection, "PRAGMA user_version") == VERSION:
+        version = _value(connection, "PRAGMA user_version")
+        if version == VERSION:
             return  # another process was quicker
-        for statement in _SCHEMA.split(";"):
-            connection.execute(statement)
-        self._refill(connection)
+        (create if version == 0 else set_old_aside)(connection)
+        connection.execute("INSERT INTO account VALUES (1, 0, 0, 0, ?, 0)", (self._mark.read() + 1,))
+        (self._refill if version == 0 else self._migrate)(connection)
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _is_current(self) -> bool:
@@ -159,15 +190,35 @@ def _free(path: Path) -> int:
 
 
 def _is_sound(connection: apsw.Connection, path: Path) -> bool:
-    tables = _value(connection, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'runs'")
-    if not tables:
+    if not is_ours(connection):
         return False
-    return path.stat().st_size >= _CHECKED_BELOW or _value(connection, "PRAGMA quick_check(1)") == "ok"
+    return path.stat().st_size >= _CHECKED_BELOW or _value(connection, "PRAGMA integrity_check(1)") == "ok"
 
 
-def _transact(connection: apsw.Connection, body: Callable[[apsw.Connection], Answer]) -> Answer:
+def _is_damage(path: Path, error: apsw.Error) -> bool:
+    """Whether the file's content is to blame for what looks like trouble with the disk."""
+    if isinstance(error, apsw.FullError):
+        return _free(path) > _ROOM
+    if isinstance(error, apsw.ReadOnlyError):
+        return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    return getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
+
+
+def _generation(connection: apsw.Connection) -> int:
+    found = _value(connection, "SELECT generation FROM account")
+    return found if isinstance(found, int) else -1
+
+
+def _count_up(connection: apsw.Connection) -> int:
+    connection.execute("UPDATE account SET generation = generation + 1")
+    return _generation(connection)
+
+
+def _transact(
+    connection: apsw.Connection, body: Callable[[apsw.Connection], Answer], begin: str = "BEGIN IMMEDIATE"
+) -> Answer:
     # IMMEDIATE: a transaction that reads first and then writes is refused at once if another wrote meanwhile.
-    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(begin)
     try:
         answer = body(connection)
         connection.execute("COMMIT")

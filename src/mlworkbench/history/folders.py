@@ -14,14 +14,12 @@ from ..remote.tree import NOFOLLOW
 CHUNK = 4 * 1024 * 1024
 
 
-def read_folders(root: Root) -> list[RunSpec]:
-    """The spec of every run whose folder has a sound one, oldest first."""
-    found = []
+def read_folders(root: Root) -> Iterator[RunSpec]:
+    """The spec of every run whose folder has a sound one; one at a time, because there may be very many."""
     for name in sorted(os.listdir(root.runs)):
         spec = _spec(root.run(name))
         if spec is not None and spec.id == name:
-            found.append(spec)
-    return sorted(found, key=lambda spec: spec.created)
+            yield spec
 
 
 def _spec(folder: RunFolder) -> RunSpec | None:

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import apsw
 
 from ..errors import HistoryError, MlwError, UnknownName
-from ..model import Event, JsonDict, Run, RunSpec, Status
+from ..model import Event, JsonDict, Run, RunSpec
 from ..paths import UserPaths
 from ..remote import machine
 from ..remote.failpoint import failpoint
 from ..remote.journal import read_json, write_whole
 from ..remote.tree import remove
-from .database import Database, Row
+from . import rows
+from .database import Damaged, Database
 from .fold import fold
 from .folders import read_folders, read_parts
+from .query import Query, find
 from .reading import parse_events, parse_metrics
+from .rows import Reading
 
 Runs = list[Run]
-
-_COLUMNS = "id, number, key, project, created, status, final, hidden, spec, state, reading, submitter"
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How far the run's files have been read, and up to which event of each writer."""
-
-    offsets: Mapping[str, int] = field(default_factory=lambda: {"events.jsonl": 0})
-    seqs: Mapping[str, int] = field(default_factory=dict)
 
 
 class IdTaken(Exception):
@@ -51,7 +43,7 @@ class History:
 
     def __init__(self, paths: UserPaths) -> None:
         self.paths = paths
-        self._database = Database(paths.database, self._refill)
+        self._database = Database(paths.database, self._refill, _migrate)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -59,13 +51,13 @@ class History:
         """Record a run before anything leaves this machine. The same key is the same run: tells if it is new."""
 
         def insert(connection: apsw.Connection) -> tuple[RunSpec, bool]:
-            for (text,) in connection.execute("SELECT spec FROM runs WHERE key = ?", (spec.key,)):
-                return RunSpec.from_json(json.loads(text)), False
-            if list(connection.execute("SELECT 1 FROM runs WHERE id = ?", (spec.id,))):
+            for known in rows.select(connection, "key = ?", (rows.clean(spec.key),)):
+                return known.run.spec, False
+            if rows.select(connection, "id = ?", (spec.id,)):
                 raise IdTaken(spec.id)
             taken = connection.execute("SELECT max(number) FROM runs WHERE project = ?", (spec.project_id,))
             numbered = replace(spec, number=(next(iter(taken))[0] or 0) + 1)
-            _insert(connection, Run(numbered), Reading(), _submitter())
+            rows.insert(connection, Run(numbered), Reading(), _submitter())
             return numbered, True
 
         if os.path.exists(self.paths.root.run(spec.id).path):
@@ -102,30 +94,31 @@ class History:
 
     def take_over(self, run_id: str) -> Run:
         """From now on this process answers for the submit."""
-        submitter = json.dumps(_submitter())
-        self._database.write(
-            lambda connection: connection.execute("UPDATE runs SET submitter = ? WHERE id = ?", (submitter, run_id))
-        )
+
+        def update(connection: apsw.Connection) -> None:
+            for old in rows.select(connection, "id = ?", (run_id,)):
+                rows.update(connection, old, old.run, old.reading, _submitter())
+
+        self._database.write(update)
         return self.note(run_id, lambda run: run if run.status.final else replace(run, detail=None))
 
     def remove(self, run_id: str) -> None:
         """Forget a run and delete its folder."""
-        self._database.write(lambda connection: connection.execute("DELETE FROM runs WHERE id = ?", (run_id,)))
+
+        def delete(connection: apsw.Connection) -> None:
+            for old in rows.select(connection, "id = ?", (run_id,)):
+                rows.delete(connection, old)
+
+        self._database.write(delete)
         remove(self.paths.root.run(run_id).path)
 
     def _change(self, run_id: str, change: Callable[[Run, Reading], tuple[Run, Reading]]) -> tuple[Run, Reading]:
         def update(connection: apsw.Connection) -> tuple[Run, Reading]:
-            query = f"SELECT {_COLUMNS} FROM runs WHERE id = ?"
-            for row in connection.execute(query, (run_id,)):
-                old = _run(row), _reading(row)
-                run, reading = change(*old)
-                if (run, reading) != old:
-                    connection.execute(
-                        "UPDATE runs SET status = ?, final = ?, state = ?, reading = ? WHERE id = ?",
-                        (run.status.value, run.status.final, _state(run), json.dumps(asdict(reading)), run_id),
-                    )
-                return run, reading
-            raise HistoryError(f"run {run_id} has been removed")
+            old = _one(connection, run_id)
+            run, reading = change(old.run, old.reading)
+            if (run, reading) != (old.run, old.reading):
+                rows.update(connection, old, run, reading, old.submitter)
+            return run, reading
 
         return self._database.write(update)
 
@@ -133,61 +126,57 @@ class History:
 
     def get(self, prefix: str) -> Run:
         """The run with this id, or the only one whose id begins so, or the only one whose id has it in it."""
-        exact = self._select("id = ?", (prefix,))
-        if exact:
-            return exact[0]
-        end = prefix + "\U0010ffff"
-        found = self._select("id >= ? AND id < ? ORDER BY created DESC LIMIT 6", (prefix, end)) if prefix else []
+        found = self._database.read(lambda connection: _look_up(connection, prefix))
         if len(found) == 1:
             return found[0]
-        if not found and prefix:
-            found = self._select("instr(id, ?) ORDER BY created DESC LIMIT 6", (prefix,))
-            if len(found) == 1:
-                return found[0]
         if found:
             names = ", ".join(run.id for run in found[:5]) + (", …" if len(found) > 5 else "")
             raise Ambiguous(f"{prefix!r} could be any of {names}", "give more of the id")
-        recent = [run.id for run in self._select("1 ORDER BY created DESC LIMIT 5", ())]
+        recent = [run.id for run in self.search(Query(hidden=True, limit=5))]
         raise UnknownName("run", prefix, recent, "list them with: mlw history list")
 
     def by_key(self, key: str) -> Run | None:
-        found = self._select("key = ?", (key,))
-        return found[0] if found else None
+        found = self._database.read(lambda connection: rows.select(connection, "key = ?", (rows.clean(key),)))
+        return found[0].run if found else None
 
     def list(self, project_id: str | None = None, hidden: bool = False, limit: int | None = None) -> Runs:
         """Newest first."""
-        where, values = ("project = ?", (project_id,)) if project_id else ("1", ())
-        where += "" if hidden else " AND hidden = 0"
-        return self._select(f"{where} ORDER BY created DESC, number DESC LIMIT ?", (*values, limit or -1))
+        return self.search(Query(project=project_id, hidden=hidden, limit=limit))
+
+    def search(self, query: Query) -> Runs:
+        """The runs that fit, in the order that was asked for."""
+        return self._database.read(lambda connection: rows.fetch(connection, find(connection, query)))
 
     def unfinished(self, project_id: str | None = None) -> Runs:
-        where, values = ("AND project = ?", (project_id,)) if project_id else ("", ())
-        return self._select(f"final = 0 {where} ORDER BY created DESC", values)
+        def unfinished(connection: apsw.Connection) -> Runs:
+            rows.expect_unfinished(connection)
+            where, values = ("AND project = ?", (project_id,)) if project_id else ("", ())
+            return [one.run for one in rows.select(connection, f"final = 0 {where} ORDER BY created DESC", values)]
+
+        return self._database.read(unfinished)
 
     def reading(self, run_id: str) -> Reading:
-        for row in self._database.read(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (run_id,)):
-            return _reading(row)
-        raise HistoryError(f"run {run_id} has been removed")
+        return self._database.read(lambda connection: _one(connection, run_id)).reading
 
     def submitter_lives(self, run_id: str) -> bool:
         """Whether the process that submitted the run is still there."""
-        for (text,) in self._database.read("SELECT submitter FROM runs WHERE id = ?", (run_id,)):
-            who, here = json.loads(text), machine.identity()
+        for one in self._database.read(lambda connection: rows.select(connection, "id = ?", (run_id,))):
+            who, here = one.submitter, machine.identity()
             same = all(who.get(name) == value for name, value in here.items())
             return same and machine.start_time(who["pid"]) == who["start"]
         return False
-
-    def _select(self, where: str, values: Sequence[Any]) -> Runs:
-        return [_run(row) for row in self._database.read(f"SELECT {_COLUMNS} FROM runs WHERE {where}", tuple(values))]
 
     # -- the index from the folders ----------------------------------------------------------------
 
     def rebuild(self) -> int:
         """Make the index anew from the run folders; tells how many runs it holds."""
 
+        missing = not self.paths.database.exists()  # then opening it makes it anew already
+
         def again(connection: apsw.Connection) -> int:
-            connection.execute("DELETE FROM runs")
-            self._refill(connection)
+            if not missing:
+                rows.clear(connection)
+                self._refill(connection)
             return int(next(iter(connection.execute("SELECT count(*) FROM runs")))[0])
 
         return self._database.write(again)
@@ -197,45 +186,47 @@ class History:
             run, reading = Run(spec), Reading()
             for parts in read_parts(self.paths.root.run(spec.id)):
                 run, reading = _take_in(run, reading, parts)
-            _insert(connection, run, reading, {})
+            try:
+                rows.pour(connection, run, reading, {})
+            except (TypeError, ValueError, OverflowError, AttributeError):
+                continue  # its spec is whole and yet absurd
+        rows.start_account(connection)
 
     def close(self) -> None:
         self._database.close()
 
 
-def _insert(connection: apsw.Connection, run: Run, reading: Reading, submitter: JsonDict) -> None:
-    spec = run.spec
-    connection.execute(
-        f"INSERT OR IGNORE INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * 12)})",
-        (
-            spec.id,
-            spec.number,
-            spec.key,
-            spec.project_id,
-            spec.created,
-            run.status.value,
-            run.status.final,
-            not spec.tracked,
-            json.dumps(spec.to_json()),
-            _state(run),
-            json.dumps(asdict(reading)),
-            json.dumps(submitter),
-        ),
-    )
+def _look_up(connection: apsw.Connection, prefix: str) -> Runs:
+    """The run of this id, else up to six that begin so, else up to six that have it in them."""
+    prefix = rows.clean(prefix)
+    newest = " ORDER BY created DESC LIMIT 6"
+    found = rows.select(connection, "id = ?", (prefix,))
+    if not found and prefix:
+        found = rows.select(connection, "id >= ? AND id < ?" + newest, (prefix, prefix + "\U0010ffff"))
+    if not found and prefix:
+        rows.verify(connection)  # before it is said that there is no such run
+        found = rows.select(connection, "instr(id, ?)" + newest, (prefix,), "NOT INDEXED")
+    return [one.run for one in found]
 
 
-def _state(run: Run) -> str:
-    return json.dumps({name: getattr(run, name) for name in Run.__dataclass_fields__ if name != "spec"})
+def _one(connection: apsw.Connection, run_id: str) -> rows.Stored:
+    for found in rows.select(connection, "id = ?", (run_id,)):
+        return found
+    rows.verify(connection)
+    raise HistoryError(f"run {run_id} has been removed")
 
 
-def _run(row: Row) -> Run:
-    state = json.loads(row[9])
-    state.update(status=Status(state["status"]), leftovers=tuple(state["leftovers"]))
-    return Run(RunSpec.from_json(json.loads(row[8])), **state)
-
-
-def _reading(row: Row) -> Reading:
-    return Reading(**json.loads(row[10]))
+def _migrate(connection: apsw.Connection) -> None:
+    """The runs of version 1 into the tables of today, with all that only this side knows of them."""
+    old = connection.execute("SELECT spec, state, reading, submitter FROM runs_of_1 ORDER BY created, number")
+    for spec, state, reading, submitter in old:
+        try:
+            run, read, who = rows.decode(spec, state), Reading(**json.loads(reading)), json.loads(submitter)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise Damaged("a run of version 1") from error
+        rows.pour(connection, run, read, who)
+    connection.execute("DROP TABLE runs_of_1")
+    rows.start_account(connection)
 
 
 def _submitter() -> JsonDict:

@@ -39,7 +39,7 @@ def take(project: Path, project_id: str, root: Root, cache: Path, progress: Prog
         identity = [project_id, os.path.abspath(project)]
         record = load_record(cache, identity)
         scan = _scan(os.path.realpath(project), root, record)
-        if record is not None and not scan.changed and os.path.exists(root.snapshot(record["snapshot"])):
+        if record is not None and not scan.changed and _is_kept(root.snapshot(record["snapshot"])):
             notes = record["notes"]
         else:
             intake = Intake(os.path.realpath(project), root, scan, start, progress)
@@ -76,6 +76,15 @@ def _scan(project: str, root: Root, record: Record | None) -> Scan:
     if scan.unread:
         raise _unreadable(scan.unread)
     return scan
+
+
+def _is_kept(manifest: str) -> bool:
+    """Whether the list is there; from now on it is young, so that no clean takes it before the run is recorded."""
+    try:
+        os.utime(manifest)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _remember(cache: Path, record: Record) -> None:
@@ -115,7 +124,7 @@ class Intake:
             self._read(todo)
             data = _list_files(self._scan.folders)
             digest = hashlib.sha256(data).hexdigest()
-            if os.path.exists(self._root.snapshot(digest)):
+            if _is_kept(self._root.snapshot(digest)):
                 return digest
             todo = self._lacking()
             if not todo:

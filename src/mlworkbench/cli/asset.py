@@ -1,0 +1,108 @@
+"""``mlw asset …`` and ``mlw history promote``: outputs that were given a name and a version."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..config.project import Project, find_project
+from ..errors import ConfigError, UsageError
+from ..history.store import History
+from ..model import Run
+from ..paths import user_paths
+from ..runfiles import asset as kept
+from . import render, units
+from .completion import complete_run
+from .download import tell
+from .experiment import open_run
+from .main import Verbs
+from .options import debugging, in_project, maybe_project, rendering
+
+_COLUMNS = ("name", "version", "files", "size", "run_id", "artifact", "created_utc")
+
+
+@click.group(cls=Verbs)
+def asset() -> None:
+    """Fetch and list what was promoted from runs."""
+
+
+@click.command(epilog="Example: mlw history promote -r demo-swift -ap model.pkl -n model")
+@click.option("-r", "--run", metavar="ID", shell_complete=complete_run, help="The run; the newest if not given.")
+@click.option("-ap", "--artifact-path", "artifact", required=True, metavar="PATH", help="The output, file or folder.")
+@click.option("-n", "--name", required=True, help="Of the asset; promoting again makes the next version.")
+@in_project
+@debugging
+def promote(run: str | None, artifact: str, name: str, folder: str | None) -> None:
+    """Keep an output of a run as an asset, and write assets/NAME.link into the project."""
+    history = History(user_paths())
+    found = open_run(history, run, folder).refresh()
+    project = _project_of(found, folder)
+    kept.check_link(project.root, name)
+    with render.Progress("asset") as progress:
+        made, outcome = kept.promote(history.paths, found, artifact, name, progress.update)
+    for path, why in outcome.skipped:
+        render.warn(f"not part of the asset: {path} ({why})")
+    link = kept.write_link(project.root, made)
+    render.message(f"asset {made.name} version {made.version}: {made.files} files, {units.size(made.size)}")
+    render.message(f"hint: mlw asset download -l {os.path.relpath(link)}")
+
+
+def _project_of(run: Run, folder: str | None) -> Project:
+    """The project that the link file goes to: the one here, else the one the run came from."""
+    here = maybe_project(folder)
+    if here is not None and (folder or here.id == run.spec.project_id):
+        return here
+    try:
+        there = find_project(Path(run.spec.project_path))
+    except ConfigError:
+        there = None
+    if there is None or there.id != run.spec.project_id:
+        raise UsageError(f"the project of run {run.id} is not at {run.spec.project_path} any more", "give --project")
+    return there
+
+
+@asset.command(epilog="Example: mlw asset download -l assets/model.link -d models")
+@click.option("-l", "--link-file", "link", required=True, type=click.Path(), help="Such as assets/NAME.link.")
+@click.option("-d", "--directory", "place", metavar="DIR", help="Where to; a folder named after the asset by default.")
+@click.option("--overwrite", is_flag=True, help="Replace files and links that are there already.")
+@debugging
+def download(link: str, place: str | None, overwrite: bool) -> int:
+    """Copy the files of an asset to a folder; each appears whole or not at all."""
+    name, version = kept.read_link(Path(link))
+    paths = user_paths()
+    try:
+        project: Project | None = find_project(Path(os.path.abspath(link)).parent)
+    except ConfigError:
+        project = None
+    found = kept.find_asset(paths, name, version, project.id if project else None)
+    place = place or found.name
+    with render.Progress("asset", found.size) as progress:
+        outcome = kept.fetch_asset(paths, found, place, overwrite=overwrite, report=progress.update)
+    return tell(outcome, place)
+
+
+@asset.command("list", epilog="Example: mlw asset list -o json --query '[].name'")
+@click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
+@in_project
+@rendering
+def list_assets(everywhere: bool, folder: str | None, output: str, query: str | None) -> None:
+    """List assets, the newest version of each first."""
+    project = None if everywhere else maybe_project(folder)
+    rows = [_row(one) for one in kept.assets(user_paths(), project.id if project else None)]
+    if output == "table" and query is None:
+        if not rows:
+            render.message("no assets")
+            return
+        rows = [{**row, "size": units.size(row["size"])} for row in rows]
+    render.emit(rows, output=output, query=query, columns=_COLUMNS if output == "table" else None)
+
+
+def _row(one: kept.Asset) -> dict[str, Any]:
+    row = asdict(one)
+    row["created_utc"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(row.pop("created")))
+    return row

@@ -1,0 +1,89 @@
+"""``mlw history download``: the outputs of a run, in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from ..history.store import History
+from ..paths import user_paths
+from ..runfiles.download import download as fetch
+from ..runfiles.transfer import Outcome
+from . import render
+from .completion import complete_run
+from .experiment import open_run
+from .options import debugging, in_project, maybe_project
+
+_SHOWN = 10
+
+
+@click.command(epilog="Example: mlw history download -r demo-swift -d results --artifact model.pkl")
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option("-r", "--run", "by_option", metavar="ID", shell_complete=complete_run, help="The same, as an option.")
+@click.option("-d", "--directory", "place", metavar="DIR", help="Where to; outputs/RUN of the project if not given.")
+@click.option("--artifact", "artifacts", multiple=True, metavar="PATH", help="Only this file or folder; repeatable.")
+@click.option("--overwrite", is_flag=True, help="Replace files and links that are there already.")
+@in_project
+@debugging
+def download(
+    run: str | None,
+    by_option: str | None,
+    place: str | None,
+    artifacts: tuple[str, ...],
+    overwrite: bool,
+    folder: str | None,
+) -> int:
+    """Copy the outputs of a run, or some of them, to a folder.
+
+    Each file is checked against its recorded digest and appears whole or not at all. Interrupted, the same command
+    goes on where it stopped. Exits with 1 if something could not be copied.
+    """
+    history = History(user_paths())
+    found = open_run(history, run or by_option, folder).refresh()
+    place = place or _default(found.id, folder)
+    with render.Progress("outputs", None if artifacts else found.output_bytes) as progress:
+        outcome, recorded = fetch(
+            history.paths.root.run(found.id), place, artifacts, overwrite=overwrite, report=progress.update
+        )
+    if not recorded:
+        render.warn("the run has no list of outputs yet: these are the files as they are now")
+    return tell(outcome, place)
+
+
+def _default(run: str, folder: str | None) -> str:
+    """Not among the project's files, which would travel with the next run: ``outputs/`` never does."""
+    project = maybe_project(folder)
+    return run if project is None else os.path.relpath(project.root / "outputs" / run)
+
+
+def tell(outcome: Outcome, place: str) -> int:
+    """What became of the files; 1 if not all came."""
+    for path, why in outcome.skipped[:_SHOWN]:
+        render.message(f"not copied: {path} ({why})")
+    _more(outcome.skipped)
+    for path, why in outcome.failed[:_SHOWN]:
+        render.warn(f"{path}: {why}")
+    _more(outcome.failed)
+    for path in outcome.exists[:_SHOWN]:
+        render.warn(f"{os.path.join(place, path)} exists and differs; left alone")
+    _more(outcome.exists)
+    words = [f"copied to {place}: {_count(outcome.copied, 'file')}"]
+    if outcome.links:
+        words.append(_count(outcome.links, "link"))
+    if outcome.same:
+        words.append(f"{outcome.same} already there")
+    render.message(", ".join(words))
+    if outcome.exists:
+        render.message("hint: --overwrite replaces what exists")
+    return 0 if outcome.whole else 1
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "s")
+
+
+def _more(rest: Sequence[object]) -> None:
+    if len(rest) > _SHOWN:
+        render.message(f"and {len(rest) - _SHOWN} more")

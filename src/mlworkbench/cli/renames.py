@@ -1,0 +1,113 @@
+"""Words of earlier versions of the original (section 2.7 of the fact sheet), which still work and print a hint."""
+
+from __future__ import annotations
+
+# Command as it was → as it is.
+OLD_WORDS = {
+    ("execute", "start"): ("experiment", "submit"),
+    ("computecontext",): ("computetarget",),
+    ("runconfigurations",): ("runconfiguration",),
+}
+# Command as it is → option as it was → as it is.
+OLD_OPTIONS = {
+    ("experiment", "submit"): {"--runconfig": "--run-configuration"},
+    ("submit",): {"--runconfig": "--run-configuration"},
+    ("experiment", "prepare"): {"--runconfig": "--run-configuration"},
+    ("history", "promote"): {"--assets": "--artifact-path"},
+    ("history", "info"): {"--artifacts": "--artifact"},
+    ("history", "download"): {"--artifacts": "--artifact", "--output-directory": "-d"},
+    ("asset", "download"): {"--output-directory": "-d"},
+}
+# What has no successor here, and why.
+GONE = {
+    "hostacct": "hostacct was part of model management, which mlw does not have",
+    "account": "mlw needs no account: there is no 'account'",
+    "workspace": "mlw needs no workspace: projects are folders, and the history is on this machine",
+}
+# Options of submit that take a value: behind the first word that is none of them, all belongs to the user's script.
+VALUED = frozenset(
+    "-c --run-configuration --runconfig -t --target --name --tag --env --secret --timeout --key --project -o --output"
+    " --query".split()
+)
+_ATTACH_TYPES = ("remotedocker", "cluster", "remote")
+
+
+def translate(words: list[str]) -> tuple[list[str], str | None]:
+    """The words of today, and the line to print if they differ; what belongs to the user's script stays as it is."""
+    if words and words[0] in GONE:
+        return words, f"hint: {GONE[words[0]]}"
+    command, rest = _command(words)
+    ours, theirs = _split(command, rest)
+    options = _options(command, ours)
+    if command == ["computetarget", "attach"]:
+        options = _attach(options)
+    new = [*command, *options, *theirs]
+    return (new, None) if new == words else (new, _hint(words, new, len(theirs)))
+
+
+def _command(words: list[str]) -> tuple[list[str], list[str]]:
+    for old, now in OLD_WORDS.items():
+        if tuple(words[: len(old)]) == old:
+            words = [*now, *words[len(old) :]]
+            break
+    count = 1 if words[:1] == ["submit"] else 2
+    return words[:count], words[count:]
+
+
+def _split(command: list[str], rest: list[str]) -> tuple[list[str], list[str]]:
+    """(words of ours, words of the user's): only submit has such."""
+    if command not in (["experiment", "submit"], ["submit"]):
+        end = rest.index("--") if "--" in rest else len(rest)
+        return rest[:end], rest[end:]
+    index = 0
+    while index < len(rest):
+        word = rest[index]
+        if word in ("--", "-m") or not word.startswith("-") or word == "-":
+            return rest[:index], rest[index:]
+        index += 2 if word in VALUED else 1
+    return rest, []
+
+
+def _options(command: list[str], words: list[str]) -> list[str]:
+    known = OLD_OPTIONS.get(tuple(command), {})
+    new = []
+    for word in words:
+        option, equals, value = word.partition("=")
+        now = known.get(option)
+        if now is None:
+            new.append(word)
+        elif equals and now.startswith("--"):
+            new.append(f"{now}={value}")
+        else:
+            new += [now, value] if equals else [now]
+    return new
+
+
+def _attach(words: list[str]) -> list[str]:
+    """The type was an option until December 2017, and remote Docker without it; ``--cluster`` still earlier."""
+    if words[:1] and not words[0].startswith("-"):
+        return words  # named as today, or a mistake that the command itself explains
+    kind, rest, index = "", [], 0
+    while index < len(words):
+        option, equals, value = words[index].partition("=")
+        if option in ("--type", "-t"):
+            if not equals:
+                index += 1
+                value = words[index] if index < len(words) else ""
+            kind = value
+        elif option == "--cluster":
+            kind = "cluster"
+        else:
+            rest.append(words[index])
+        index += 1
+    if not kind and (not words or {"-h", "--help"} & set(words)):
+        return words
+    return [kind or _ATTACH_TYPES[0], *rest]
+
+
+def _hint(old: list[str], new: list[str], theirs: int) -> str:
+    """Names what changed only: values on the line may be private."""
+    before, after = old[: len(old) - theirs], new[: len(new) - theirs]
+    gone = [word.partition("=")[0] for word in before if word not in after]
+    come = [word.partition("=")[0] for word in after if word not in before]
+    return f"hint: '{' '.join(gone)}' is now '{' '.join(come)}'"

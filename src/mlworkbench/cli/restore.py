@@ -1,0 +1,50 @@
+"""``mlw project restore``: the code of a run, back in a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from ..history.store import History
+from ..paths import user_paths
+from ..runfiles.restore import restore_in_place, restore_new
+from . import render
+from .completion import complete_run
+from .options import debugging, in_project, maybe_project, the_project
+
+
+@click.command(epilog="Example: mlw project restore --run-id demo-swift")
+@click.option("-r", "--run-id", "run", required=True, metavar="ID", shell_complete=complete_run, help="The run.")
+@click.option("--path", "place", metavar="NEW", help="The new folder; beside the project if not given.")
+@click.option("--in-place", is_flag=True, help="Turn the project itself back, if nothing would be lost.")
+@in_project
+@debugging
+def restore(run: str, place: str | None, in_place: bool, folder: str | None) -> None:
+    """Put the code of a run into a new folder, as it was when the run was submitted."""
+    history = History(user_paths())
+    found = history.get(run)
+    root = history.paths.root
+    if in_place:
+        if place:
+            raise UsageError("--path and --in-place exclude each other")
+        here = the_project(folder)
+        if here.id != found.spec.project_id:
+            raise UsageError(f"run {found.id} is of another project, {found.spec.project_name}", "leave out --in-place")
+        plan = restore_in_place(root, found, here.root)
+        render.message(
+            f"{here.root} is as in run {found.id}: {len(plan.replace)} files replaced, {len(plan.create)} created, "
+            f"{len(plan.remove)} removed"
+        )
+        return
+    if place is None:
+        project = maybe_project(folder)
+        own = project is not None and project.id == found.spec.project_id
+        beside = str(project.root) if project is not None and own else found.spec.project_path
+        place = f"{beside}-{found.id}"
+        if not os.path.isdir(os.path.dirname(place)):
+            raise UsageError(f"there is no folder {os.path.dirname(place)} any more", "say where to with --path")
+    count = restore_new(root, found, Path(place))
+    render.message(f"{count} files of run {found.id} are in {place}")

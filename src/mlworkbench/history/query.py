@@ -1,0 +1,149 @@
+"""Which runs, in which order: conditions become SQL over the narrow rows, after each of these was checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from .expression import Compare, Condition, Join, Not
+from .rows import MICRO, clean, verify
+
+# Names that are the run's own; every other one is a metric, else a parameter.
+_OWN = {
+    "run_id": "id",
+    "run_number": "number",
+    "status": "status COLLATE NOCASE",
+    "script_name": "script",
+    "script": "script",
+    "target": "target",
+    "experiment_id": "project",
+    "created": f"created * 1.0 / {MICRO}",
+    "name": "json_extract(facts, '$.name')",
+    "ending": "json_extract(facts, '$.ending')",
+    "exit_code": "json_extract(facts, '$.exit_code')",
+    "duration": "json_extract(facts, '$.duration')",
+}
+_METRICS, _PARAMETERS = "metrics.", "params."
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a list is narrowed to; newest first unless it is sorted."""
+
+    project: str | None = None
+    hidden: bool = False
+    statuses: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    scripts: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    since: float | None = None
+    where: Condition | None = None
+    sort: str | None = None
+    descending: bool = False
+    limit: int | None = None
+
+
+class _Sql:
+    """An expression of SQL and the values that it needs, in order."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def bind(self, value: Any) -> str:
+        self.values.append(clean(value) if isinstance(value, str) else value)
+        return f"?{len(self.values)}"
+
+    # -- the narrowing -----------------------------------------------------------------------------
+
+    def narrowed(self, query: Query) -> str:
+        parts = [] if query.hidden else ["hidden = 0"]
+        if query.project is not None:
+            parts.append(f"project = {self.bind(query.project)}")
+        if query.since is not None:
+            parts.append(f"created >= {self.bind(int(query.since * MICRO))}")
+        for column, wanted in (("status", query.statuses), ("target", query.targets)):
+            if wanted:
+                parts.append(f"{column} IN ({', '.join(self.bind(one) for one in wanted)})")
+        if query.scripts:
+            parts.append("(" + " OR ".join(self._script(one) for one in query.scripts) + ")")
+        for tag in query.tags:
+            parts.append(f"EXISTS (SELECT 1 FROM json_each(facts, '$.tags') WHERE value = {self.bind(tag)})")
+        if query.where is not None:
+            parts.append(self.condition(query.where))
+        return " AND ".join(f"({part})" for part in parts) or "1"
+
+    def _script(self, script: str) -> str:
+        """The script itself, or one of that name in a folder."""
+        end = self.bind("/" + script)
+        return f"script = {self.bind(script)} OR substr(script, -length({end})) = {end}"
+
+    # -- conditions --------------------------------------------------------------------------------
+
+    def condition(self, node: Condition) -> str:
+        if isinstance(node, Compare):
+            return self._compare(node)
+        if isinstance(node, Not):
+            return f"NOT ({self.condition(node.inner)})"
+        assert isinstance(node, Join)
+        return "(" + f" {node.word.upper()} ".join(self.condition(part) for part in node.parts) + ")"
+
+    def _compare(self, node: Compare) -> str:
+        """Null, which is neither true nor false, where there is no value of this kind."""
+        text = isinstance(node.value, str)
+        value = self.value_of(node.name, text)
+        kinds = "('text')" if text else "('integer', 'real')"
+        # A collation counts only where it is not within brackets.
+        folded = " COLLATE NOCASE" if node.name == "status" else ""
+        compared = f"({value}){folded} {node.sign} {self.bind(node.value)}"
+        return f"CASE WHEN typeof({value}) IN {kinds} THEN {compared} END"
+
+    def value_of(self, name: str, text: bool) -> str:
+        """The value behind a name: of the run itself, of a metric, of a parameter."""
+        if name in _OWN:
+            return _OWN[name]
+        if name.startswith(_METRICS):
+            return self._metric(name[len(_METRICS) :])
+        if name.startswith(_PARAMETERS):
+            return self._parameter(name[len(_PARAMETERS) :], text)
+        return f"coalesce({self._metric(name)}, {self._parameter(name, text)})"
+
+    def either_kind(self, name: str) -> str:
+        """A value to sort by: the number where there is one, else the text."""
+        number, text = self.value_of(name, False), self.value_of(name, True)
+        return number if number == text else f"coalesce({number}, {text})"
+
+    def _metric(self, name: str) -> str:
+        if _fits_path(name):
+            return f"json_extract(metrics, {self.bind(_path('$', name))})"
+        return f"(SELECT value FROM json_each(metrics) WHERE key = {self.bind(name)})"
+
+    def _parameter(self, name: str, text: bool) -> str:
+        item = f"[{int(text)}]"
+        if _fits_path(name):
+            return f"json_extract(facts, {self.bind(_path('$.params', name) + item)})"
+        inner = f"SELECT json_extract(value, '${item}') FROM json_each(facts, '$.params')"
+        return f"({inner} WHERE key = {self.bind(name)})"
+
+
+def _fits_path(name: str) -> bool:
+    return bool(name) and name.isprintable() and '"' not in name and "\\" not in name
+
+
+def _path(start: str, name: str) -> str:
+    return f'{start}."{name}"'
+
+
+def find(connection: apsw.Connection, query: Query) -> list[int]:
+    """The numbers of the runs, in order. Every row is checked first, also those that are not asked for."""
+    verify(connection)
+    sql = _Sql()
+    fits, order = sql.narrowed(query), "created DESC, number DESC, seq DESC"
+    if query.sort is not None:
+        value = sql.either_kind(query.sort)
+        order = f"{value} {'DESC' if query.descending else 'ASC'} NULLS LAST, {order}"
+    limit = sql.bind(-1 if query.limit is None else query.limit)
+    asked = f"SELECT seq FROM runs NOT INDEXED WHERE {fits} ORDER BY {order} LIMIT {limit}"
+    return [seq for (seq,) in connection.execute(asked, sql.values)]

@@ -1,0 +1,235 @@
+"""Runs as rows of the index. Each row is checked when it is read, and so is that none is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+from zlib import crc32
+
+import apsw
+
+from ..model import JsonDict, Run, RunSpec, Status
+from .database import Damaged
+from .parameters import number, parameters
+
+Row = tuple[Any, ...]
+
+_LISTED = "id, key, number, project, created, status, final, hidden, script, target, facts, metrics"
+_BODY = "spec, state, reading, submitter"
+# Made by SQLite in one go: a list of 100,000 runs checks every one of them.
+CONTENT = f"CAST(concat_ws(char(31), {_LISTED}) AS BLOB)"
+_WHOLE = (
+    f"SELECT runs.seq, runs.checksum, {CONTENT}, final, id, {_BODY}, bodies.checksum"
+    " FROM runs {} LEFT JOIN bodies ON bodies.seq = runs.seq WHERE {}"
+)
+_BATCH = 2048
+_LONGEST = 200  # characters of a metric's value that a list can be searched for
+MICRO = 1_000_000
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How far the run's files have been read, and up to which event of each writer."""
+
+    offsets: Mapping[str, int] = field(default_factory=lambda: {"events.jsonl": 0})
+    seqs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One run as the index has it."""
+
+    seq: int
+    checksum: int
+    final: bool
+    run: Run
+    reading: Reading
+    submitter: JsonDict
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+def select(connection: apsw.Connection, where: str, values: Sequence[Any], hint: str = "") -> list[Stored]:
+    """The runs that fit, each one checked."""
+    return [_stored(row) for row in connection.execute(_WHOLE.format(hint, where), tuple(values))]
+
+
+def fetch(connection: apsw.Connection, seqs: Iterable[int]) -> list[Run]:
+    """The runs with these numbers, in this order."""
+    found = []
+    for seq in seqs:
+        stored = select(connection, "runs.seq = ?", (seq,))
+        if not stored:
+            raise Damaged("a run is missing")
+        found.append(stored[0].run)
+    return found
+
+
+def _stored(row: Row) -> Stored:
+    seq, checksum, content, final, run_id, spec, state, reading, submitter, body_checksum = row
+    if crc32(content) != checksum or _body_checksum(run_id, (spec, state, reading, submitter)) != body_checksum:
+        raise Damaged("checksum of a run")
+    run = decode(spec, state)
+    return Stored(seq, checksum, bool(final), run, Reading(**json.loads(reading)), json.loads(submitter))
+
+
+def decode(spec: str, state: str) -> Run:
+    facts = json.loads(state)
+    facts.update(status=Status(facts["status"]), leftovers=tuple(facts["leftovers"]))
+    return Run(RunSpec.from_json(json.loads(spec)), **facts)
+
+
+def verify(connection: apsw.Connection) -> None:
+    """Look at every row: a list, and an answer that something is not there, are about all of them."""
+    count = total = 0
+    found = iter(connection.execute(f"SELECT checksum, {CONTENT} FROM runs NOT INDEXED"))
+    while batch := list(islice(found, _BATCH)):  # in lumps, because a loop in Python would take most of the time
+        checksums, contents = zip(*batch, strict=True)
+        if tuple(map(crc32, contents)) != checksums:
+            raise Damaged("checksum of a run")
+        count += len(batch)
+        total += sum(checksums)
+    runs, _, known = _account(connection)
+    if (runs, known) != (count, total):
+        raise Damaged("number of runs")
+
+
+def expect_unfinished(connection: apsw.Connection) -> None:
+    found = next(iter(connection.execute("SELECT count(*) FROM runs WHERE final = 0")))[0]
+    if _account(connection)[1] != found:
+        raise Damaged("number of unfinished runs")
+
+
+def _account(connection: apsw.Connection) -> tuple[int, int, int]:
+    for *numbers, checksum in connection.execute("SELECT runs, unfinished, total, checksum FROM account"):
+        if checksum != _sum(numbers):
+            break
+        return numbers[0], numbers[1], numbers[2]
+    raise Damaged("account")
+
+
+# -- writing -------------------------------------------------------------------------------------------
+
+
+def start_account(connection: apsw.Connection) -> None:
+    """After many rows were written at once."""
+    query = "SELECT count(*), count(*) FILTER (WHERE final = 0), coalesce(sum(checksum), 0) FROM runs"
+    _write_account(connection, next(iter(connection.execute(query))))
+
+
+def _move(connection: apsw.Connection, runs: int, unfinished: int, total: int) -> None:
+    old = _account(connection)
+    _write_account(connection, (old[0] + runs, old[1] + unfinished, old[2] + total))
+
+
+def _write_account(connection: apsw.Connection, numbers: Sequence[int]) -> None:
+    query = "UPDATE account SET runs = ?, unfinished = ?, total = ?, checksum = ?"
+    connection.execute(query, (*numbers, _sum(numbers)))
+
+
+def insert(connection: apsw.Connection, run: Run, reading: Reading, submitter: JsonDict) -> None:
+    """One more run, and the account of it."""
+    listed = pour(connection, run, reading, submitter)
+    if listed is not None:
+        _move(connection, 1, 0 if run.status.final else 1, listed)
+
+
+def pour(connection: apsw.Connection, run: Run, reading: Reading, submitter: JsonDict) -> int | None:
+    """One of many runs, without the account; its checksum, or None where its id or key is taken."""
+    listed = _listed(run)
+    checksum = _sum(listed)
+    connection.execute(
+        f"INSERT OR IGNORE INTO runs ({_LISTED}, checksum) VALUES ({', '.join('?' * 13)})", (*listed, checksum)
+    )
+    if not connection.changes():
+        return None
+    _write_body(connection, connection.last_insert_rowid(), run, reading, submitter)
+    return checksum
+
+
+def update(connection: apsw.Connection, old: Stored, run: Run, reading: Reading, submitter: JsonDict) -> None:
+    listed = _listed(run)
+    checksum = _sum(listed)
+    names = ", ".join(f"{name} = ?" for name in [*_LISTED.split(", "), "checksum"])
+    connection.execute(f"UPDATE runs SET {names} WHERE seq = ?", (*listed, checksum, old.seq))
+    _write_body(connection, old.seq, run, reading, submitter)
+    _move(connection, 0, int(old.final) - int(run.status.final), checksum - old.checksum)
+
+
+def delete(connection: apsw.Connection, old: Stored) -> None:
+    connection.execute("DELETE FROM runs WHERE seq = ?", (old.seq,))
+    connection.execute("DELETE FROM bodies WHERE seq = ?", (old.seq,))
+    _move(connection, -1, int(old.final) - 1, -old.checksum)
+
+
+def clear(connection: apsw.Connection) -> None:
+    connection.execute("DELETE FROM runs")
+    connection.execute("DELETE FROM bodies")
+
+
+def _write_body(connection: apsw.Connection, seq: int, run: Run, reading: Reading, submitter: JsonDict) -> None:
+    state = json.dumps({name: getattr(run, name) for name in Run.__dataclass_fields__ if name != "spec"})
+    read = json.dumps({"offsets": reading.offsets, "seqs": reading.seqs}, default=_plain)
+    # The same as of to_json(), whose copies would take a third of the time of a rebuild.
+    body = (json.dumps(run.spec, default=_plain), state, read, json.dumps(submitter))
+    connection.execute(
+        f"INSERT OR REPLACE INTO bodies (seq, {_BODY}, checksum) VALUES (?, ?, ?, ?, ?, ?)",
+        (seq, *body, _body_checksum(clean(run.id), body)),
+    )
+
+
+def _plain(value: Any) -> JsonDict:
+    return dict(value) if isinstance(value, Mapping) else vars(value)
+
+
+def _listed(run: Run) -> Row:
+    spec = run.spec
+    facts = {
+        "name": spec.name,
+        "tags": spec.tags or None,
+        "ending": run.ending,
+        "exit_code": run.exit,
+        "duration": run.duration,
+        "params": {name: [number(text), text] for name, text in parameters(spec.entry.arguments).items()} or None,
+    }
+    plain = {name: value for name, value in run.metrics.items() if _searchable(value)}
+    return (
+        clean(spec.id),
+        clean(spec.key),
+        spec.number,
+        clean(spec.project_id),
+        int(spec.created * MICRO),
+        run.status.value,
+        int(run.status.final),
+        int(not spec.tracked),
+        clean(spec.entry.name),
+        clean(spec.compute.name),
+        clean(_json({name: value for name, value in facts.items() if value is not None})),
+        clean(_json(plain)),
+    )
+
+
+def _searchable(value: object) -> bool:
+    """Lists and long texts are for looking at: in the row they would only make every list slow."""
+    return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _LONGEST)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def clean(text: str) -> str:
+    """What SQLite can hold: names of files may have bytes that are no UTF-8, and hostile texts a NUL."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
+
+
+def _sum(values: Iterable[object]) -> int:
+    return crc32("\x1f".join(str(value) for value in values).encode("utf-8"))
+
+
+def _body_checksum(run_id: str, body: Iterable[str | None]) -> int:
+    return _sum((run_id, *body))

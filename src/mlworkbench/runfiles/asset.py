@@ -1,0 +1,214 @@
+"""Assets: outputs that were given a name and a version, kept apart from their run.
+
+``<home>/assets/<project id>/<name>/<version>/`` holds ``asset.json`` and ``files/``. It appears by one rename, so
+that a version is there whole or not at all, and never changes afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import ConfigError, HistoryError, UnknownName, UsageError
+from ..model import JsonDict, Run
+from ..paths import UserPaths
+from ..remote.journal import read_json, write_whole
+from ..remote.tree import NEW, READ, make_private, remove
+from .beneath import Beneath
+from .download import check_known, covers, opened, plain_name, usable_folder
+from .manifest import LINK, outputs_of, read_outputs
+from .transfer import Outcome, Report, Transfer
+
+SOURCE = "mlw"
+PART = ".part-"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LARGEST_LINK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One version of an asset."""
+
+    name: str
+    version: str
+    project_id: str
+    run_id: str
+    artifact: str
+    created: float
+    files: int
+    size: int
+
+
+def promote(
+    paths: UserPaths, run: Run, artifact: str, name: str, report: Report | None = None
+) -> tuple[Asset, Outcome]:
+    """Copy an output, or a folder of outputs, to where no removal of the run reaches it; all files or nothing."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot name an asset", "letters, digits, '.', '_' and '-', up to 100 of them")
+    folder = paths.root.run(run.id)
+    wanted = plain_name(artifact)
+    outputs, recorded = outputs_of(folder)
+    if not recorded:
+        raise UsageError(f"run {run.id} has no list of outputs yet", "promote once it has ended")
+    check_known([wanted], outputs)
+    versions = os.path.join(_assets(paths, run.spec.project_id), name)
+    make_private(os.path.dirname(os.path.dirname(versions)), os.path.dirname(versions), versions)
+    part = os.path.join(versions, PART + os.urandom(8).hex())
+    make_private(part, os.path.join(part, "files"))
+    try:
+        above = len(wanted.rpartition("/")[0]) + 1 if "/" in wanted else 0
+        entries = []
+        with opened(folder, os.path.join(part, "files"), False, report) as transfer:
+            for one in outputs():
+                if covers(wanted, one.path):
+                    transfer.add(one, one.path[above:])
+                    entries.append(one)
+            outcome = transfer.finish()
+        for path, why in outcome.failed:
+            raise HistoryError(f"output {path} of run {run.id} {why}", "nothing was promoted")
+        left = {path for path, _ in outcome.skipped}
+        kept = [{**asdict(one), "path": one.path[above:]} for one in entries if one.path not in left]
+        write_whole(os.path.join(part, "outputs.json"), {"outputs": kept})
+        return _publish(part, versions, run, wanted, name, kept), outcome
+    except BaseException:
+        remove(part)
+        raise
+
+
+def _assets(paths: UserPaths, project_id: str) -> str:
+    if not _NAME.fullmatch(project_id):
+        raise HistoryError(f"the project has an odd id: {project_id!r}")
+    return os.path.join(paths.home, "assets", project_id)
+
+
+def _publish(part: str, versions: str, run: Run, artifact: str, name: str, kept: list[JsonDict]) -> Asset:
+    """Under the next free number: the rename fails if another command was quicker."""
+    while True:
+        taken = [int(entry) for entry in os.listdir(versions) if entry.isdecimal()]
+        version = str(max(taken, default=0) + 1)
+        size = sum(one["size"] for one in kept)
+        count = sum(one["kind"] != LINK for one in kept)
+        asset = Asset(name, version, run.spec.project_id, run.id, artifact, time.time(), count, size)
+        write_whole(os.path.join(part, "asset.json"), asdict(asset))
+        try:
+            os.rename(part, os.path.join(versions, version))
+        except OSError:
+            if os.path.isdir(os.path.join(versions, version)):
+                continue
+            raise
+        return asset
+
+
+# -- the pointer in the project ------------------------------------------------------------------------
+
+
+def check_link(project: Path, name: str) -> None:
+    """Before a promotion: a link file of the same name that is not ours is the user's."""
+    path = project / "assets" / f"{name}.link"
+    if os.path.lexists(path) and _read_link(path).get("assetSource") != SOURCE:
+        raise UsageError(f"{path} is not a link of ours", "choose another name, or move that file away")
+
+
+def write_link(project: Path, asset: Asset) -> Path:
+    """``assets/<name>.link``: one line of JSON, as the original had it."""
+    text = json.dumps({"assetSource": SOURCE, "name": asset.name, "version": asset.version}) + "\n"
+    name = f"{asset.name}.link"
+    part = f".{name}.{os.urandom(6).hex()}"
+    try:
+        with Beneath(os.path.realpath(project)) as folders:
+            handle = folders.make("assets")
+            with open(os.open(part, NEW, 0o644, dir_fd=handle), "w", encoding="ascii") as file:
+                file.write(text)
+            os.rename(part, name, src_dir_fd=handle, dst_dir_fd=handle)
+    except OSError as error:
+        place = project / "assets" / name
+        raise HistoryError(
+            f"version {asset.version} of asset {asset.name} is kept, but {place} cannot be written: {error.strerror}"
+        ) from error
+    return project / "assets" / name
+
+
+def _read_link(path: Path) -> JsonDict:
+    try:
+        with open(os.open(path, READ | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            data = json.loads(file.read(_LARGEST_LINK))
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}", "name a file such as assets/NAME.link with -l") from None
+    except (OSError, ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        raise ConfigError("this is no link to an asset", path=str(path))
+    return data
+
+
+def read_link(path: Path) -> tuple[str, str]:
+    """Name and version that a link file tells."""
+    data = _read_link(path)
+    source, name, version = (data.get(key) for key in ("assetSource", "name", "version"))
+    if source == "azureml":
+        raise ConfigError(
+            "this link leads to an asset of Azure Machine Learning Workbench, which was retired in 2019: its files"
+            " cannot be fetched any more",
+            "if you have them, or can make them again: mlw history promote -r RUN -ap PATH -n NAME",
+            path=str(path),
+        )
+    sound = isinstance(name, str) and _NAME.fullmatch(name) and isinstance(version, str) and version.isdecimal()
+    if source != SOURCE or not sound:
+        raise ConfigError("this is no link to an asset of ours", path=str(path))
+    return str(name), str(version)
+
+
+# -- finding and fetching ------------------------------------------------------------------------------
+
+
+def find_asset(paths: UserPaths, name: str, version: str, project_id: str | None) -> Asset:
+    """That of the project; without one, or if the link was carried elsewhere, the only one of that name."""
+    known = list(assets(paths))
+    fitting = [one for one in known if (one.name, one.version) == (name, version)]
+    own = [one for one in fitting if one.project_id == project_id]
+    found = own or fitting
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"several projects have version {version} of an asset {name}", "run this in the project")
+    raise UnknownName("asset", f"{name} {version}", [f"{one.name} {one.version}" for one in known])
+
+
+def assets(paths: UserPaths, project_id: str | None = None) -> Iterator[Asset]:
+    """All versions of all assets, by name and then newest first."""
+    base = os.path.join(paths.home, "assets")
+    for project in [project_id] if project_id else _names(base):
+        for name in _names(os.path.join(base, project)):
+            numbers = [int(one) for one in _names(os.path.join(base, project, name)) if one.isdecimal()]
+            for number in sorted(numbers, reverse=True):
+                data = read_json(os.path.join(base, project, name, str(number), "asset.json"))
+                if data and set(data) >= set(Asset.__dataclass_fields__):
+                    yield Asset(**{key: data[key] for key in Asset.__dataclass_fields__})
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def fetch_asset(
+    paths: UserPaths, asset: Asset, folder: str, *, overwrite: bool = False, report: Report | None = None
+) -> Outcome:
+    """Copy an asset's files to a folder."""
+    base = os.path.join(_assets(paths, asset.project_id), asset.name, asset.version)
+    try:
+        with Transfer(
+            os.path.join(base, "files"), usable_folder(folder), overwrite=overwrite, report=report
+        ) as transfer:
+            for one in read_outputs(os.path.join(base, "outputs.json")):
+                transfer.add(one)
+            return transfer.finish()
+    except OSError as error:
+        raise HistoryError(f"asset {asset.name} {asset.version} is damaged: {error.strerror}") from error

@@ -1,0 +1,315 @@
+"""What can go from our folder on this machine: found first, with its bytes; removed only when asked for.
+
+Only below our folder, only under names that we give, and by handles, so that no link is followed. Recorded runs,
+assets and shared folders are never touched. A submit may be under way: what is young stays, and a list of files
+that a new run has come to need meanwhile is put back before any file of it would go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..errors import HistoryError
+from ..history.store import History
+from ..remote.folder import Root
+from ..remote.journal import read_json
+from ..remote.tree import READ
+from .beneath import Beneath, remove_at
+
+YOUNG = 3600.0
+_STALE = 24 * 3600.0  # a part of the store may be hashed for hours without a change of its times
+SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES = (
+    "spare working copies",
+    "code that no run needs",
+    "old supervisor programs",
+    "leftovers of killed commands",
+    "damaged indexes",
+    "caches",
+)
+KINDS = (SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES)
+ASIDE = ".clean-"
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_PROGRAM = re.compile(r"[0-9a-f]{16}")
+_LIST = re.compile(r"[0-9a-f]{64}\.json")
+_HEX = re.compile(r"[0-9a-f]+")
+_INDEX = re.compile(r"history\.db\.damaged-[0-9-]+(-wal|-shm)?")
+_CACHE = re.compile(r"interpreters\.json|digests-[0-9a-f-]{36}\.json")
+# What a killed command leaves, by the folder it is left in.
+_WRITING = r"\.[0-9]+-[0-9a-f]{12}"
+_LEFT = {
+    "blobs": re.compile(r"part-[0-9]+-[0-9a-f]{16}"),
+    "snapshots": re.compile(rf"[0-9a-f]{{64}}\.json{_WRITING}|\.clean-[0-9a-f]{{64}}\.json"),
+    "cache": re.compile(rf"({_CACHE.pattern}){_WRITING}"),
+    "lib": re.compile(r"\.(part|clean)-[0-9a-f]{16}"),
+    "spares": re.compile(r"\.([0-9a-f-]{36}-[0-9]+-[0-9a-f]{12}|clean-[0-9a-f]{16})"),
+    "asset": re.compile(r"\.part-[0-9a-f]{16}"),
+    "run": re.compile(r"[a-z]+\.json\.[0-9a-f]{16}\.part|placed\.json\.new|placing"),
+}
+
+
+@dataclass(frozen=True)
+class Find:
+    """One thing that can go."""
+
+    kind: str
+    folder: str  # below our folder
+    name: str
+    size: int  # on the disk
+
+
+class Cleaner:
+    """Finds what can go, and removes it."""
+
+    def __init__(self, history: History, now: Callable[[], float] = time.time) -> None:
+        self.notes: list[str] = []
+        self._history = history
+        self._root: Root = history.paths.root
+        self._now = now
+        # A link to our folder is the user's own; below it none is followed.
+        self._home = os.path.realpath(history.paths.home)
+
+    def find(self) -> list[Find]:
+        """All that can go now, by kind."""
+        with Beneath(self._home) as folders:
+            return self._find(folders)
+
+    def _find(self, folders: Beneath) -> list[Find]:
+        runs, needed = self._runs(folders)
+        found = [
+            *self._matching(folders, SPARES, "spares", _UUID, 0.0, whole=True),
+            *self._code(folders, needed),
+            *self._programs(folders),
+            *self._leftovers(folders, runs),
+            *self._matching(folders, INDEXES, "", _INDEX, 0.0),
+            *self._matching(folders, CACHES, "cache", _CACHE, 0.0),
+        ]
+        return found
+
+    def remove(self, found: list[Find]) -> list[Find]:
+        """Remove these, and tell which of them went; what has come into use meanwhile stays."""
+        gone: list[Find] = []
+        with Beneath(self._home) as folders:
+            self._put_back(folders, self._runs(folders)[1])  # what a killed clean had set aside
+            lists = [one for one in found if one.kind == CODE and one.folder == "snapshots"]
+            blobs = [one for one in found if one.kind == CODE and one.folder != "snapshots"]
+            gone += self._remove_code(folders, lists, blobs)
+            for one in found:
+                if one.kind != CODE and self._remove_one(folders, one):
+                    gone.append(one)
+        return gone
+
+    # -- what is in use ----------------------------------------------------------------------------
+
+    def _runs(self, folders: Beneath) -> tuple[dict[str, bool], set[str]]:
+        """(id → whether it has ended, digests of the code they need): of the index and of the folders."""
+        ended = {}
+        needed = set()
+        for run in self._history.list(hidden=True):
+            ended[run.id] = run.status.final
+            needed.add(run.spec.snapshot)
+        for name in _names(folders, "runs"):
+            if name not in ended or not ended[name]:
+                spec = read_json(self._root.run(name).spec)
+                if spec and isinstance(spec.get("snapshot"), str):
+                    needed.add(spec["snapshot"])
+        return ended, needed
+
+    def _programs_in_use(self, names: list[str]) -> set[str]:
+        unfinished = self._history.unfinished()
+        places = " ".join(run.spec.environment.get("PYTHONPATH", "") for run in unfinished)
+        commands = _command_lines()
+        if commands is None:
+            return set(names) if unfinished else set()  # nobody to ask which of them supervises
+        return {name for name in names if name in places or any(name.encode() in one for one in commands)}
+
+    # -- finding -----------------------------------------------------------------------------------
+
+    def _matching(
+        self,
+        folders: Beneath,
+        kind: str,
+        folder: str,
+        pattern: re.Pattern[str],
+        age: float,
+        whole: bool = False,
+    ) -> Iterator[Find]:
+        for name in _names(folders, folder):
+            if pattern.fullmatch(name):
+                one = self._measure(folders, kind, folder, name, age)
+                if one is not None and (not whole or _is_spare(folders, folder, name)):
+                    yield one
+
+    def _measure(self, folders: Beneath, kind: str, folder: str, name: str, age: float) -> Find | None:
+        """None for what is younger than ``age``, and for links: those are not ours."""
+        path = f"{folder}/{name}" if folder else name
+        found = folders.look(path)
+        if found is None or stat.S_ISLNK(found.st_mode) or self._now() - max(found.st_mtime, found.st_ctime) < age:
+            return None
+        size = _tree_size(folders, path) if stat.S_ISDIR(found.st_mode) else found.st_blocks * 512
+        return Find(kind, folder, name, size)
+
+    def _code(self, folders: Beneath, needed: set[str]) -> Iterator[Find]:
+        keep = []
+        for name in _names(folders, "snapshots"):
+            if _LIST.fullmatch(name):
+                one = self._measure(folders, CODE, "snapshots", name, YOUNG)
+                if one is None or name.removesuffix(".json") in needed:
+                    keep.append(name)
+                else:
+                    yield one
+        used = self._blobs_of(folders, keep)
+        if used is None:
+            return
+        for start in _names(folders, "blobs"):
+            if len(start) == 2 and _HEX.fullmatch(start):
+                for name in _names(folders, f"blobs/{start}"):
+                    if len(name) == 62 and _HEX.fullmatch(name) and start + name not in used:
+                        one = self._measure(folders, CODE, f"blobs/{start}", name, YOUNG)
+                        if one is not None:
+                            yield one
+
+    def _blobs_of(self, folders: Beneath, lists: list[str]) -> set[str] | None:
+        """Digests of all files of these snapshots; None if one list cannot be read: then no file may go."""
+        used: set[str] = set()
+        for name in lists:
+            try:
+                with open(os.open(name, READ, dir_fd=folders.open("snapshots")), "rb") as file:
+                    used.update(entry[1] for entry in json.loads(file.read())["files"])
+            except (OSError, ValueError, KeyError, TypeError, IndexError):
+                self.notes.append(f"snapshots/{name} cannot be read, so no stored file was looked at")
+                return None
+        return used
+
+    def _programs(self, folders: Beneath) -> Iterator[Find]:
+        names = [name for name in _names(folders, "lib") if _PROGRAM.fullmatch(name)]
+        times = {name: found.st_mtime for name in names if (found := folders.look(f"lib/{name}")) is not None}
+        newest = max(times, key=lambda name: times[name], default="")
+        used = self._programs_in_use(names)
+        for name in names:
+            if name != newest and name not in used and folders.look(f"lib/{name}/remote/__main__.py"):
+                one = self._measure(folders, PROGRAMS, "lib", name, YOUNG)
+                if one is not None:
+                    yield one
+
+    def _leftovers(self, folders: Beneath, runs: dict[str, bool]) -> Iterator[Find]:
+        for folder in ("blobs", "snapshots", "cache", "lib", "spares"):
+            yield from self._matching(folders, LEFTOVERS, folder, _LEFT[folder], _STALE)
+        for project in _names(folders, "assets"):
+            for name in _names(folders, f"assets/{project}"):
+                yield from self._matching(folders, LEFTOVERS, f"assets/{project}/{name}", _LEFT["asset"], _STALE)
+        for run, ended in runs.items():
+            if ended:
+                yield from self._matching(folders, LEFTOVERS, f"runs/{run}", _LEFT["run"], YOUNG)
+
+    # -- removing ----------------------------------------------------------------------------------
+
+    def _remove_code(self, folders: Beneath, lists: list[Find], blobs: list[Find]) -> list[Find]:
+        """Lists first, set aside: a run recorded since they were found gets its own back; then files."""
+        gone: list[Find] = []
+        aside: list[Find] = []
+        for one in lists:
+            if self._rename(folders, one, ASIDE + one.name):
+                aside.append(one)
+        back = self._put_back(folders, self._runs(folders)[1])
+        gone += [one for one in aside if one.name not in back]
+        used = self._blobs_of(folders, [name for name in _names(folders, "snapshots") if _LIST.fullmatch(name)])
+        for one in blobs if used is not None else ():
+            # Looked at again: a submit may have stored the same content meanwhile.
+            fresh = self._measure(folders, CODE, one.folder, one.name, YOUNG)
+            if fresh and one.folder[-2:] + one.name not in (used or ()) and self._remove_one(folders, one):
+                gone.append(one)
+        for one in gone:
+            if one.folder == "snapshots":
+                remove_at(folders.open("snapshots"), ASIDE + one.name)
+        return gone
+
+    def _put_back(self, folders: Beneath, needed: set[str]) -> set[str]:
+        """Lists that were set aside and are needed after all, under their names again."""
+        back = set()
+        for name in _names(folders, "snapshots"):
+            own = name.removeprefix(ASIDE)
+            if own != name and own.removesuffix(".json") in needed and folders.look(f"snapshots/{own}") is None:
+                handle = folders.open("snapshots")
+                os.rename(name, own, src_dir_fd=handle, dst_dir_fd=handle)
+                back.add(own)
+        return back
+
+    def _remove_one(self, folders: Beneath, one: Find) -> bool:
+        name = one.name
+        if one.kind in (SPARES, PROGRAMS):
+            # Under a name that no run asks for: one that takes the spare now gets all of it, or none.
+            name = ASIDE + os.urandom(8).hex()
+            if not self._rename(folders, one, name):
+                return False
+        try:
+            remove_at(folders.open(one.folder), name)
+        except OSError as error:
+            self.notes.append(f"{one.folder}/{one.name} could not be removed: {error.strerror}")
+            return False
+        return True
+
+    def _rename(self, folders: Beneath, one: Find, name: str) -> bool:
+        try:
+            handle = folders.open(one.folder)
+            os.rename(one.name, name, src_dir_fd=handle, dst_dir_fd=handle)
+        except OSError:
+            return False  # somebody took it, or it was removed
+        return True
+
+
+def check_ours(home: str, index: str) -> None:
+    """Our mark: a folder without an index is not ours to clean."""
+    if not os.path.isfile(index) or os.path.islink(index):
+        raise HistoryError(f"{home} holds no run history of mlw", "check MLW_HOME")
+
+
+def _names(folders: Beneath, folder: str) -> list[str]:
+    """Names in a folder; none if it is a link, or not there."""
+    try:
+        return sorted(os.listdir(folders.open(folder)))
+    except OSError:
+        return []
+
+
+def _is_spare(folders: Beneath, folder: str, name: str) -> bool:
+    return folders.look(f"{folder}/{name}/placed.json") is not None
+
+
+def _tree_size(folders: Beneath, path: str) -> int:
+    """What a folder takes on the disk."""
+    size = 0
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(folders.open(folder)) as listing:
+                for entry in listing:
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(f"{folder}/{entry.name}")
+        except OSError:
+            continue  # taken meanwhile
+    return size
+
+
+def _command_lines() -> list[bytes] | None:
+    """Of all processes; None where they cannot be listed so."""
+    try:
+        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return None
+    lines = []
+    for number in numbers:
+        try:
+            with open(f"/proc/{number}/cmdline", "rb") as file:
+                lines.append(file.read())
+        except OSError:
+            continue  # ended meanwhile
+    return lines

@@ -1,0 +1,85 @@
+"""The code of a run, out of the store: its list of files, and each file's bytes, checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import SnapshotError
+from ..model import Run
+from ..remote.folder import Root
+from ..remote.manifest import read_manifest
+from ..remote.tree import NEW, READ, portable
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a snapshot consists of; every path was checked to lie inside."""
+
+    files: dict[str, tuple[str, int, int]]  # path → sha256, size, mode
+    links: dict[str, str]
+    folders: tuple[str, ...]  # those that are empty
+
+
+def code_of(root: Root, run: Run) -> Code:
+    try:
+        manifest = read_manifest(root.snapshot(run.spec.snapshot))
+    except FileNotFoundError:
+        raise SnapshotError(f"the code of run {run.id} is not in the store any more") from None
+    except OSError as error:
+        raise SnapshotError(f"the code of run {run.id} cannot be read: {error.strerror}") from error
+    return Code(
+        {path: (sha256, size, mode) for path, sha256, size, mode in manifest["files"]},
+        dict(manifest["links"]),
+        tuple(manifest["folders"]),
+    )
+
+
+def read_blob(root: Root, sha256: str, size: int, take: Callable[[bytes], object]) -> None:
+    """Hand over a stored file piece by piece; SnapshotError if it is not what its name says."""
+    digest = hashlib.sha256()
+    try:
+        with open(os.open(root.blob(sha256), READ), "rb", buffering=0) as file:
+            while data := file.read(_CHUNK):
+                digest.update(data)
+                take(data)
+    except FileNotFoundError:
+        raise SnapshotError(f"the store lacks a file of the run: {root.blob(sha256)}") from None
+    if digest.hexdigest() != sha256:
+        raise SnapshotError(f"the store holds a damaged file: {root.blob(sha256)}")
+
+
+def copy_blob(root: Root, known: tuple[str, int, int], folder: int, name: str) -> None:
+    """A new file with a stored one's bytes and mode."""
+    sha256, size, mode = known
+    with open(os.open(name, NEW, 0o600, dir_fd=folder), "wb") as file:
+        read_blob(root, sha256, size, file.write)
+        os.fchmod(file.fileno(), mode)
+
+
+def has_blob(root: Root, sha256: str, size: int) -> bool:
+    try:
+        return os.lstat(root.blob(sha256)).st_size == size
+    except OSError:
+        return False
+
+
+def has_link(root: Root, path: str, text: str | None) -> bool:
+    """Whether some snapshot has this very link. Looks for its text: to parse all lists would take long."""
+    if text is None:
+        return False
+    wanted = json.dumps([portable(path), portable(text)], separators=(",", ":")).encode("ascii")
+    try:
+        names = os.listdir(root.snapshots)
+    except FileNotFoundError:
+        return False
+    for name in names:
+        with open(os.open(os.path.join(root.snapshots, name), READ), "rb") as file:
+            if wanted in file.read():
+                return True
+    return False

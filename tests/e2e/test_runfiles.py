@@ -1,0 +1,331 @@
+"""What is done with a run's files, as users do it: download, promote, restore, diagnostics, clean, completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zipfile
+
+import pytest
+
+SCRIPT = """
+import os
+os.makedirs("outputs/plots/deep")
+open("outputs/model.pkl", "wb").write(b"m" * 1000)
+open("outputs/plots/deep/a.png", "wb").write(b"p" * 10)
+os.symlink("/etc/passwd", "outputs/evil")
+os.symlink("model.pkl", "outputs/latest")
+print("token is", os.environ.get("API_TOKEN"), "and", os.environ.get("MY_SECRET"))
+"""
+
+
+@pytest.fixture
+def done(user):
+    project = user.project("demo", train=SCRIPT)
+    (project / "sub").mkdir()
+    (project / "sub" / "tool.sh").write_text("#!/bin/sh\n")
+    (project / "sub" / "tool.sh").chmod(0o755)
+    (project / "link").symlink_to("sub/tool.sh")
+    (project / "empty").mkdir()
+    return user, project, user.mlw("submit", "train.py", cwd=project).run
+
+
+# -- download ------------------------------------------------------------------------------------------
+
+
+def test_download(done):
+    user, project, run = done
+    told = user.mlw("history", "download", "-r", run, "-d", "got", cwd=project)
+    assert told.code == 0, told
+    assert "copied to got: 2 files, 1 link" in told.err
+    assert "not copied: evil (link to /etc/passwd, which is outside of the outputs)" in told.err
+    assert (project / "got" / "model.pkl").read_bytes() == b"m" * 1000
+    assert os.readlink(project / "got" / "latest") == "model.pkl"
+    assert not os.path.lexists(project / "got" / "evil")
+
+
+def test_download_again_conflicts_and_overwrite(done):
+    user, project, run = done
+    user.mlw("history", "download", run, "-d", "got", cwd=project)
+    again = user.mlw("history", "download", run, "-d", "got", cwd=project)
+    assert again.code == 0 and "0 files, 1 link, 2 already there" in again.err
+    (project / "got" / "model.pkl").write_text("my own")
+    told = user.mlw("history", "download", run, "-d", "got", cwd=project)
+    assert told.code == 1
+    assert "warning: got/model.pkl exists and differs; left alone" in told.err and "hint: --overwrite" in told.err
+    assert (project / "got" / "model.pkl").read_text() == "my own"
+    assert user.mlw("history", "download", run, "-d", "got", "--overwrite", cwd=project).code == 0
+    assert (project / "got" / "model.pkl").read_bytes() == b"m" * 1000
+
+
+def test_download_some_by_default_where_nothing_travels(done):
+    user, project, run = done
+    told = user.mlw("history", "download", run, "--artifact", "outputs/plots", cwd=project)
+    assert told.code == 0, told
+    got = project / "outputs" / run
+    assert [path.name for path in got.rglob("*") if path.is_file()] == ["a.png"]
+    spec = json.loads(user.mlw("submit", "--dry-run", "train.py", cwd=project).out)
+    assert spec["snapshot"] == json.loads((user.folder(run) / "spec.json").read_text())["snapshot"]
+    wrong = user.mlw("history", "download", run, "--artifact", "modle.pkl", cwd=project)
+    assert wrong.code == 66 and "did you mean 'model.pkl'?" in wrong.err
+
+
+def test_download_of_damaged_outputs_is_told(done):
+    user, project, run = done
+    (user.folder(run) / "work" / "outputs" / "model.pkl").write_bytes(b"x")
+    told = user.mlw("history", "download", run, "-d", "got", cwd=project)
+    assert told.code == 1 and "warning: model.pkl: is not what was recorded at the run's end" in told.err
+    assert not (project / "got" / "model.pkl").exists()
+
+
+# -- assets --------------------------------------------------------------------------------------------
+
+
+def test_promote_and_fetch(done):
+    user, project, run = done
+    told = user.mlw("history", "promote", "-r", run, "-ap", "plots", "-n", "pictures", cwd=project)
+    assert told.code == 0, told
+    link = project / "assets" / "pictures.link"
+    assert json.loads(link.read_text()) == {"assetSource": "mlw", "name": "pictures", "version": "1"}
+    assert link.read_text().count("\n") == 1
+    user.mlw("history", "promote", "-r", run, "--artifact-path", "outputs/model.pkl", "-n", "pictures", cwd=project)
+    assert json.loads(link.read_text())["version"] == "2"
+    rows = json.loads(user.mlw("asset", "list", "-o", "json", cwd=project).out)
+    assert [(row["name"], row["version"], row["run_id"], row["files"]) for row in rows] == [
+        ("pictures", "2", run, 1),
+        ("pictures", "1", run, 1),
+    ]
+    assert "pictures" in user.mlw("asset", "list", cwd=project).out
+    # The asset outlives its run.
+    assert user.mlw("history", "remove", "--yes", run).code == 0
+    assert user.mlw("asset", "download", "-l", "assets/pictures.link", "-d", "got", cwd=project).code == 0
+    assert (project / "got" / "model.pkl").read_bytes() == b"m" * 1000
+    link.write_text(link.read_text().replace('"2"', '"1"'))
+    assert user.mlw("asset", "download", "-l", str(link), cwd=user.home).code == 0
+    assert (user.home / "pictures" / "plots" / "deep" / "a.png").read_bytes() == b"p" * 10
+
+
+def test_promote_refuses(done):
+    user, project, run = done
+    for words, text in [
+        (["-ap", "nothing", "-n", "a"], "unknown output 'nothing'"),
+        (["-ap", "../x", "-n", "a"], "the name leads upwards"),
+        (["-ap", "model.pkl", "-n", "../a"], "cannot name an asset"),
+    ]:
+        told = user.mlw("history", "promote", "-r", run, *words, cwd=project)
+        assert told.code in (2, 66) and text in told.err, told
+    (project / "assets").mkdir()
+    foreign = '{"assetSource": "azureml", "name": "a", "version": "7"}'
+    (project / "assets" / "a.link").write_text(foreign)
+    told = user.mlw("history", "promote", "-r", run, "-ap", "model.pkl", "-n", "a", cwd=project)
+    assert told.code == 2 and "is not a link of ours" in told.err
+    assert (project / "assets" / "a.link").read_text() == foreign
+    (user.folder(run) / "work" / "outputs" / "model.pkl").write_bytes(b"x")
+    told = user.mlw("history", "promote", "-r", run, "-ap", "model.pkl", "-n", "b", cwd=project)
+    assert told.code == 74 and "nothing was promoted" in told.err
+    assert user.mlw("asset", "list", "-o", "json", cwd=project).out.strip() == "[]"
+    assert not list((user.store / "assets").rglob("*.pkl"))
+
+
+def test_links_that_lead_nowhere(done):
+    user, project, run = done
+    old = project / "old.link"
+    old.write_text('{"assetSource": "azureml", "name": "a", "version": "7"}')
+    told = user.mlw("asset", "download", "-l", "old.link", cwd=project)
+    assert told.code == 78 and "which was retired in 2019" in told.err
+    old.write_text('{"assetSource": "mlw", "name": "a", "version": "7"}')
+    assert user.mlw("asset", "download", "-l", "old.link", cwd=project).code == 66
+    old.write_text('{"assetSource": "mlw", "name": "../../x", "version": "7"}')
+    assert user.mlw("asset", "download", "-l", "old.link", cwd=project).code == 78
+    old.write_text("no json")
+    assert user.mlw("asset", "download", "-l", "old.link", cwd=project).code == 78
+    assert user.mlw("asset", "download", "-l", "none.link", cwd=project).code == 2
+
+
+# -- restore -------------------------------------------------------------------------------------------
+
+
+def picture(folder):
+    """Every file, link and folder below, with content and mode."""
+    found = {}
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if ".schemas" in name:
+            continue  # ours, and does not travel
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_dir():
+            found[name] = "folder"
+        else:
+            found[name] = (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+    return found
+
+
+def test_restore_into_a_new_folder(done):
+    user, project, run = done
+    before = picture(project)
+    (project / "train.py").write_text("print('changed')")
+    told = user.mlw("project", "restore", "--run-id", run, cwd=project)
+    assert told.code == 0, told
+    assert picture(user.home / f"demo-{run}") == before
+    assert (project / "train.py").read_text() == "print('changed')"
+    again = user.mlw("project", "restore", "--run-id", run, cwd=project)
+    assert again.code == 2 and "exists already" in again.err
+    assert user.mlw("project", "restore", "--run-id", run, "--path", str(user.home / "x" / "y")).code == 0
+    assert picture(user.home / "x" / "y") == before
+    assert sorted(os.listdir(user.home)) == ["demo", f"demo-{run}", "x"], "no leftovers"
+
+
+def test_restore_in_place_when_nothing_is_lost(done):
+    user, project, run = done
+    before = picture(project)
+    (project / "train.py").write_text("print('second')")
+    (project / "new").mkdir()
+    (project / "new" / "more.py").write_text("more")
+    (project / "sub" / "tool.sh").unlink()
+    (project / "link").unlink()
+    (project / "link").symlink_to("train.py")
+    user.mlw("submit", "train.py", cwd=project)
+    (project / "outputs").mkdir()
+    (project / "outputs" / "kept").write_text("does not travel")
+    told = user.mlw("project", "restore", "--run-id", run, "--in-place", cwd=project)
+    assert told.code == 0, told
+    assert "1 files replaced, 1 created, 1 removed" in told.err
+    after = picture(project)
+    assert after.pop("outputs") == "folder" and after.pop("outputs/kept") == (b"does not travel", False)
+    assert after == before
+
+
+def test_restore_in_place_refuses_to_lose_work(done):
+    user, project, run = done
+    (project / "train.py").write_text("work of a week")
+    (project / "notes.txt").write_text("and this")
+    before = picture(project)
+    told = user.mlw("project", "restore", "--run-id", run, "--in-place", cwd=project)
+    assert told.code == 2
+    assert "2 files would be lost, because no run has them as they are now: notes.txt, train.py" in told.err
+    assert picture(project) == before
+
+
+def test_restore_does_not_write_through_links(done, tmp_path):
+    user, project, run = done
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (project / "sub" / "tool.sh").unlink()
+    (project / "sub").rmdir()
+    (project / "sub").symlink_to(outside)
+    told = user.mlw("project", "restore", "--run-id", run, "--in-place", cwd=project)
+    assert told.code == 2 and "sub" in told.err
+    assert list(outside.iterdir()) == []
+
+
+def test_restore_with_a_damaged_store_leaves_nothing(done):
+    user, project, run = done
+    for blob in (user.store / "blobs").rglob("*"):
+        if blob.is_file() and blob.read_bytes() == SCRIPT.encode():
+            blob.write_bytes(SCRIPT.replace("png", "gif").encode())
+    told = user.mlw("project", "restore", "--run-id", run, cwd=project)
+    assert told.code == 74 and "damaged" in told.err
+    assert sorted(os.listdir(user.home)) == ["demo"]
+
+
+# -- diagnostics ---------------------------------------------------------------------------------------
+
+
+def test_diagnostics(done):
+    user, project, _ = done
+    secret = {"MY_SECRET": "hunter2-hunter2"}
+    words = ["--secret", "MY_SECRET", "--env", "API_TOKEN=abc-tok-123", "--env", "SHORT_KEY=xy", "train.py"]
+    run = user.mlw("submit", *words, "--password", "opensesame", cwd=project, env=secret).run
+    told = user.mlw("experiment", "diagnostics", "-r", run, cwd=project, env=secret)
+    assert told.code == 0, told
+    bundle = project / f"diagnostics-{run}.zip"
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
+    with zipfile.ZipFile(bundle) as opened:
+        names = opened.namelist()
+        content = {name: opened.read(name) for name in names}
+    assert names == sorted(names)
+    assert all(name in told.err for name in names), "listed before it is written"
+    assert {"facts.json", "spec.json", "log", "events.jsonl", "outputs.json", "project/train.py"} <= set(names)
+    assert content["project/train.py"] == SCRIPT.encode()
+    assert content["log"] == b"token is *** and ***\n"
+    spec = json.loads(content["spec.json"])
+    assert spec["environment"]["API_TOKEN"] == spec["environment"]["SHORT_KEY"] == "***"
+    assert spec["entry"]["arguments"] == ["--password", "***"]
+    for value in (b"hunter2", b"abc-tok-123", b"opensesame"):
+        assert [name for name in names if value in content[name]] == []
+    assert json.loads(content["project-links.json"])["links"] == {"link": "sub/tool.sh"}
+    again = user.mlw("experiment", "diagnostics", "-r", run, cwd=project, env=secret)
+    assert again.code == 2 and "exists already" in again.err
+    user.mlw("experiment", "diagnostics", run, "-o", "b.zip", cwd=project, env=secret)
+    assert (project / "b.zip").read_bytes() == bundle.read_bytes(), "the same each time"
+    assert not list(project.glob(".*.part"))
+
+
+def test_diagnostics_asks_on_a_terminal(done):
+    import pexpect
+
+    from tests.conftest import MLW
+
+    user, project, run = done
+    child = pexpect.spawn(
+        str(MLW), ["experiment", "diagnostics", "-r", run], cwd=str(project), env=user.env, timeout=20
+    )
+    child.expect("spec.json")
+    child.expect("Write all this to")
+    child.sendline("n")
+    child.expect(pexpect.EOF)
+    assert not list(project.glob("*.zip"))
+
+
+# -- clean, completion, old words ----------------------------------------------------------------------
+
+
+def test_clean_shows_first(done):
+    user, project, run = done
+    (user.store / "history.db.damaged-20260101-000000-1").write_bytes(b"x" * 50_000)
+    rows = {row["kind"]: row for row in json.loads(user.mlw("experiment", "clean", "-o", "json").out)}
+    assert rows["damaged indexes"]["bytes"] >= 50_000 and rows["spare working copies"]["things"] == 1
+    assert (user.store / "history.db.damaged-20260101-000000-1").exists(), "showing removes nothing"
+    told = user.mlw("experiment", "clean", "--yes")
+    assert told.code == 0 and "removed from" in told.err, told
+    assert not (user.store / "history.db.damaged-20260101-000000-1").exists()
+    assert [one["run_id"] for one in user.runs()] == [run]
+    assert user.mlw("history", "download", run, cwd=project).code == 0
+    assert user.mlw("submit", "train.py", cwd=project).code == 0
+    assert user.mlw("experiment", "clean", env={"MLW_HOME": "/"}).code == 74
+
+
+def complete(user, line, cwd):
+    words = line.split(" ")
+    env = {"_MLW_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    done = user.mlw(cwd=cwd, env=env)
+    assert done.err == "", done
+    return [text.partition(",")[2] for text in done.out.splitlines() if text]
+
+
+def test_completion(done):
+    user, project, run = done
+    for shell in ("bash", "zsh", "fish"):
+        told = user.mlw("completion", shell)
+        assert told.code == 0 and "_MLW_COMPLETE" in told.out
+    assert complete(user, "mlw history download -r ", project) == [run]
+    assert complete(user, "mlw project restore --run-id de", project) == [run]
+    assert complete(user, "mlw logs ", project) == [run]
+    assert complete(user, "mlw submit -c ", project) == ["docker", "local"]
+    assert complete(user, "mlw submit -t lo", project) == ["local"]
+    assert complete(user, "mlw submit tr", project) == ["train.py"]
+    assert complete(user, "mlw hist", project) == ["history"]
+    assert complete(user, "mlw submit -c ", user.home) == [], "silent outside of a project"
+    (user.store / "history.db").unlink()
+    (user.store / "history.db").mkdir()
+    assert complete(user, "mlw logs ", project) == [], "silent when the history cannot be read"
+
+
+def test_old_words_work(done):
+    user, project, run = done
+    told = user.mlw("execute", "start", "--runconfig", "local", "train.py", "--runconfig", "x", cwd=project)
+    assert told.code == 0, told
+    assert "hint: 'execute start --runconfig' is now 'experiment submit --run-configuration'" in told.err
+    assert json.loads((user.folder(told.run) / "spec.json").read_text())["entry"]["arguments"] == ["--runconfig", "x"]

@@ -1,0 +1,170 @@
+"""Which runs a list shows: the little language of --where, and the options beside it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlworkbench.cli.filters import since
+from mlworkbench.errors import UsageError
+from mlworkbench.history.expression import Compare, Join, Not, parse, parse_sort
+from mlworkbench.history.parameters import number, parameters
+from mlworkbench.history.query import Query
+from mlworkbench.history.store import History
+from mlworkbench.model import Compute, Entry
+from tests.unit.test_history_store import paths, spec
+
+METRICS = [
+    {"accuracy": 0.5, "loss": 3, "odd name": 1},
+    {"accuracy": 0.95, 'very "odd\\': 2},
+    {"accuracy": float("nan"), "note": "good"},
+    {"accuracy": [1, 2, 3], "lr": 7, "big": float("inf")},
+    {},
+]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    store = History(paths(tmp_path_factory.mktemp("store")))
+    entries = [
+        ("train.py", ("--lr", "0.1", "--opt=adam")),
+        ("train.py", ("--lr=0.01", "--version", "1.10")),
+        ("src/train.py", ("--lr", "-0.5", "--fast")),
+        ("other.py", ("--lr", "oops")),
+        ("odd\udcff.py", ()),
+    ]
+    for at, (name, arguments) in enumerate(entries):
+        target = "gpu" if at == 3 else "local"
+        one = spec(at, entry=Entry("script", name, arguments), compute=Compute(target, "local"))
+        store.add(replace(one, tags=("best", "x y") if at == 1 else (), name="second" if at == 1 else None))
+        store.note(one.id, lambda run, at=at: replace(run, metrics=METRICS[at], started=5.0, ended=5.0 + at))
+    yield store
+    store.close()
+
+
+def found(history: History, **wishes: object) -> list[int]:
+    return [int(run.id[-1]) for run in history.search(Query(**wishes))]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("accuracy > 0.9", [1]),
+        ("0.9 < accuracy", [1]),
+        ("accuracy >= 0.5 and accuracy <= 0.95", [1, 0]),
+        ("not accuracy > 0.9", [0]),
+        ("accuracy != 0.5", [1]),
+        ("lr < 0.05", [2, 1]),
+        ("params.lr = 0.1 or metrics.lr == 7", [3, 0]),
+        ("lr = 7", [3]),
+        ("opt = 'adam'", [0]),
+        ('version = "1.10"', [1]),
+        ("version = 1.1", [1]),
+        ("fast = true", [2]),
+        ("`odd name` = 1", [0]),
+        ('"odd name" = 1', [0]),
+        ('`very "odd\\` = 2', [1]),
+        ("big > 1e300", [3]),
+        ('note = "good" OR accuracy = 0.5', [2, 0]),
+        ('status = "submitting"', [4, 3, 2, 1, 0]),
+        ('target = "gpu"', [3]),
+        ("duration >= 3", [4, 3]),
+        ('name = "second"', [1]),
+        ("unknown > 0 or not unknown > 0", []),
+        ("(accuracy > 0.9 or lr > 0.05) and not (lr = 7)", [1, 0]),
+        ("run_number <= 2", [1, 0]),
+        ('script_name = "odd\\\\udcff.py"', [4]),
+    ],
+)
+def test_conditions(history, text, numbers):
+    assert found(history, where=parse(text)) == numbers
+
+
+def test_options(history):
+    assert found(history, scripts=["train.py"]) == [2, 1, 0]
+    assert found(history, scripts=["odd\udcff.py"]) == [4]
+    assert found(history, targets=["gpu"]) == [3]
+    assert found(history, tags=["x y"]) == [1]
+    assert found(history, tags=["x y", "none"]) == []
+    assert found(history, statuses=["Completed"]) == []
+    assert found(history, since=1002.5) == [4, 3]
+    assert found(history, limit=2) == [4, 3]
+    assert found(history, project="another") == []
+
+
+def test_order(history):
+    assert found(history, sort="duration") == [0, 1, 2, 3, 4]
+    assert found(history, sort="accuracy", descending=True)[:3] != [], "a list among numbers breaks nothing"
+    assert found(history, sort="loss") == [0, 4, 3, 2, 1], "missing ones come last"
+    assert found(history, sort="loss", descending=True) == [0, 4, 3, 2, 1]
+    assert found(history, sort="opt") == [0, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("", 1),
+        ("accuracy", 9),
+        ("accuracy >", 11),
+        ("accuracy > 0.9 and", 19),
+        ("accuracy ~ 3", 10),
+        ("(a = 1", 7),
+        ("a = 1)", 6),
+        ("a = 1 b = 2", 7),
+        ("status = Completed", 10),
+        ("and = 1", 1),
+        ("a = 'open", 5),
+        ("1 = 2", 5),
+        ("a = 12abc", 5),
+    ],
+)
+def test_mistakes_are_placed(text, position):
+    with pytest.raises(UsageError, match=re.escape(f"position {position}")):
+        parse(text)
+
+
+def test_tree():
+    assert parse("a = 1 or b < 2 and not c > 'x'") == Join(
+        "or", (Compare("a", "=", 1), Join("and", (Compare("b", "<", 2), Not(Compare("c", ">", "x")))))
+    )
+    assert parse_sort("-accuracy") == ("accuracy", True)
+    assert parse_sort("`-odd`") == ("-odd", False)
+    with pytest.raises(UsageError):
+        parse("(" * 5000 + "a = 1" + ")" * 5000)
+    with pytest.raises(UsageError):
+        parse("not " * 5000 + "a = 1")
+    with pytest.raises(UsageError):
+        parse(" and ".join(["a = 1"] * 1000))
+
+
+@given(st.text(max_size=40) | st.from_regex(r"([a`\"'()=<>! 1.]|and|or|not)*", fullmatch=True))
+def test_no_text_breaks_it(history, text):
+    try:
+        condition = parse(text)
+    except UsageError:
+        return
+    found(history, where=condition)
+
+
+def test_since():
+    assert since("2h", 10_000) == 2800
+    assert since("1.5 min", 100) == 10
+    assert since("2024-05-01T12:00:00Z", 0) == 1714564800
+    assert since("2024-05-01", 0) > 1.7e9
+    for text in ("", "yesterday", "3 parsecs", "-2h"):
+        with pytest.raises(UsageError):
+            since(text, 0)
+
+
+def test_parameters():
+    assert parameters(("data.csv", "--lr", "0.1", "-b=3", "--fast", "--neg", "-0.5", "--", "--not", "me")) == {
+        "lr": "0.1",
+        "b": "3",
+        "fast": None,
+        "neg": "-0.5",
+    }
+    assert [number(text) for text in ("1", "1e-3", "x", "nan", None, "1e400")] == [1, 0.001, None, None, 1, None]

@@ -1,0 +1,203 @@
+"""What can go, and above all what must not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.errors import HistoryError
+from mlworkbench.history.store import History
+from mlworkbench.paths import UserPaths
+from mlworkbench.runfiles import clean as module
+from mlworkbench.runfiles.clean import CACHES, CODE, INDEXES, KINDS, LEFTOVERS, PROGRAMS, SPARES, Cleaner, check_ours
+from tests.supervisor.conftest import until
+
+LATER = 30 * 3600.0
+PROJECT = "1b4e28ba-2fa1-4d2b-883f-0016d3cca427"
+
+
+@pytest.fixture
+def store(user):
+    """A store with a recorded run, a snapshot that none needs, and something of every kind."""
+    project = user.project("demo", train="print(1)")
+    run = user.mlw("submit", "train.py", cwd=project).run
+    (project / "train.py").write_text("print(2)")
+    assert user.mlw("submit", "--dry-run", "train.py", cwd=project).code == 0
+    home = user.store
+    (home / "history.db.damaged-20260101-000000-1").write_bytes(b"x" * 5000)
+    (home / "lib" / ("0" * 16) / "remote").mkdir(parents=True)
+    (home / "lib" / ("0" * 16) / "remote" / "__main__.py").write_text("")
+    os.utime(home / "lib" / ("0" * 16), (1, 1))
+    (home / "blobs" / f"part-1-{'a' * 16}").write_bytes(b"x")
+    (home / "lib" / f".part-{'a' * 16}").mkdir()
+    (home / "runs" / run / f"exit.json.{'a' * 16}.part").write_text("{}")
+    (home / "runs" / run / "placing" / "tree").mkdir(parents=True)
+    return user, run
+
+
+def cleaner(user, later=LATER):
+    return Cleaner(History(UserPaths(user.store)), lambda: time.time() + later)
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_every_kind_is_found_and_goes(store):
+    user, run = store
+    one = cleaner(user)
+    found = one.find()
+    assert {kind: sum(f.kind == kind for f in found) for kind in KINDS} == {
+        SPARES: 1,
+        CODE: 2,  # the list and the changed script
+        PROGRAMS: 1,
+        LEFTOVERS: 4,
+        INDEXES: 1,
+        CACHES: 2,
+    }
+    before = tree(user.store)
+    one.remove(found)
+    gone = before - tree(user.store)
+    assert all(any(str(path).startswith(os.path.join(f.folder, f.name)) for f in found) for path in gone)
+    assert cleaner(user).find() == [] and one.notes == []
+
+
+def test_recorded_runs_still_have_everything(store, tmp_path):
+    user, run = store
+    before = {path: path.read_bytes() for path in user.folder(run).rglob("*") if path.is_file()}
+    one = cleaner(user)
+    one.remove(one.find())
+    after = {path: path.read_bytes() for path in user.folder(run).rglob("*") if path.is_file()}
+    assert {p.name for p in before.keys() - after.keys()} == {f"exit.json.{'a' * 16}.part"}
+    manifest = json.loads((user.store / "snapshots" / f"{user_snapshot(user, run)}.json").read_text())
+    for _, sha256, size, _ in manifest["files"]:
+        assert (user.store / "blobs" / sha256[:2] / sha256[2:]).stat().st_size == size
+    assert user.mlw("submit", "train.py", cwd=user.home / "demo").code == 0
+
+
+def user_snapshot(user, run):
+    return json.loads((user.folder(run) / "spec.json").read_text())["snapshot"]
+
+
+def test_what_is_young_stays(store):
+    user, run = store
+    kinds = {one.kind for one in cleaner(user, 0).find()}
+    assert kinds == {SPARES, INDEXES, CACHES}, "a submit under way has just stored the rest"
+
+
+def test_a_run_recorded_meanwhile_keeps_its_code(store, monkeypatch):
+    user, run = store
+    one = cleaner(user)
+    found = one.find()
+    done = user.mlw("submit", "train.py", cwd=user.home / "demo")  # needs the list that was found
+    assert done.code == 0, done
+    one.remove(found)
+    digest = user_snapshot(user, done.run)
+    manifest = json.loads((user.store / "snapshots" / f"{digest}.json").read_text())
+    assert all((user.store / "blobs" / s[:2] / s[2:]).exists() for _, s, _, _ in manifest["files"])
+
+
+def test_code_taken_again_is_young(store):
+    """Between the snapshot and the record of a run only the age of the list tells that it is needed."""
+    user, run = store
+    aged = time.time() - 2 * LATER
+    for path in (user.store / "snapshots").iterdir():
+        os.utime(path, (aged, aged))
+    assert user.mlw("submit", "--dry-run", "train.py", cwd=user.home / "demo").code == 0
+    young = [path for path in (user.store / "snapshots").iterdir() if path.stat().st_mtime > aged + 1]
+    assert len(young) == 1
+
+
+def test_killed_half_way_it_puts_back_what_is_needed(store):
+    user, run = store
+    lists = user.store / "snapshots"
+    own = lists / f"{user_snapshot(user, run)}.json"
+    own.rename(lists / f".clean-{own.name}")
+    one = cleaner(user)
+    one.remove(one.find())
+    assert own.exists()
+
+
+def test_planted_links_and_foreign_names_stay(store, tmp_path):
+    user, run = store
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "placed.json").write_text("{}")
+    (precious / "thesis.tex").write_text("years")
+    home = user.store
+    (home / "spares" / PROJECT).symlink_to(precious)
+    (home / "history.db.damaged-1").symlink_to(precious / "thesis.tex")
+    (home / "lib" / ("1" * 16)).symlink_to(precious)
+    inner = next((home / "spares").glob("*-*-*-*/tree"))
+    (inner / "link").symlink_to(precious)
+    for name in (
+        "blobs/notes.txt",
+        "blobs/zz/x",
+        "cache/mine.json",
+        "lib/mine/x",
+        "spares/mine/x",
+        "mine.part",
+        "share/x",
+    ):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("mine")
+    one = cleaner(user)
+    one.remove(one.find())
+    assert sorted(os.listdir(precious)) == ["placed.json", "thesis.tex"]
+    for name in (
+        "blobs/notes.txt",
+        "blobs/zz/x",
+        "cache/mine.json",
+        "lib/mine/x",
+        "spares/mine/x",
+        "mine.part",
+        "share/x",
+    ):
+        assert (home / name).read_text() == "mine"
+    for name in (f"spares/{PROJECT}", "history.db.damaged-1", f"lib/{'1' * 16}"):
+        assert (home / name).is_symlink(), "we make no links there, so it is not ours"
+
+
+@pytest.mark.parametrize("folder", ["blobs", "spares", "lib", "snapshots", "cache"])
+def test_a_folder_that_is_a_link_is_not_entered(store, tmp_path, folder):
+    user, run = store
+    shutil.move(user.store / folder, tmp_path / "away")
+    (user.store / folder).symlink_to(tmp_path / "away")
+    before = tree(tmp_path / "away")
+    one = cleaner(user)
+    one.remove(one.find())
+    assert tree(tmp_path / "away") == before
+
+
+def test_a_list_that_cannot_be_read_keeps_all_files(store):
+    user, run = store
+    (user.store / "snapshots" / f"{user_snapshot(user, run)}.json").write_text("{")
+    one = cleaner(user)
+    assert [f for f in one.find() if f.folder.startswith("blobs/")] == []
+    assert "cannot be read" in one.notes[0]
+
+
+def test_programs_in_use_stay(store, monkeypatch):
+    user, run = store
+    assert [f.name for f in cleaner(user).find() if f.kind == PROGRAMS] == ["0" * 16]
+    place = user.store / "lib" / ("0" * 16) / "remote" / "__main__.py"
+    sleeper = subprocess.Popen([str(place), "30"], executable="/bin/sleep")
+    try:
+        until(lambda: Path(f"/proc/{sleeper.pid}/cmdline").read_bytes())  # empty for a moment after exec
+        assert [f.name for f in cleaner(user).find() if f.kind == PROGRAMS] == []
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    monkeypatch.setattr(module, "_command_lines", lambda: None)
+    assert [f.name for f in cleaner(user).find() if f.kind == PROGRAMS] == ["0" * 16], "no run is unfinished"
+
+
+def test_a_folder_without_our_index_is_refused(tmp_path):
+    with pytest.raises(HistoryError, match="holds no run history"):
+        check_ours(str(tmp_path), str(tmp_path / "history.db"))
