@@ -24,10 +24,9 @@ class Follower:
 
     def __init__(self, history: History, run: Run, target: Target, offset: int = 0) -> None:
         self.history = history
-        self.run = run
+        self.run, self._reading = history.known(run.id)
         self.target = target
         self.offset = offset  # in the log
-        self._reading = history.reading(run.id)
         self._cared = -CARE
 
     def refresh(self) -> Run:

@@ -184,3 +184,24 @@ def test_removing_a_run(user):
     assert user.mlw("history", "remove", "--yes", one, cwd=project).code == 0
     assert [run["run_id"] for run in user.runs()] == [two]
     assert not user.folder(one).exists()
+
+
+def test_a_follower_that_begins_while_another_reads_the_end(user):
+    """The run as it was known and how far it had been read must belong together: else this one waits for ever."""
+    from mlworkbench.follow import Follower
+    from mlworkbench.history.store import History
+    from mlworkbench.paths import UserPaths
+    from mlworkbench.submit import open_target
+
+    waits = f"import os, time\nwhile not os.path.exists({str(user.home / 'go')!r}): time.sleep(0.01)\nprint('done')"
+    project = user.project("demo", train=waits)
+    done = user.mlw("submit", "--detach", "train.py", cwd=project)
+    history = History(UserPaths(user.store))
+    before = history.get(done.run)
+    (user.home / "go").write_text("")
+    until(lambda: user.info(done.run)["status"] == "Completed")  # another process has read the end meanwhile
+    assert not before.status.final
+    follower = Follower(history, before, open_target(before.spec.compute, history.paths))
+    assert b"".join(follower.chunks()) == b"done\n"
+    assert follower.run.status.final
+    history.close()

@@ -138,7 +138,7 @@ def test_a_look_at_the_lock_does_not_keep_a_run_from_starting(world):
 
 def submitter(world, run):
     connection = apsw.Connection(str(world.user.store / "history.db"), flags=apsw.SQLITE_OPEN_READONLY)
-    [(text,)] = connection.execute("SELECT submitter FROM runs WHERE id = ?", (run,))
+    [(text,)] = connection.execute("SELECT submitter FROM bodies JOIN runs USING (seq) WHERE id = ?", (run,))
     connection.close()
     return json.loads(text)["pid"]
 

@@ -56,7 +56,7 @@ def fill(history: History, numbers: range) -> None:
     for number in numbers:
         stored, _ = history.add(spec(number))
         parts = write_files(history.paths.root.run(stored.id).path, number)
-        history.append(stored.id, history.reading(stored.id), parts)
+        history.append(stored.id, history.known(stored.id)[1], parts)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_version_one_is_taken_over(tmp_path):
     connection.close()
     history = History(store)
     assert history.list() == runs[::-1]
-    assert history.reading(runs[0].id).offsets == {"events.jsonl": 7}
+    assert history.known(runs[0].id)[1].offsets == {"events.jsonl": 7}
     assert history.by_key("key-3") == runs[3]
     history.close()
     assert not list(tmp_path.glob("*.damaged-*"))

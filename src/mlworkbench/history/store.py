@@ -155,8 +155,11 @@ class History:
 
         return self._database.read(unfinished)
 
-    def reading(self, run_id: str) -> Reading:
-        return self._database.read(lambda connection: _one(connection, run_id)).reading
+    def known(self, run_id: str) -> tuple[Run, Reading]:
+        """A run and how far its files were read for that, in one look: taken one after the other, an event that
+        another process reads in between would be missed for ever."""
+        stored = self._database.read(lambda connection: _one(connection, run_id))
+        return stored.run, stored.reading
 
     def submitter_lives(self, run_id: str) -> bool:
         """Whether the process that submitted the run is still there."""

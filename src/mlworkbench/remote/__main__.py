@@ -71,7 +71,7 @@ def start(root: Root, run: RunFolder, words: "list[str]") -> Answer:
 
 def _lock_patiently(run: RunFolder) -> Optional[int]:
     """Somebody who merely looks holds the lock for a moment; only a claim says that the run is taken."""
-    for _ in range(200):
+    for _ in range(20):
         held = machine.lock(run.lock)
         if held is not None or os.path.exists(run.owner):
             return held
