@@ -149,6 +149,7 @@ def test_deleted_run_folder_is_told(user):
     from tests.supervisor.conftest import until
 
     until(pid.exists)
+    until(lambda: (user.folder(run) / "log").read_text() == "up\n")  # it has read its script
     child = json.loads(pid.read_text())["pid"]
     shutil.rmtree(user.folder(run))
     record = user.info(run)
