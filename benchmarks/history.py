@@ -3,115 +3,280 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import machine
 import peers
-from context import Context
+from context import Context, await_supervisor, is_alive
 from table import Line, Section, median, ms, time_of, times
 from timing import Contestant, Program, Timing, measure, take_turns
 
+from mlworkbench.history.store import History
+from mlworkbench.paths import UserPaths
+
 RUNS = 100_000
+FEW = 10
 LIST_AIM = 0.300
-LOADING = 60.0  # seconds that a peer gets to take the runs in
 CONDITION = "accuracy > 0.999 and lr < 0.05"
+SIMPLE = "accuracy > 0.999"  # the peer compares parameters as texts only
 SEED = 7
 
-# In the peer's own Python. Each run is logged as its documentation has it, by one batch.
+# In the peer's own Python. One run is logged as its documentation has it; the others are copies of its rows with other
+# values, because its interface takes some 20 ms for each.
 _LOAD = """
-import json, sys, time
+import json, sqlite3, sys, time, uuid
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
-client = MlflowClient(tracking_uri=sys.argv[1])
+client = MlflowClient(tracking_uri="sqlite:///" + sys.argv[1])
 place = client.create_experiment("bench")
-end = time.monotonic() + float(sys.argv[2])
-done = 0
-for line in sys.stdin:
-    one = json.loads(line)
-    run = client.create_run(place).info.run_id
-    now = int(time.time() * 1000)
-    metrics = [Metric(name, value, now, 0) for name, value in one["metrics"].items()]
-    client.log_batch(run, metrics=metrics, params=[Param("lr", str(one["lr"]))])
-    client.set_terminated(run)
-    done += 1
-    if time.monotonic() > end:
-        break
-print(done)
+runs = (json.loads(line) for line in sys.stdin)
+one = next(runs)
+first = client.create_run(place).info.run_id
+now = int(time.time() * 1000)
+metrics = [Metric(name, value, now, 0) for name, value in one["metrics"].items()]
+client.log_batch(first, metrics=metrics, params=[Param("lr", str(one["lr"]))])
+client.set_terminated(first)
+store = sqlite3.connect(sys.argv[1])
+templates = {}
+for table in ("runs", "latest_metrics", "metrics", "params", "tags"):
+    found = store.execute("SELECT * FROM " + table + " WHERE run_uuid = ?", (first,))
+    names = [column[0] for column in found.description]
+    templates[table] = names, [dict(zip(names, row)) for row in found]
+for one in runs:
+    new = uuid.uuid4().hex
+    for table, (names, rows) in templates.items():
+        for row in rows:
+            changed = {"run_uuid": new}
+            if table == "runs":
+                changed["artifact_uri"] = row["artifact_uri"].replace(first, new)
+            elif "metrics" in table:
+                changed["value"] = one["metrics"][row["key"]]
+            elif table == "params":
+                changed["value"] = str(one["lr"])
+            values = {**row, **changed}
+            marks = ", ".join("?" * len(names))
+            store.execute("INSERT INTO " + table + " VALUES (" + marks + ")", [values[name] for name in names])
+store.commit()
 """
 _SEARCH = """
 import sys
 from mlflow.tracking import MlflowClient
-client = MlflowClient(tracking_uri=sys.argv[1])
+client = MlflowClient(tracking_uri="sqlite:///" + sys.argv[1])
 place = client.get_experiment_by_name("bench").experiment_id
 print(len(client.search_runs([place], "metrics.accuracy > 0.999", max_results=1000)))
 """
 
 
+@dataclass(frozen=True)
+class Store:
+    """A history of its own, and how mlw is asked about it."""
+
+    context: Context
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**self.context.environment, "MLW_HOME": str(self.home)}
+
+    def mlw(self, *words: str, folder: Path | None = None) -> Program:
+        return replace(self.context.mlw(folder or self.context.outside, *words), environment=self.environment)
+
+    def complete(self, line: str) -> Program:
+        """As bash asks for what could stand at the end of the line."""
+        asked = {"_MLW_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()))}
+        return replace(self.mlw(), environment={**self.environment, **asked})
+
+    @property
+    def database(self) -> Path:
+        return self.home / "history.db"
+
+    def touch(self) -> None:
+        """As after a write of somebody: every row is looked at again."""
+        os.utime(self.database)
+
+    def settle(self) -> None:
+        """Wait for the supervisors of the runs that were submitted here."""
+        for name in os.listdir(self.home / "runs"):
+            if not name.startswith("bench-"):
+                while is_alive(await_supervisor(self.home / "runs" / name)):
+                    time.sleep(0.002)
+
+
 def history_section(context: Context) -> Section:
     section = Section(f"{RUNS:,} runs in the history")
     section.notes.append(f"load average before: {machine.load()}")
-    large, rebuilt = _store(context, "history-large", RUNS)
-    peer = next(one for one in peers.find_all() if one.name == "mlflow")
-    loaded, uri = _load(context, peer) if peer.program else (0, "")
-    contestants = {
-        "start": context.mlw(context.outside, "--version"),
-        "list": _mlw(large, "history", "list", "--where", CONDITION),
-        "best": _mlw(large, "history", "list", "--sort", "-accuracy", "-n", "10"),
-        "ps": _mlw(large, "ps"),
-        "info": _mlw(large, "history", "info", "bench-00500"),
-    }
-    if loaded:
-        few, _ = _store(context, "history-few", loaded)
-        contestants["list of few"] = _mlw(few, "history", "list", "--where", "accuracy > 0.999")
-        contestants["mlflow"] = _python(context, peer, "-c", _SEARCH, uri)
+    few, large = Store(context, context.scratch / "history-few"), Store(context, context.scratch / "history-large")
+    _fill(few, FEW)
+    context.call(few.mlw("history", "rebuild"))
+    _fill(large, RUNS)
     quiet = context.quiet()
-    rounds = [_contestant(context, name, program) for name, program in contestants.items()]
-    results = {name: [one.total for one in got] for name, got in take_turns(rounds, context.quick, quiet).items()}
-    section.lines += _our_lines(results, rebuilt)
-    section.lines.append(_peer_line(peer, loaded, results))
+    rebuilds = _rebuild_lines(large, quiet)
+    peer = next(one for one in peers.find_all() if one.name == "mlflow")
+    contestants = _searches(context, large) + _everyday(context, few, "few") + _everyday(context, large, "large")
+    if peer.program:
+        contestants.append(_search_of_peer(context, peer))
+    results = {name: [one.total for one in got] for name, got in take_turns(contestants, context.quick, quiet).items()}
+    section.lines += [*_search_lines(results), _peer_line(peer, results), *rebuilds, *_everyday_lines(results)]
     section.notes += [
         f"median and smallest of {context.quick} rounds ({context.slow} for the peer), each a new process; "
         + quiet.words(),
         f"each run has 4 metrics and 2 parameters; the condition `{CONDITION}` fits {_hits(RUNS)} of the runs",
-        "every list checks the checksum of every one of the runs",
+        "the first list after a write looks at the checksum of every run, later ones see that nothing was written;"
+        " the verbs at the end may each come right after a submit",
+        "rebuilds: once each; the machine's caches hold the folders, which were written just before",
     ]
     return section
 
 
-def _contestant(context: Context, name: str, program: Program) -> Contestant[Timing]:
-    return Contestant(name, lambda: measure(program), context.slow if name == "mlflow" else None)
+# -- searches ------------------------------------------------------------------------------------------
 
 
-def _our_lines(results: dict[str, list[float]], rebuilt: float) -> list[Line]:
+def _searches(context: Context, store: Store) -> list[Contestant[Timing]]:
+    after_write = store.mlw("history", "list", "--where", CONDITION)
+
+    def first() -> Timing:
+        store.touch()
+        return measure(after_write)
+
+    def settled() -> None:
+        time.sleep(2.5)  # until the file counts as not just changed
+        measure(after_write)
+
+    programs = {
+        "start": context.mlw(context.outside, "--version"),
+        "list": store.mlw("history", "list", "--where", CONDITION),
+        "simple": store.mlw("history", "list", "--where", SIMPLE),
+        "best": store.mlw("history", "list", "--sort", "-accuracy", "-n", "10"),
+    }
+    return [Contestant("first", first, None, settled), *_contestants(programs)]
+
+
+def _contestants(programs: dict[str, Program]) -> list[Contestant[Timing]]:
+    return [Contestant(name, partial(measure, program)) for name, program in programs.items()]
+
+
+def _search_lines(results: dict[str, list[float]]) -> list[Line]:
     start = f"`mlw --version`: {time_of(results['start'])}"
-    found = results["list"]
-    ratio = times(median(found) / median(results["start"]))
+
+    def aimed(what: str, name: str) -> Line:
+        found = median(results[name])
+        ratio = times(found / median(results["start"]))
+        return Line(what, time_of(results[name]), start, ratio, f"≤ {ms(LIST_AIM)}", found <= LIST_AIM)
+
     return [
-        Line(
-            f"`mlw history list --where '{CONDITION}'`", time_of(found), start, ratio, f"≤ {ms(LIST_AIM)}",
-            median(found) <= LIST_AIM,
-        ),
+        aimed(f"`mlw history list --where '{CONDITION}'`", "list"),
+        aimed("the same, the first after a write", "first"),
         Line("`mlw history list --sort -accuracy -n 10`", time_of(results["best"])),
-        Line("`mlw ps`", time_of(results["ps"])),
-        Line("`mlw history info` by the beginning of an id", time_of(results["info"])),
-        Line("`mlw history rebuild`", f"{rebuilt:.1f} s", f"{RUNS / rebuilt:,.0f} runs each second"),
-    ]  # fmt: skip
+    ]
 
 
-def _peer_line(peer: peers.Peer, loaded: int, results: dict[str, list[float]]) -> Line:
-    what = f"{peer.name} {peer.version} `search_runs`, SQLite store"
-    if not loaded:
-        return Line(what, "not installed", peer.problem)
-    theirs, ours = results["mlflow"], results["list of few"]
-    what += f", {loaded:,} runs (all that it took in within {LOADING:.0f} s)"
-    beside = f"`mlw history list --where` over as many: {time_of(ours)}"
-    return Line(what, time_of(theirs), beside, times(median(theirs) / median(ours)))
+# -- what is done every day ----------------------------------------------------------------------------
+
+_EVERYDAY = {
+    "`mlw submit hello.py`": "submit",
+    "`mlw ps`": "ps",
+    "`mlw history last`": "last",
+    "`mlw history info` by the beginning of an id": "info",
+    "`mlw logs`": "logs",
+    "completion of `mlw logs `": "completion",
+}
+
+
+def _everyday(context: Context, store: Store, name: str) -> list[Contestant[Timing]]:
+    project = context.project(f"hello-{name}")
+    programs = {
+        "ps": store.mlw("ps"),
+        "last": store.mlw("history", "last"),
+        "info": store.mlw("history", "info", "bench-00005"),
+        "logs": store.mlw("logs", "bench-00005-x"),
+        "completion": store.complete("mlw logs "),
+    }
+    submit = store.mlw("submit", "hello.py", folder=project)
+    return [
+        Contestant(f"submit {name}", lambda: measure(submit), None, store.settle),
+        *_contestants({f"{verb} {name}": program for verb, program in programs.items()}),
+    ]
+
+
+def _everyday_lines(results: dict[str, list[float]]) -> list[Line]:
+    lines = []
+    for what, name in _EVERYDAY.items():
+        large, few = results[f"{name} large"], results[f"{name} few"]
+        beside = f"with {FEW} runs: {time_of(few)}"
+        lines.append(Line(what, time_of(large), beside, times(median(large) / median(few))))
+    return lines
+
+
+# -- the index from the folders ------------------------------------------------------------------------
+
+
+def _rebuild_lines(store: Store, quiet: machine.Quiet) -> list[Line]:
+    """Over an index that knows none of the runs, while another process writes; from nothing; of a sound one."""
+    quiet.wait()
+    writes, live = _write_meanwhile(store)
+    for path in store.home.glob("history.db*"):
+        path.unlink()
+    quiet.wait()
+    new = _rebuild(store)
+    quiet.wait()
+    sound = _rebuild(store)
+    lasting = f"longest of {len(writes)} writes by another process meanwhile: {ms(max(writes))}"
+    return [
+        Line("`mlw history rebuild`, no index", _seconds(new), f"{RUNS / new:,.0f} runs each second"),
+        Line("the same, sound index", _seconds(sound), f"{RUNS / sound:,.0f} runs each second"),
+        Line("the same, index that knows none of the runs", _seconds(live), lasting),
+    ]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s"
+
+
+def _rebuild(store: Store) -> float:
+    began = time.monotonic()
+    done = _start_rebuild(store)
+    _check_count(done.communicate()[1], RUNS)
+    return time.monotonic() - began
+
+
+def _start_rebuild(store: Store) -> subprocess.Popen[str]:
+    program = store.mlw("history", "rebuild")
+    return subprocess.Popen(
+        program.command, env=program.environment, cwd=program.folder, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _write_meanwhile(store: Store) -> tuple[list[float], float]:
+    history = History(UserPaths(store.home))
+    runs = history.list()
+    began = time.monotonic()
+    process = _start_rebuild(store)
+    taken = []
+    while process.poll() is None:
+        start = time.monotonic()
+        words = f"no contact since {start}"
+        history.note(runs[0].id, partial(replace, contact=words))
+        taken.append(time.monotonic() - start)
+        time.sleep(0.05)
+    total = time.monotonic() - began
+    assert process.stderr
+    _check_count(process.stderr.read(), RUNS)
+    history.close()
+    return taken, total
+
+
+def _check_count(said: str, count: int) -> None:
+    if str(count) not in re.findall(r"holds (\d+) runs", said):
+        raise RuntimeError(f"{count} runs were written, and rebuild said: {said}")
 
 
 # -- the same runs for all -----------------------------------------------------------------------------
@@ -129,35 +294,14 @@ def _hits(count: int) -> int:
     return sum(one["metrics"]["accuracy"] > 0.999 and one["lr"] < 0.05 for one in _runs(count))
 
 
-def _mlw(home: Path, *words: str) -> Program:
-    context = _CONTEXTS[home]
-    return Program((context.mlw(context.outside).command[0], *words), context.outside, _environment(context, home))
-
-
-_CONTEXTS: dict[Path, Context] = {}
-
-
-def _environment(context: Context, home: Path) -> dict[str, str]:
-    return {**context.environment, "MLW_HOME": str(home)}
-
-
-def _store(context: Context, name: str, count: int) -> tuple[Path, float]:
-    """A history with so many runs that have ended, and the seconds that it took to make its index from folders."""
-    home = context.scratch / name
-    _CONTEXTS[home] = context
-    home.mkdir(mode=0o700)
-    context.call(_mlw(home, "history", "list", "--all"))
-    for one in _runs(count):
-        _write(home / "runs" / f"bench-{one['number']:05}-x", one)
-    began = time.monotonic()
-    done = subprocess.run(
-        _mlw(home, "history", "rebuild").command, env=_environment(context, home), cwd=context.outside,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    taken = time.monotonic() - began
-    if str(count) not in re.findall(r"\d+", done.stderr):
-        raise RuntimeError(f"{count} runs were written, and rebuild said: {done.stderr}")
-    return home, taken
+def _fill(store: Store, count: int) -> None:
+    """Folders of so many runs that have ended; the index knows the first of them only."""
+    store.home.mkdir(mode=0o700)
+    runs = _runs(count)
+    _write(store.home / "runs" / "bench-00000-x", next(runs))
+    store.context.call(store.mlw("history", "list", "--all"))
+    for one in runs:
+        _write(store.home / "runs" / f"bench-{one['number']:05}-x", one)
 
 
 def _write(folder: Path, one: dict[str, Any]) -> None:
@@ -187,16 +331,10 @@ def _write(folder: Path, one: dict[str, Any]) -> None:
 # -- the peer ------------------------------------------------------------------------------------------
 
 
-def _python(context: Context, peer: peers.Peer, *words: str) -> Program:
-    assert peer.program
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-    return Program((str(peer.program.parent / "python"), *words), context.outside, {**context.environment, **quiet})
-
-
-def _load(context: Context, peer: peers.Peer) -> tuple[int, str]:
-    """As many of the runs as the peer takes in within the time; how many, and where they are."""
-    uri = f"sqlite:///{context.scratch / 'mlflow.db'}"
-    program = _python(context, peer, "-c", _LOAD, uri, str(LOADING))
+def _search_of_peer(context: Context, peer: peers.Peer) -> Contestant[Timing]:
+    """Its search, once it has the same runs."""
+    place = str(context.scratch / "mlflow.db")
+    program = _python(context, peer, "-c", _LOAD, place)
     text = "".join(json.dumps(one) + "\n" for one in _runs(RUNS))
     done = subprocess.run(
         program.command, cwd=program.folder, env=program.environment, input=text, capture_output=True, text=True,
@@ -204,4 +342,24 @@ def _load(context: Context, peer: peers.Peer) -> tuple[int, str]:
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"mlflow could not load the runs: {done.stderr[-2000:]}")
-    return int(done.stdout.split()[-1]), uri
+    search = _python(context, peer, "-c", _SEARCH, place)
+    found = int(context.call(search).split()[-1])
+    wanted = sum(one["metrics"]["accuracy"] > 0.999 for one in _runs(RUNS))
+    if found != wanted:
+        raise RuntimeError(f"mlflow found {found} runs, and there are {wanted}")
+    return Contestant("mlflow", lambda: measure(search), context.slow)
+
+
+def _python(context: Context, peer: peers.Peer, *words: str) -> Program:
+    assert peer.program
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    return Program((str(peer.program.parent / "python"), *words), context.outside, {**context.environment, **quiet})
+
+
+def _peer_line(peer: peers.Peer, results: dict[str, list[float]]) -> Line:
+    what = f"{peer.name} {peer.version} `search_runs` by `{SIMPLE}`, SQLite store, the same runs"
+    if "mlflow" not in results:
+        return Line(what, "not installed", peer.problem)
+    theirs, ours = results["mlflow"], results["simple"]
+    beside = f"`mlw history list --where '{SIMPLE}'`: {time_of(ours)}"
+    return Line(what, time_of(theirs), beside, times(median(theirs) / median(ours)))

@@ -1,7 +1,7 @@
 """``make bench``: all measurements in one run on one machine; a table for each subject under results/.
 
 A subject is a file of results; it is made of sections, each a function of a module beside this one. To add a
-figure, add a section; to add a subject, add a line to SUBJECTS.
+figure, add a section; to add a subject, add a line to SUBJECTS. A file is written when all its sections were measured.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> int:
             if chosen:
                 text = _measure(context, title, chosen)
                 print("\n" + text)
-                if not asked.only:
+                if len(chosen) == len(sections):
                     RESULTS.mkdir(exist_ok=True)
                     (RESULTS / f"{subject}.md").write_text(text, encoding="utf-8")
     finally:
@@ -62,7 +62,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     names = [name for _, sections in SUBJECTS.values() for name in sections]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("only", nargs="*", metavar="SECTION", help=f"only these, and write no file: {', '.join(names)}")
+    parser.add_argument("only", nargs="*", metavar="SECTION", help=f"only these: {', '.join(names)}")
     parser.add_argument("--quick", type=int, default=21, help="rounds of what takes less than a second (%(default)s)")
     parser.add_argument("--slow", type=int, default=7, help="rounds of the rest (%(default)s)")
     parser.add_argument(

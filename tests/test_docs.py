@@ -9,7 +9,7 @@ import click
 import pytest
 
 from mlworkbench import errors
-from mlworkbench.cli.main import mlw
+from mlworkbench.cli.verbs import mlw
 from mlworkbench.plan import INHERITED
 
 ROOT = Path(__file__).parents[1]

@@ -167,6 +167,7 @@ class RunSpec:
     grace: float = 30.0
     tracked: bool = True
     tags: tuple[str, ...] = ()
+    user: str | None = None
     spec: int = SPEC
 
     def to_json(self) -> JsonDict:

@@ -10,7 +10,7 @@ from pathlib import Path
 from .errors import HistoryError
 from .remote.folder import Root, RunFolder
 
-__all__ = ["Root", "RunFolder", "UserPaths", "user_paths"]
+__all__ = ["Root", "RunFolder", "UserPaths", "user_name", "user_paths"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,16 @@ def user_paths() -> UserPaths:
             f"cannot use {home} for the run history: {error.strerror}", "set MLW_HOME to a folder you can write"
         ) from error
     return UserPaths(home)
+
+
+def user_name() -> str:
+    """Who works here, as this machine knows them."""
+    import getpass  # noqa: PLC0415 - not needed by most commands
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in containers
+        return f"user {os.getuid()}"
 
 
 def _default() -> Path:

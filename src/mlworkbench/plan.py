@@ -42,6 +42,7 @@ class Request:
     key: str | None = None
     name: str | None = None
     tags: tuple[str, ...] = ()
+    user: str | None = None  # who asks
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         timeout=parts.request.timeout,
         tracked=parts.runconfig.tracked_run,
         tags=parts.request.tags,
+        user=parts.request.user,
     )
 
 

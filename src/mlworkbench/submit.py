@@ -12,7 +12,7 @@ from typing import Protocol
 from .config.dialects import override
 from .config.keys import TYPES
 from .config.project import Project
-from .environments.existing import Existing, find_python
+from .environments.choose import choose_environment
 from .errors import ConfigError, LaunchError, UnknownName, UsageError
 from .history.names import new_id
 from .history.store import History, IdTaken
@@ -39,10 +39,10 @@ class Draft:
 def draft(project: Project, request: Request, paths: UserPaths, progress: Progress | None = None) -> Draft:
     """Decide everything about the run. Nothing has happened when this returns, but for a snapshot in the store."""
     runconfig, compute = choose(project, request)
-    framework = _framework(runconfig)
+    framework = framework_of(runconfig)
     target = open_target(compute, paths)
     entry = choose_entry(project, runconfig, request.entry)
-    interpreter = find_python(compute.python_location, os.environ, project.root, paths.interpreters)
+    environment = choose_environment(compute, os.environ, project.root, paths.interpreters)
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
     failpoint("snapshot")
     if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
@@ -55,8 +55,8 @@ def draft(project: Project, request: Request, paths: UserPaths, progress: Progre
         runconfig=runconfig,
         compute=compute,
         entry=entry,
-        command=framework.command(entry, interpreter.path),
-        lock=Existing(interpreter).lock(),
+        command=framework.command(entry, environment.interpreter.path),
+        lock=environment.lock(),
         snapshot=snapshot,
         request=request,
         root=target.host.root,
@@ -145,7 +145,8 @@ class Framework(Protocol):
     def command(self, entry: Entry, python: str) -> tuple[str, ...]: ...
 
 
-def _framework(runconfig: RunConfig) -> Framework:
+def framework_of(runconfig: RunConfig) -> Framework:
+    """The framework that a run configuration asks for, if this version has it."""
     place = f"aml_config/{runconfig.name}.runconfig"
     if runconfig.framework not in known("frameworks"):
         raise ConfigError(

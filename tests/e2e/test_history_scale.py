@@ -1,11 +1,14 @@
-"""A history of many runs: the answers are right, and nobody waits for them."""
+"""A history of many runs: the answers are right, and nobody waits for them, not even while it is made anew."""
 
 from __future__ import annotations
 
 import json
 import random
 import resource
-from dataclasses import replace
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +16,11 @@ from mlworkbench.history import rows
 from mlworkbench.history.store import History
 from mlworkbench.model import Run, Status
 from mlworkbench.paths import UserPaths
-from tests.unit.test_history_store import spec
+from tests.conftest import MLW
+from tests.unit.test_history_store import spec, write_files
 
 COUNT = 20_000
+FOLDERS = 3_000
 
 
 @pytest.fixture
@@ -29,7 +34,7 @@ def many(user):
 
     def pour(connection):
         for run in runs:
-            rows.pour(connection, run, rows.Reading(), {})
+            rows.pour(connection, rows.encode(run, rows.Reading(), {}))
         rows.start_account(connection)
 
     history = History(UserPaths(user.store))
@@ -51,3 +56,49 @@ def test_a_search_among_many(many):
     assert best.out.strip() == max(runs, key=lambda run: run.metrics["accuracy"]).id
     assert user.mlw("history", "info", "demo-19999", "--query", "run_id", "-o", "tsv").out.strip() == "demo-19999"
     assert user.mlw("history", "info", "no-such-run").code == 66
+
+
+@pytest.fixture
+def folders(user):
+    """A store whose runs are there, and whose index knows none of them."""
+    user.mlw("history", "list")
+    for number in range(1, FOLDERS + 1):
+        one = replace(spec(number), number=number)
+        folder = Path(UserPaths(user.store).root.run(one.id).path)
+        write_files(str(folder), number * 10 + 1)
+        (folder / "spec.json").write_text(json.dumps(asdict(one)))
+    return user
+
+
+def test_submits_go_on_while_the_index_is_made_anew(folders):
+    user = folders
+    project = user.project("demo", train="print(1)")
+    rebuild = subprocess.Popen([str(MLW), "history", "rebuild"], env=user.env, stderr=subprocess.PIPE, text=True)
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda _: user.mlw("submit", "train.py", cwd=project), range(6)))
+    _, said = rebuild.communicate()
+    assert [one for one in done if one.code != 0] == []
+    assert rebuild.returncode == 0, said
+    # From the folders again, and now there is nobody who could have helped.
+    assert f"the history holds {FOLDERS + 6} runs" in user.mlw("history", "rebuild").err
+    listed = [one["run_id"] for one in user.runs()]
+    assert len(listed) == len(set(listed)) == FOLDERS + 6
+    assert {one.run for one in done} <= set(listed)
+    assert not list(user.store.glob("*.damaged-*"))
+
+
+@pytest.mark.parametrize(("stage", "lost"), [("renewed:kill:3", False), ("filled:kill", True)])
+def test_rebuild_is_killed_in_the_middle(folders, stage, lost):
+    """Half of a live index put right, or the whole of a new one that is not yet in its place."""
+    user = folders
+    if lost:
+        for path in user.store.glob("history.db*"):
+            path.unlink()
+    assert user.mlw("history", "rebuild", env={"MLW_FAILPOINT": stage}).code == -9
+    known = len(user.runs())
+    assert known == FOLDERS if lost else 0 < known < FOLDERS
+    assert user.mlw("history", "info", "demo-00001").code == 0
+    assert f"the history holds {FOLDERS} runs" in user.mlw("history", "rebuild").err
+    assert len(user.runs()) == FOLDERS
+    assert [path.name for path in user.store.glob("history.db*.new*")] == []
+    assert not list(user.store.glob("*.damaged-*"))

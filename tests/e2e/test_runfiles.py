@@ -1,13 +1,20 @@
-"""What is done with a run's files, as users do it: download, promote, restore, diagnostics, clean, completion."""
+"""What is done with a run's files, as users do it: download, promote, restore, diagnostics, clean."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+import subprocess
 import zipfile
+from collections import Counter
 
 import pytest
+
+from tests.conftest import MLW, Done, need
+
+from . import killing
 
 SCRIPT = """
 import os
@@ -77,6 +84,114 @@ def test_download_of_damaged_outputs_is_told(done):
     told = user.mlw("history", "download", run, "-d", "got", cwd=project)
     assert told.code == 1 and "warning: model.pkl: is not what was recorded at the run's end" in told.err
     assert not (project / "got" / "model.pkl").exists()
+
+
+# -- kill -9 -------------------------------------------------------------------------------------------
+
+LARGE = """
+import os
+os.makedirs("outputs/deep")
+open("outputs/deep/large", "wb").write(bytes(range(256)) * 4096 * 5 + b"the end")
+open("outputs/first", "wb").write(b"1" * 1000)
+open("outputs/zero", "wb").close()
+os.symlink("deep/large", "outputs/latest")
+"""
+EXPECTED = {
+    "deep": "folder",
+    "deep/large": (bytes(range(256)) * 4096 * 5 + b"the end", False),
+    "first": (b"1" * 1000, False),
+    "zero": (b"", False),
+    "latest": "deep/large",
+}
+# What a command does to its destination begins where one of these names first occurs.
+BEGINS = {"new": ".mlw-", "old": ".mlw-", "promote": "/.part-"}
+
+
+@pytest.fixture
+def large(user):
+    need("strace")
+    project = user.project("demo", train=LARGE)
+    return user, project, user.mlw("submit", "train.py", cwd=project).run
+
+
+def traced(user, project, options, *words):
+    command = ["strace", "-q", *options, str(MLW), *words]
+    done = subprocess.run(command, cwd=project, env=user.env, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def deeds(trace, begins):
+    """Each call of a calm command that changes something, from the first one on that is about the destination."""
+    seen = Counter()
+    begun = False
+    for line in trace.read_text(errors="replace").splitlines():
+        name = re.match(r"(\w+)\(", line)
+        if name:
+            seen[name.group(1)] += 1
+            begun = begun or begins in line
+            if begun and name.group(1) in killing.CHANGING:
+                yield killing.Point(name.group(1), seen[name.group(1)])
+
+
+def looks_finished(kind, place):
+    """Whether somebody who does not know of the kill takes the destination for whole."""
+    if kind == "old":
+        assert all(EXPECTED[name] == what for name, what in picture(place).items() if ".mlw-" not in name)
+        return not (place / ".mlw-unfinished").exists() and any(place.iterdir())
+    return place.exists()
+
+
+@pytest.mark.parametrize("kind", ["new", "old", "promote"])
+def test_killed_before_any_of_its_deeds(large, tmp_path, kind):
+    """The destination never looks finished while it is not; the same command goes on, and leaves nothing behind."""
+    user, project, run = large
+
+    def attempt(number):
+        """(where it goes, what brings it there)"""
+        place = tmp_path / f"at-{number}" / "got"
+        place.parent.mkdir()
+        if kind == "promote":
+            words = ["history", "promote", "-r", run, "-ap", "outputs", "-n", f"a{number}"]
+            assets = next((user.store / "assets").glob("*"), None)
+            return (assets / f"a{number}" / "1" / "files" if assets else place), words
+        if kind == "old":
+            place.mkdir()
+        return place, ["history", "download", run, "-d", str(place)]
+
+    trace = tmp_path / "trace"
+    assert traced(user, project, ["-o", str(trace)], *attempt("calm")[1]).code == 0
+    struck = 0
+    for number, point in enumerate(deeds(trace, BEGINS[kind])):
+        place, words = attempt(number)
+        log = tmp_path / f"{number}.strace"
+        traced(user, project, point.inject(log), *words)
+        struck += killing.struck(log)
+        if looks_finished(kind, place):
+            assert picture(place) == EXPECTED, point
+        again = user.mlw(*words, cwd=project)
+        assert again.code == 0, (point, again)
+        assert picture(place) == EXPECTED, point
+        left = list((place.parents[1] if kind == "promote" else place.parent).rglob("*.part*"))
+        assert left == [] and not list(place.glob(".mlw-*")), point
+    assert struck > 15, "else this test tests nothing"
+
+
+def test_a_killed_download_does_not_begin_anew(large, tmp_path):
+    user, project, run = large
+    words = ["history", "download", run, "-d", "got"]
+    trace = tmp_path / "trace"
+
+    def writes():
+        return [line for line in trace.read_text(errors="replace").splitlines() if line.startswith("pwrite64(")]
+
+    traced(user, project, ["-e", "trace=pwrite64", "-o", str(trace)], *words[:-1], "calm")
+    megabytes = [number for number, line in enumerate(writes(), 1) if ", 1048576, " in line]
+    assert len(megabytes) == 5
+    traced(user, project, killing.Point("pwrite64", megabytes[4]).inject(tmp_path / "log"), *words)
+    assert killing.struck(tmp_path / "log") and not (project / "got").exists()
+    again = traced(user, project, ["-e", "trace=pwrite64", "-o", str(trace)], *words)
+    assert again.code == 0 and picture(project / "got") == EXPECTED
+    assert sum(", 1048576, " in line for line in writes()) == 1, "four of five were there already"
 
 
 # -- assets --------------------------------------------------------------------------------------------
@@ -258,6 +373,8 @@ def test_diagnostics(done):
     assert json.loads(content["project-links.json"])["links"] == {"link": "sub/tool.sh"}
     again = user.mlw("experiment", "diagnostics", "-r", run, cwd=project, env=secret)
     assert again.code == 2 and "exists already" in again.err
+    dry = json.loads(user.mlw("submit", "--dry-run", "train.py", cwd=project).out)
+    assert dry["snapshot"] == spec["snapshot"], "the bundle does not travel with the next run"
     user.mlw("experiment", "diagnostics", run, "-o", "b.zip", cwd=project, env=secret)
     assert (project / "b.zip").read_bytes() == bundle.read_bytes(), "the same each time"
     assert not list(project.glob(".*.part"))
@@ -265,8 +382,6 @@ def test_diagnostics(done):
 
 def test_diagnostics_asks_on_a_terminal(done):
     import pexpect
-
-    from tests.conftest import MLW
 
     user, project, run = done
     child = pexpect.spawn(
@@ -279,7 +394,7 @@ def test_diagnostics_asks_on_a_terminal(done):
     assert not list(project.glob("*.zip"))
 
 
-# -- clean, completion, old words ----------------------------------------------------------------------
+# -- clean, old words --------------------------------------------------------------------------------
 
 
 def test_clean_shows_first(done):
@@ -295,32 +410,6 @@ def test_clean_shows_first(done):
     assert user.mlw("history", "download", run, cwd=project).code == 0
     assert user.mlw("submit", "train.py", cwd=project).code == 0
     assert user.mlw("experiment", "clean", env={"MLW_HOME": "/"}).code == 74
-
-
-def complete(user, line, cwd):
-    words = line.split(" ")
-    env = {"_MLW_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    done = user.mlw(cwd=cwd, env=env)
-    assert done.err == "", done
-    return [text.partition(",")[2] for text in done.out.splitlines() if text]
-
-
-def test_completion(done):
-    user, project, run = done
-    for shell in ("bash", "zsh", "fish"):
-        told = user.mlw("completion", shell)
-        assert told.code == 0 and "_MLW_COMPLETE" in told.out
-    assert complete(user, "mlw history download -r ", project) == [run]
-    assert complete(user, "mlw project restore --run-id de", project) == [run]
-    assert complete(user, "mlw logs ", project) == [run]
-    assert complete(user, "mlw submit -c ", project) == ["docker", "local"]
-    assert complete(user, "mlw submit -t lo", project) == ["local"]
-    assert complete(user, "mlw submit tr", project) == ["train.py"]
-    assert complete(user, "mlw hist", project) == ["history"]
-    assert complete(user, "mlw submit -c ", user.home) == [], "silent outside of a project"
-    (user.store / "history.db").unlink()
-    (user.store / "history.db").mkdir()
-    assert complete(user, "mlw logs ", project) == [], "silent when the history cannot be read"
 
 
 def test_old_words_work(done):

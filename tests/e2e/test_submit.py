@@ -309,7 +309,7 @@ MISTAKES = [
     (["submit", "-m"], 2, "nothing was named after -m", ""),
     (["submit", "/etc/passwd"], 2, "/etc/passwd is outside the project", ""),
     (["logs", "nosuch"], 66, "unknown run 'nosuch'", "mlw history list"),
-    (["sumbit", "train.py"], 2, "unknown command 'sumbit'", "did you mean 'submit'?"),
+    (["sumbit", "train.py"], 2, "unknown command 'sumbit'", "did you mean 'mlw submit'?"),
     (["submit", "--detatch", "train.py"], 2, "--detatch", "did you mean --detach?"),
     (["history", "list", "--query", "[?"], 2, "", ""),
     (["history", "list", "-o", "xml"], 2, "xml", ""),

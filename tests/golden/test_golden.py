@@ -5,51 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from mlworkbench.cli.verbs import mlw
+
 TEXTS = Path(__file__).parent / "texts"
-HELP = [
-    [],
-    ["project"],
-    ["project", "create"],
-    ["project", "show"],
-    ["project", "validate"],
-    ["experiment"],
-    ["submit"],
-    ["experiment", "logs"],
-    ["experiment", "status"],
-    ["experiment", "ps"],
-    ["experiment", "cancel"],
-    ["experiment", "resume"],
-    ["history"],
-    ["history", "list"],
-    ["history", "last"],
-    ["history", "info"],
-    ["history", "remove"],
-    ["history", "compare"],
-    ["history", "download"],
-    ["history", "promote"],
-    ["asset"],
-    ["asset", "download"],
-    ["asset", "list"],
-    ["experiment", "diagnostics"],
-    ["experiment", "clean"],
-    ["project", "restore"],
-    ["completion"],
-    ["history", "rebuild"],
-    ["project", "init"],
-    ["project", "sample", "list"],
-    ["project", "schema"],
-    ["runconfiguration"],
-    ["runconfiguration", "create"],
-    ["runconfiguration", "list"],
-    ["runconfiguration", "delete"],
-    ["computetarget"],
-    ["computetarget", "list"],
-    ["computetarget", "show"],
-]
+
+
+def commands(command: click.Command, words: list[str]) -> Iterator[list[str]]:
+    yield words
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from commands(command.get_command(context, name), [*words, name])
+
+
+HELP = list(commands(mlw, []))
 
 
 def compare(name: str, text: str) -> None:
@@ -66,16 +41,44 @@ def test_help(user, words):
     compare("-".join(["help", *words]), done.out)
 
 
-def test_transcript_of_a_first_hour(user):
-    """What a newcomer types, and what they see; what differs from run to run is blotted out."""
-    lines = []
+def test_every_recorded_help_is_of_a_command():
+    names = {"-".join(["help", *words]) for words in HELP}
+    assert {path.stem for path in TEXTS.glob("help*.txt")} == names
 
-    def type_in(*words, cwd=None):
-        done = user.mlw(*words, cwd=cwd, env={"COLUMNS": "100"})
-        lines.append(f"$ mlw {' '.join(words)}   # exit code {done.code}")
-        lines.extend(done.out.splitlines() + [f"! {line}" for line in done.err.splitlines()] + [""])
+
+class Transcript:
+    """What a user types, and what they see."""
+
+    def __init__(self, user):
+        self.user = user
+        user.env["LOGNAME"] = "ada"
+        self.lines = []
+
+    def type_in(self, *words, cwd=None):
+        done = self.user.mlw(*words, cwd=cwd, env={"COLUMNS": "100"})
+        self.lines.append(f"$ mlw {' '.join(words)}   # exit code {done.code}")
+        self.lines.extend(done.out.splitlines() + [f"! {line}" for line in done.err.splitlines()] + [""])
         return done
 
+    def compare(self, name, *runs):
+        """With what differs from run to run blotted out."""
+        text = "\n".join(self.lines) + "\n"
+        for number, run in enumerate(runs, 1):
+            text = text.replace(run, f"RUN-{number}".ljust(len(run)))
+        for value, word in ((str(self.user.home), "HOME"), (str(self.user.store), "STORE")):
+            text = text.replace(value, word)
+        compare(name, _blot(text))
+
+    def hide(self, *patterns):
+        """Take out what this machine has and another has not: (what, instead of it)."""
+        for pattern, instead in patterns:
+            self.lines = re.sub(pattern, instead, "\n".join(self.lines), flags=re.MULTILINE).split("\n")
+
+
+def test_transcript_of_a_first_hour(user):
+    """What a newcomer types, and what they see."""
+    seen = Transcript(user)
+    type_in = seen.type_in
     type_in("project", "create", "--name", "demo")
     project = user.home / "demo"
     done = type_in("experiment", "submit", "-c", "local", "train.py", "--epochs", "20", cwd=project)
@@ -89,17 +92,56 @@ def test_transcript_of_a_first_hour(user):
     config = project / "aml_config" / "local.compute"
     config.write_text(config.read_text() + "\nsharedVolumne: true\n")
     type_in("project", "validate", cwd=project)
-    text = "\n".join(lines) + "\n"
-    for value, word in ((done.run, "RUN-1"), (bad.run, "RUN-2"), (str(user.home), "HOME"), (str(user.store), "STORE")):
-        text = text.replace(value, word.ljust(len(value)) if word.startswith("RUN") else word)
-    compare("first-hour", _blot(text))
+    seen.compare("first-hour", done.run, bad.run)
+
+
+def test_transcript_of_a_second_hour(user):
+    """The commands that a newcomer comes to later."""
+    seen = Transcript(user)
+    project = user.project("demo")
+    one = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.1", cwd=project).run
+    two = user.mlw("submit", "train.py", "--epochs", "20", "--lr", "0.2", cwd=project).run
+    for words in (
+        "project show",
+        "project sample list",
+        "computetarget list",
+        "computetarget show docker",
+        "computetarget check local",
+        "runconfiguration create -n fast -t local",
+        "runconfiguration list",
+        "runconfiguration delete -n fast -y",
+        "experiment prepare -c local",
+        f"experiment status {two}",
+        f"logs {two}",
+        f"cancel {two}",
+        f"history compare {one} {two}",
+        f"history download {one} -d results",
+        f"history promote -r {one} --artifact-path model.json -n moons",
+        "asset list",
+        "asset download -l assets/moons.link -d models",
+        f"project restore --run-id {one} --path code",
+        f"experiment diagnostics {one} -o bundle.zip",
+        "experiment clean",
+        "history rebuild",
+        f"history remove {one} -y",
+        "show nosuch",
+    ):
+        seen.type_in(*words.split(), cwd=project)
+    seen.hide(
+        (r"^(?:gpu|docker|podman|sessions) +(?:ok|warning) .*\n|^! hint: (?:gpu|docker|podman|sessions): .*\n", ""),
+        (r"^(system|python|store|processors|memory)( +)(?:ok|warning) .*", r"\1\2ok  …"),
+        (r"[\d.]+ (?:B|kB|MB)\b", "SIZE"),
+        (r"\d+-[0-9a-f]{16}$", "PID-NAME"),
+        (r"\d{4}-\d\d-\d\dT[\d:]+Z", "TIME"),
+    )
+    seen.compare("second-hour", one, two)
 
 
 def _blot(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
     text = re.sub(r"\d:\d\d:\d\d(\.\d+)?", "DURATION", text)
     text = re.sub(r"after [\d.]+ s", "after N s", text)
-    text = re.sub(r"(Experiment_id|Submit_key|Python) .*", r"\1 …", text)
+    text = re.sub(r"^(Id|Experiment_id|Submit_key|Python\w*) .*", r"\1 …", text, flags=re.MULTILINE)
     text = re.sub(r'"SnapshotId":"[0-9a-f]+"', '"SnapshotId":"…"', text)
     text = re.sub(r"just now|\d+ s ago", "AGE", text)
     text = re.sub(r"Traceback \(most recent call last\):\n(?:  .*\n)+", "Traceback …\n", text)

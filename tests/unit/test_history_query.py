@@ -25,6 +25,7 @@ METRICS = [
     {"accuracy": [1, 2, 3], "lr": 7, "big": float("inf")},
     {},
 ]
+TAGS = {1: ("best", "x y"), 2: ("team=vision", "fold:3"), 3: ("team=audio", "fold=0.5")}
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +36,12 @@ def history(tmp_path_factory):
         ("train.py", ("--lr=0.01", "--version", "1.10")),
         ("src/train.py", ("--lr", "-0.5", "--fast")),
         ("other.py", ("--lr", "oops")),
-        ("odd\udcff.py", ()),
+        ("odd\udcff.py", ("--batch-size", "32", "--num_workers=4", "--a-b_c", "x")),
     ]
     for at, (name, arguments) in enumerate(entries):
         target = "gpu" if at == 3 else "local"
         one = spec(at, entry=Entry("script", name, arguments), compute=Compute(target, "local"))
-        store.add(replace(one, tags=("best", "x y") if at == 1 else (), name="second" if at == 1 else None))
+        store.add(replace(one, tags=TAGS.get(at, ()), name="second" if at == 1 else None))
         store.note(one.id, lambda run, at=at: replace(run, metrics=METRICS[at], started=5.0, ended=5.0 + at))
     yield store
     store.close()
@@ -78,6 +79,20 @@ def found(history: History, **wishes: object) -> list[int]:
         ("(accuracy > 0.9 or lr > 0.05) and not (lr = 7)", [1, 0]),
         ("run_number <= 2", [1, 0]),
         ('script_name = "odd\\\\udcff.py"', [4]),
+        ("batch_size = 32", [4]),
+        ("`batch-size` = 32", [4]),
+        ("batch-size >= 32 and params.batch_size = '32'", [4]),
+        ("`num-workers` = 4 and num_workers = 4", [4]),
+        ("a_b_c = 'x' and `a-b-c` = 'x' and `a-b_c` = 'x'", [4]),
+        ('tags = "best"', [1]),
+        ('tags != "best"', [4, 3, 2, 0]),
+        ('not tags = "best" and accuracy = 0.5', [0]),
+        ('tags.team = "vision"', [2]),
+        ('tags.team != "vision"', [3]),
+        ("tags.fold < 3", [3]),
+        ("tags.fold = 3", [2]),
+        ("tags.best = true or tags.fold = '0.5'", [3, 1]),
+        ("tags.tea = 1 or tags.nothing = 'x'", []),
     ],
 )
 def test_conditions(history, text, numbers):
@@ -102,6 +117,8 @@ def test_order(history):
     assert found(history, sort="loss") == [0, 4, 3, 2, 1], "missing ones come last"
     assert found(history, sort="loss", descending=True) == [0, 4, 3, 2, 1]
     assert found(history, sort="opt") == [0, 4, 3, 2, 1]
+    assert found(history, sort="tags.fold", descending=True) == [2, 3, 4, 1, 0]
+    assert found(history, sort="tags") == [1, 3, 2, 4, 0]
 
 
 @pytest.mark.parametrize(

@@ -292,3 +292,15 @@ def test_project_without_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "aml_config").mkdir()
     assert said(find_project(tmp_path)) == ["aml_config: there is no compute target (warning)"]
+
+
+def test_run_configurations_where_none_belongs(project: Project) -> None:
+    (project.root / "old.amb").write_text("{}")
+    config = project.folder / "local.runconfig"
+    config.write_text("Target: local\nFramework: Python\nArgumentVector: [old.amb]\n")
+    assert said(project) == [
+        "old.amb: a run configuration (.amb until June 2017) has no effect outside aml_config (warning)",
+        f"{config}:3: old.amb is a run configuration, not a script (error)",
+    ]
+    hints = [problem.hint for problem in validate_project(project)]
+    assert hints == ["move it to aml_config/old.runconfig", "name the script there"]

@@ -209,14 +209,23 @@ def test_rich_table_on_a_terminal() -> None:
     assert b"\x1b" not in on_terminal(SHOW.format(data=rows, output="table"), COLUMNS="100", NO_COLOR="1")
 
 
-@pytest.mark.parametrize("columns", ["1", "20", "80"])
-def test_rich_table_on_a_narrow_terminal(columns: str) -> None:
-    rows = [{f"column_{i}": "word " * 5 for i in range(8)}]
-    out = on_terminal(SHOW.format(data=rows, output="table"), COLUMNS=columns, NO_COLOR="1").decode()
-    assert max(map(len, out.splitlines())) <= max(int(columns), 8)
+def test_rich_table_is_fitted_to_the_terminal() -> None:
+    rows = [{f"column_{i}": "word " * 5 for i in range(7)}]
+    out = on_terminal(SHOW.format(data=rows, output="table"), COLUMNS="80", NO_COLOR="1").decode()
+    assert max(map(len, out.splitlines())) <= 80
     identity = {"run_id": "demo-swift-otter-7k2q", "status": "Completed"}
     out = on_terminal(SHOW.format(data=identity, output="table"), COLUMNS="80", NO_COLOR="1").decode()
     assert out.splitlines() == ["Run_id  demo-swift-otter-7k2q", "Status  Completed"]
+
+
+@pytest.mark.parametrize("columns", ["1", "20"])
+def test_a_terminal_too_narrow_for_a_table_gets_a_line_for_each_cell(columns: str) -> None:
+    rows = [{"run_id": "demo-swift-otter-7k2q", "status": status} for status in ("Completed", "Failed")]
+    out = on_terminal(SHOW.format(data=rows, output="table"), COLUMNS=columns, NO_COLOR="1").decode()
+    first, second = ([f"Run_id: {row['run_id']}", f"Status: {row['status']}"] for row in rows)
+    assert out.splitlines() == [*first, "", *second]  # ids are whole: they are there to be copied
+    out = on_terminal(SHOW.format(data=rows[0], output="table"), COLUMNS=columns, NO_COLOR="1").decode()
+    assert out.splitlines() == first
 
 
 def test_jsonc_on_a_terminal() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,7 +16,21 @@ from mlworkbench.errors import HistoryError
 from mlworkbench.history.store import History
 from mlworkbench.paths import UserPaths
 from mlworkbench.runfiles import clean as module
-from mlworkbench.runfiles.clean import CACHES, CODE, INDEXES, KINDS, LEFTOVERS, PROGRAMS, SPARES, Cleaner, check_ours
+from mlworkbench.runfiles.clean import (
+    CACHES,
+    CODE,
+    INDEXES,
+    KINDS,
+    LEFTOVERS,
+    PROGRAMS,
+    SPARES,
+    Cleaner,
+    Find,
+    check_ours,
+)
+from mlworkbench.snapshot import guard
+from mlworkbench.snapshot.store import Store
+from mlworkbench.snapshot.take import take
 from tests.supervisor.conftest import until
 
 LATER = 30 * 3600.0
@@ -112,6 +127,86 @@ def test_code_taken_again_is_young(store):
     assert user.mlw("submit", "--dry-run", "train.py", cwd=user.home / "demo").code == 0
     young = [path for path in (user.store / "snapshots").iterdir() if path.stat().st_mtime > aged + 1]
     assert len(young) == 1
+
+
+def test_what_a_snapshot_relies_on_stays(store, monkeypatch):
+    """The clean comes when the snapshot has seen that the store has its file, and has not yet written its list."""
+    user, run = store
+    project = user.home / "demo"
+    (project / "more.py").write_text("print(3)")  # a new list, of which only this file is new
+    home = UserPaths(user.store)
+    cleaners = []
+    real = Store.has
+
+    def has(self, sha256, size):
+        found = real(self, sha256, size)
+        if found and not cleaners:
+            cleaners.append(cleaner(user))
+            cleaners[0].remove(cleaners[0].find())
+        return found
+
+    monkeypatch.setattr(Store, "has", has)
+    monkeypatch.setattr(guard, "_PATIENCE", 0.0)
+    taken = take(project, "id", home.root, Path(home.digests("id")))
+    manifest = json.loads(Path(home.root.snapshot(taken.digest)).read_text())
+    assert all(Path(home.root.blob(sha256)).exists() for _, sha256, _, _ in manifest["files"])
+    assert "a submit is storing files at this moment" in cleaners[0].notes[0]
+    monkeypatch.setattr(Store, "has", real)
+    again = cleaner(user, 0)
+    again.remove(again.find())
+    assert again.notes == [] and Path(home.root.snapshot(taken.digest)).exists(), "young"
+
+
+def test_a_list_taken_again_meanwhile_stays(store):
+    """Found when it was old; taken, but not yet recorded, before it is removed."""
+    user, run = store
+    aged = time.time() - 2 * LATER
+    for path in (user.store / "snapshots").iterdir():
+        os.utime(path, (aged, aged))
+    one = Cleaner(History(UserPaths(user.store)))
+    one._measure = lambda folders, kind, folder, name, age: (  # ctime cannot be set back: here only mtime counts
+        Find(kind, folder, name, 0)
+        if folder != "snapshots" or time.time() - (user.store / folder / name).stat().st_mtime > age
+        else None
+    )
+    found = one.find()
+    lists = [f.name for f in found if f.folder == "snapshots"]
+    assert len(lists) == 1
+    assert user.mlw("submit", "--dry-run", "train.py", cwd=user.home / "demo").code == 0
+    one.remove(found)
+    assert (user.store / "snapshots" / lists[0]).exists()
+
+
+def test_a_killed_snapshot_keeps_nobody_waiting(store):
+    user, run = store
+    code = (
+        "import sys, time; from mlworkbench.remote.folder import Root; from mlworkbench.snapshot.guard import *\n"
+        f"with relying_on_store(Root({str(user.store)!r})): print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == b"held\n"
+    with guard.removing_from_store(UserPaths(user.store).root) as alone:
+        assert not alone
+    holder.kill()
+    holder.communicate()
+    one = cleaner(user)
+    assert CODE in {f.kind for f in one.remove(one.find())} and one.notes == []
+
+
+def test_a_submit_waits_for_a_clean(store):
+    user, run = store
+    with guard.removing_from_store(UserPaths(user.store).root) as alone:
+        assert alone
+        submit = user.start("submit", "--dry-run", "train.py", cwd=user.home / "demo")
+        until(lambda: f" {submit.pid} " in waiting_for_locks())
+        assert submit.poll() is None
+    assert submit.wait(30) == 0
+    submit.communicate()
+
+
+def waiting_for_locks():
+    """The lines of /proc/locks of those who do not have it yet."""
+    return "".join(line for line in Path("/proc/locks").read_text().splitlines(True) if "->" in line)
 
 
 def test_killed_half_way_it_puts_back_what_is_needed(store):

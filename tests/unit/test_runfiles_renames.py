@@ -7,6 +7,7 @@ import pytest
 
 from mlworkbench.cli.renames import OLD_OPTIONS, VALUED, translate
 from mlworkbench.cli.submit import submit
+from mlworkbench.cli.verbs import UnknownWord, mlw
 
 CASES = [
     ("execute start -c local train.py", "experiment submit -c local train.py"),
@@ -60,8 +61,19 @@ def test_the_hint_holds_no_values():
 
 
 def test_what_is_gone_is_explained():
-    words, hint = translate(["hostacct", "create"])
-    assert words == ["hostacct", "create"] and "model management" in (hint or "")
+    assert translate(["hostacct", "create"]) == (["hostacct", "create"], None), "the command itself says it"
+    with pytest.raises(UnknownWord) as told:
+        mlw.main(["hostacct", "create"], prog_name="mlw", standalone_mode=False)
+    assert "model management" in told.value.message and "mlw history download" in (told.value.hint or "")
+
+
+def test_the_hint_names_the_type_where_it_was():
+    assert translate("computetarget attach --type cluster -n a".split())[1] == (
+        "hint: 'computetarget attach --type' is now 'computetarget attach cluster'"
+    )
+    assert translate("computetarget attach -n a".split())[1] == (
+        "hint: 'computetarget attach' is now 'computetarget attach remotedocker'"
+    )
 
 
 def test_submit_has_no_other_option_with_a_value():

@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from mlworkbench.errors import HistoryError, UnknownName, UsageError
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.outputs import list_outputs
+from mlworkbench.runfiles import content
 from mlworkbench.runfiles import transfer as module
 from mlworkbench.runfiles.beneath import Beneath, points_inside, refusal, remove_at
 from mlworkbench.runfiles.download import download
 from mlworkbench.runfiles.manifest import Output, read_outputs
+from mlworkbench.runfiles.stage import MARK
 
 
 @pytest.fixture
@@ -178,74 +180,118 @@ def test_repeated_it_does_nothing(run, tmp_path):
     assert os.stat(tmp_path / "got" / "a").st_ino == before.st_ino
 
 
+@pytest.fixture(params=["new", "old"])
+def got(request, tmp_path):
+    """A destination: one that does not exist yet, and one that does."""
+    place = tmp_path / "got"
+    if request.param == "old":
+        place.mkdir()
+    return place
+
+
 def interrupted(run, got, monkeypatch, after):
-    """A download that is cut in the middle of its file."""
-    real = module._write
+    """A download that is cut in the middle of its file; the answer is what it left of the file."""
+    real = content.write_at
 
     def write(target, data, at):
         if at >= after:
             raise KeyboardInterrupt
         real(target, data, at)
 
-    monkeypatch.setattr(module, "_write", write)
+    monkeypatch.setattr(content, "write_at", write)
     monkeypatch.setattr(module, "clone", lambda source, target: False)
+    new = not got.exists()
     with pytest.raises(KeyboardInterrupt):
         download(run, str(got))
-    monkeypatch.setattr(module, "_write", real)
+    monkeypatch.setattr(content, "write_at", real)
+    if new:
+        assert not got.exists(), "it appears when it is whole"
+        return next(got.parent.glob("got.mlw-*.part")) / "files" / "big"
+    part = next(got.glob(".mlw-*.part"))
+    assert {path.name for path in got.iterdir()} == {MARK, part.name}, "nothing under the file's own name"
+    return part
 
 
-def test_goes_on_where_it_stopped(run, tmp_path, monkeypatch):
+def test_goes_on_where_it_stopped(run, got, monkeypatch):
     data = os.urandom(5 << 20)
     put(run, "big", data)
     record(run)
-    got = tmp_path / "got"
     interrupted(run, got, monkeypatch, 3 << 20)
-    assert [path.name[:5] for path in got.iterdir()] == [".mlw-"], "nothing under the file's own name"
     written = []
-    real = module._write
-    monkeypatch.setattr(module, "_write", lambda target, data, at: (written.append(at), real(target, data, at)))
+    real = content.write_at
+    monkeypatch.setattr(content, "write_at", lambda target, data, at: (written.append(at), real(target, data, at)))
     outcome, _ = download(run, str(got))
     assert outcome.copied == 1 and min(written) == 3 << 20
-    assert everything(got) == {"big": data}
+    assert everything(got.parent / "got") == {"big": data}
+    assert sorted(os.listdir(got.parent)) == ["got", "run"], "no leftovers"
 
 
-def test_a_wrong_part_is_found_out(run, tmp_path, monkeypatch):
+def test_a_wrong_part_is_found_out(run, got, monkeypatch):
     """A power cut may leave zeros where data was."""
     data = os.urandom(3 << 20)
     put(run, "big", data)
     record(run)
-    got = tmp_path / "got"
-    interrupted(run, got, monkeypatch, 2 << 20)
-    part = next(got.iterdir())
+    part = interrupted(run, got, monkeypatch, 2 << 20)
     with open(part, "r+b") as file:
         file.write(bytes(1000))
     outcome, _ = download(run, str(got))
     assert outcome.whole and everything(got) == {"big": data}
 
 
-def test_a_part_that_is_a_link_is_not_written_through(run, tmp_path, monkeypatch):
+def test_a_part_that_is_a_link_is_not_written_through(run, got, monkeypatch):
     put(run, "big", os.urandom(3 << 20))
     record(run)
-    got = tmp_path / "got"
-    interrupted(run, got, monkeypatch, 2 << 20)
-    part = next(got.iterdir())
+    part = interrupted(run, got, monkeypatch, 2 << 20)
     part.unlink()
-    victim = tmp_path / "victim"
+    victim = got.parent / "victim"
     victim.write_text("mine")
     part.symlink_to(victim)
     outcome, _ = download(run, str(got))
     assert victim.read_text() == "mine" and not outcome.whole
 
 
-def test_two_at_once(run, tmp_path, monkeypatch):
+def test_two_at_once(run, got, monkeypatch):
     put(run, "big", os.urandom(3 << 20))
     record(run)
-    got = tmp_path / "got"
-    interrupted(run, got, monkeypatch, 2 << 20)
-    with open(next(got.iterdir()), "rb") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        outcome, _ = download(run, str(got))
-    assert outcome.failed == [("big", "is being fetched by another command")]
+    part = interrupted(run, got, monkeypatch, 2 << 20)
+    held = got / MARK if got.exists() else part.parent.parent
+    descriptor = os.open(held, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(HistoryError, match="another command is downloading to"):
+        download(run, str(got))
+    os.close(descriptor)
+    assert download(run, str(got))[0].copied == 1
+
+
+def test_another_selection_does_not_bring_what_was_begun(run, tmp_path, monkeypatch):
+    put(run, "big", os.urandom(3 << 20))
+    put(run, "small")
+    record(run)
+    interrupted(run, tmp_path / "got", monkeypatch, 2 << 20)
+    download(run, str(tmp_path / "got"), ["small"])
+    assert everything(tmp_path / "got") == {"small": b"x"}
+
+
+def test_a_folder_made_meanwhile_gets_its_files_one_by_one(run, tmp_path, monkeypatch):
+    put(run, "big", os.urandom(3 << 20))
+    record(run)
+    interrupted(run, tmp_path / "got", monkeypatch, 2 << 20)
+    (tmp_path / "got").mkdir()
+    (tmp_path / "got" / "mine").write_text("mine")
+    assert download(run, str(tmp_path / "got"))[0].copied == 1
+    assert sorted(os.listdir(tmp_path / "got")) == ["big", "mine"]
+    assert sorted(os.listdir(tmp_path)) == ["got", "run"], "what was begun beside it is gone"
+
+
+def test_a_stage_of_somebody_else_is_not_used(run, tmp_path, monkeypatch):
+    """In a folder for all, such as /tmp, another user can guess its name."""
+    put(run, "big", os.urandom(3 << 20))
+    record(run)
+    part = interrupted(run, tmp_path / "got", monkeypatch, 2 << 20)
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(part).st_uid + 1)
+    with pytest.raises(UsageError, match="is not yours"):
+        download(run, str(tmp_path / "got"))
+    assert not (tmp_path / "got").exists()
 
 
 def test_changed_content_is_not_delivered(run, tmp_path):
@@ -288,6 +334,21 @@ def test_sparse_stays_sparse_and_modes_are_plain(run, tmp_path):
     assert stat.S_IMODE(found.st_mode) == 0o755 & ~umask()
 
 
+def test_small_data_in_large_holes(run, tmp_path):
+    """A byte here and there must not become a megabyte here and there."""
+    place = put(run, "hole")
+    with open(place, "r+b") as file:
+        for megabyte in range(0, 64, 2):
+            file.seek((megabyte << 20) + 5000)
+            file.write(b"data")
+    os.truncate(place, 64 << 20)
+    record(run)
+    assert download(run, str(tmp_path / "got"))[0].whole
+    found = os.stat(tmp_path / "got" / "hole")
+    assert found.st_blocks <= 2 * os.stat(place).st_blocks
+    assert (tmp_path / "got" / "hole").read_bytes() == Path(place).read_bytes()
+
+
 def umask():
     now = os.umask(0)
     os.umask(now)
@@ -303,14 +364,14 @@ def test_before_the_end_of_the_run(run, tmp_path):
 def test_a_file_that_is_being_written(run, tmp_path, monkeypatch):
     """F78: no digest on record, and the file does not hold still."""
     place = put(run, "log", b"x" * 100)
-    real = module.Transfer._copy
+    real = module.copy
 
-    def copy(self, source, target, size):
+    def copy(source, target, size, count):
         with open(place, "ab") as file:
             file.write(b"more")
-        return real(self, source, target, size)
+        return real(source, target, size, count)
 
-    monkeypatch.setattr(module.Transfer, "_copy", copy)
+    monkeypatch.setattr(module, "copy", copy)
     outcome, _ = download(run, str(tmp_path / "got"))
     assert outcome.failed == [("log", "changed while copying")]
     assert everything(tmp_path / "got") == {}
@@ -337,8 +398,7 @@ def test_full_disk_says_how_to_go_on(run, tmp_path, monkeypatch):
     def full(target, data, at):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "_write", full)
-    monkeypatch.setattr(module, "clone", lambda source, target: False)
+    monkeypatch.setattr(module, "write_at", full)
     with pytest.raises(HistoryError, match="is full") as told:
         download(run, str(tmp_path / "got"))
     assert "goes on where it stopped" in (told.value.hint or "")
@@ -422,6 +482,15 @@ def test_removal_does_not_follow_links(tmp_path):
         for name in ("gone", "link", "never was"):
             remove_at(folders.open(""), name)
     assert sorted(os.listdir(tmp_path)) == ["mine"] and (tmp_path / "mine" / "precious").exists()
+
+
+def test_many_notes_are_counted_and_not_kept(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_NAMED", 3)
+    for number in range(8):
+        os.symlink("/etc/passwd", os.path.join(run.outputs, f"link{number}"))
+    record(run)
+    outcome, _ = download(run, str(tmp_path / "got"))
+    assert (len(outcome.skipped), outcome.skipped.total) == (3, 8)
 
 
 def test_kinds_that_count_as_files():

@@ -30,17 +30,25 @@ def test_never_travels(desk: Desk) -> None:
         ".azuremlhistory_git/x",
         ".DS_Store",
         "sub/.DS_Store",
+        "diagnostics-demo-swift-otter-7k2q.zip",
+        "sub/diagnostics-my-own-project-swift-otter-7k2q.zip",
+        ".diagnostics-demo-swift-otter-7k2q.zip.0123456789ab.part",
+        "got/.mlw-unfinished",
+        "got/.mlw-0123456789abcdef01234567.part",
+        "got.mlw-0123456789abcdef.part/files/model.bin",
+        ".mlw-restore-0123456789abcdef/0",
         "venv/pyvenv.cfg",
         "venv/lib/python3/x.py",
         "deep/er/conda/conda-meta/history",
         "deep/er/conda/bin/python",
     ):
         desk.write(path)
-    for path in ("train.py", "sub/outputs/kept.txt", "sub/azureml-logs/kept", "deep/er/kept"):
+    kept = ["deep/er/kept", "diagnostics-2026.zip", "sub/azureml-logs/kept", "sub/outputs/kept.txt", "train.py"]
+    for path in kept:
         desk.write(path)
     digest = desk.take().digest
-    assert desk.paths(digest) == ["deep/er/kept", "sub/azureml-logs/kept", "sub/outputs/kept.txt", "train.py"]
-    assert desk.manifest(digest)["folders"] == []
+    assert desk.paths(digest) == kept
+    assert desk.manifest(digest)["folders"] == ["got"]
 
 
 def test_outputs_of_any_kind(desk: Desk) -> None:

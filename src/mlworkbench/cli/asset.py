@@ -18,10 +18,10 @@ from ..paths import user_paths
 from ..runfiles import asset as kept
 from . import render, units
 from .completion import complete_run
-from .download import tell
+from .download import SHOWN, tell, tell_more
 from .experiment import open_run
-from .main import Verbs
 from .options import debugging, in_project, maybe_project, rendering
+from .verbs import Verbs
 
 _COLUMNS = ("name", "version", "files", "size", "run_id", "artifact", "created_utc")
 
@@ -45,8 +45,9 @@ def promote(run: str | None, artifact: str, name: str, folder: str | None) -> No
     kept.check_link(project.root, name)
     with render.Progress("asset") as progress:
         made, outcome = kept.promote(history.paths, found, artifact, name, progress.update)
-    for path, why in outcome.skipped:
+    for path, why in outcome.skipped[:SHOWN]:
         render.warn(f"not part of the asset: {path} ({why})")
+    tell_more(outcome.skipped.total)
     link = kept.write_link(project.root, made)
     render.message(f"asset {made.name} version {made.version}: {made.files} files, {units.size(made.size)}")
     render.message(f"hint: mlw asset download -l {os.path.relpath(link)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import click
 
@@ -16,7 +15,7 @@ from .completion import complete_run
 from .experiment import open_run
 from .options import debugging, in_project, maybe_project
 
-_SHOWN = 10
+SHOWN = 10
 
 
 @click.command(epilog="Example: mlw history download -r demo-swift -d results --artifact model.pkl")
@@ -60,15 +59,15 @@ def _default(run: str, folder: str | None) -> str:
 
 def tell(outcome: Outcome, place: str) -> int:
     """What became of the files; 1 if not all came."""
-    for path, why in outcome.skipped[:_SHOWN]:
+    for path, why in outcome.skipped[:SHOWN]:
         render.message(f"not copied: {path} ({why})")
-    _more(outcome.skipped)
-    for path, why in outcome.failed[:_SHOWN]:
+    tell_more(outcome.skipped.total)
+    for path, why in outcome.failed[:SHOWN]:
         render.warn(f"{path}: {why}")
-    _more(outcome.failed)
-    for path in outcome.exists[:_SHOWN]:
+    tell_more(outcome.failed.total)
+    for path in outcome.exists[:SHOWN]:
         render.warn(f"{os.path.join(place, path)} exists and differs; left alone")
-    _more(outcome.exists)
+    tell_more(outcome.exists.total)
     words = [f"copied to {place}: {_count(outcome.copied, 'file')}"]
     if outcome.links:
         words.append(_count(outcome.links, "link"))
@@ -84,6 +83,6 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "s")
 
 
-def _more(rest: Sequence[object]) -> None:
-    if len(rest) > _SHOWN:
-        render.message(f"and {len(rest) - _SHOWN} more")
+def tell_more(total: int) -> None:
+    if total > SHOWN:
+        render.message(f"and {total - SHOWN} more")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from typing import Any
 
@@ -13,15 +12,15 @@ from ..errors import HistoryError, MlwError, Unreachable, UsageError
 from ..follow import INTERRUPTED, Follower, forget
 from ..history.store import History
 from ..model import IN_CONTACT
-from ..paths import user_paths
+from ..paths import user_name, user_paths
 from . import render
 from .completion import complete_run
-from .main import Verbs
 from .options import debugging, in_project, maybe_project, rendering
 from .records import NOW, summary
 from .show import show_run, show_runs
 from .submit import known_secrets
 from .submit import resume as resume_run
+from .verbs import Verbs
 from .view import stream, watch
 
 
@@ -29,6 +28,7 @@ from .view import stream, watch
     cls=Verbs,
     verbs={
         "submit": ("submit:submit", "Run a script of the project"),
+        "prepare": ("prepare:prepare", "Make the environment ready ahead of a run"),
         "diagnostics": ("diagnostics:diagnostics", "Bundle all that is known of a run in a zip"),
         "clean": ("clean:clean", "Show what can go from this machine, and remove it"),
     },
@@ -150,17 +150,10 @@ def _await_end(history: History, follower: Follower) -> str:
     return "has ended: "
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an account without a name, as in containers
-        return f"user {os.getuid()}"
-
-
 def ask_to_end(history: History, follower: Follower, grace: float | None) -> None:
     run = follower.run
     history.make_folder(run.spec)  # an interrupted submit may not have got that far
-    follower.target.cancel(run.id, f"{_user()} with mlw cancel", grace)
+    follower.target.cancel(run.id, f"{user_name()} with mlw cancel", grace)
     follower.refresh()
     _record_end(history, follower)
 

@@ -30,7 +30,7 @@ def filtering(function: Function) -> Function:
         click.option("--script", multiple=True, metavar="NAME", help="Only of this script."),
         click.option("--tag", multiple=True, metavar="TAG", help="Only with this tag."),
         click.option("--since", metavar="WHEN", help="Only since: 30min, 2h, 3d, 2w, or a date."),
-        click.option("--where", metavar="CONDITION", help="Only where metrics or parameters fit: 'loss < 0.1'."),
+        click.option("--where", metavar="CONDITION", help="Only where metrics, parameters or tags fit: 'loss < 0.1'."),
         click.option("--sort", metavar="NAME", help="By this metric, parameter or key; -NAME has the largest first."),
         click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the first so many."),
     )

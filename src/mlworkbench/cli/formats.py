@@ -13,6 +13,8 @@ from .screen import plain
 
 # Longer cells would make every line of a plain table as long as the longest; JSON has them whole.
 WIDEST_CELL = 200
+_PIECE = 12  # words may be cut into pieces that long
+_GAP = 3  # between the columns of a table on a terminal
 
 # JSON leaves these as they are, a terminal does not; escaped they are the same JSON.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -113,6 +115,25 @@ def align(grid: Grid) -> str:
             cells.append(gap + cell if index in grid.right else cell + gap)
         text.append("  ".join(cells).rstrip() + "\n")
     return "".join(text)
+
+
+def fits(grid: Grid, width: int) -> bool:
+    """Whether a table of this width can be read: no word of it is cut into small pieces."""
+    lines = [grid.titles, *grid.rows] if grid.titles else list(grid.rows)
+    need = 0
+    for index in range(len(lines[0])):
+        longest = max((_span(word) for line in lines for word in line[index].split()), default=0)
+        need += min(longest, _PIECE) + _GAP
+    return need - _GAP <= width
+
+
+def stack(grid: Grid) -> str:
+    """A line for each cell, for a terminal that is too narrow for a table."""
+    if not grid.titles:
+        return "".join(f"{': '.join(row)}\n" for row in grid.rows)
+    titles = grid.titles
+    blocks = ["".join(f"{title}: {cell}\n" for title, cell in zip(titles, row, strict=True)) for row in grid.rows]
+    return "\n".join(blocks)
 
 
 def _dump(data: object, *, indent: int | None = None, ascii_only: bool = False) -> str:

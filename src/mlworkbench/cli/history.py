@@ -6,21 +6,16 @@ from typing import Any
 
 import click
 
-from .. import submit as submitting
 from ..errors import MlwError, UsageError
-from ..follow import Follower
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
 from . import render
-from .experiment import open_run
 from .filters import filtering, make_query
-from .main import Verbs
 from .options import debugging, in_project, maybe_project, rendering
 from .records import LIST
 from .show import LOGS, show_artifact, show_run, show_runs
-from .submit import known_secrets
-from .view import stream
+from .verbs import Verbs
 
 
 @click.group(
@@ -45,21 +40,33 @@ def history() -> None:
 def list_runs(everywhere: bool, folder: str | None, output: str, query: str | None, **wishes: Any) -> None:
     """List runs, newest first; metrics are columns.
 
-    A condition compares metrics, parameters of the script (--lr 0.1 is lr) and keys such as status, duration or
-    script_name with numbers and "texts", by = != < <= > >=, joined by and, or, not. Odd names go in `backticks`.
+    A condition compares metrics, parameters of the script (--lr 0.1 is lr; --batch-size 32 is batch_size, too) and
+    keys such as status, duration or script_name with numbers and "texts", by = != < <= > >=, joined by and, or,
+    not. Odd names go in `backticks`. tags = "best" asks for a tag; of a tag team=vision, tags.team is "vision".
     """
-    store = History(user_paths())
-    project = None if everywhere else maybe_project(folder)
-    asked = make_query(project.id if project else None, wishes)
-    for run in store.unfinished(project.id if project else None):
-        try:
-            refreshed(store, run)
-        except MlwError as error:  # one run that cannot be asked about must not hide the others
-            render.warn(f"run {run.id}: {error.message}")
-    show_runs(store.search(asked), output, query, LIST)
+    with _reading_folders() as progress:
+        store = History(user_paths(), progress.report)
+        project = None if everywhere else maybe_project(folder)
+        asked = make_query(project.id if project else None, wishes)
+        for run in store.unfinished(project.id if project else None):
+            try:
+                refreshed(store, run)
+            except MlwError as error:  # one run that cannot be asked about must not hide the others
+                render.warn(f"run {run.id}: {error.message}")
+        found = store.search(asked)
+    show_runs(found, output, query, LIST)
+
+
+def _reading_folders() -> render.Progress:
+    """Shown where the index is made from the folders, which takes a while with many runs."""
+    return render.Progress("reading run folders", show=lambda count: f"{count:,.0f}")
 
 
 def refreshed(store: History, run: Run) -> Run:
+    # Takes 40 ms, and a list of runs that have all ended needs none of it.
+    from .. import submit as submitting  # noqa: PLC0415
+    from ..follow import Follower  # noqa: PLC0415
+
     return Follower(store, run, submitting.open_target(run.spec.compute, store.paths)).refresh()
 
 
@@ -68,8 +75,11 @@ def refreshed(store: History, run: Run) -> Run:
 @rendering
 def last(folder: str | None, output: str, query: str | None) -> None:
     """Show the record of the newest run."""
-    run = open_run(History(user_paths()), None, folder).refresh()
-    show_run(run, output, query)
+    from .experiment import open_run  # noqa: PLC0415 - see refreshed
+
+    follower = open_run(History(user_paths()), None, folder)
+    run = follower.refresh()
+    show_run(run, output, query, follower.history.paths.root.run(run.id))
 
 
 @history.command(epilog="Example: mlw history info demo-swift -o json")
@@ -82,11 +92,16 @@ def info(
     run: str | None, by_option: str | None, artifact: str | None, folder: str | None, output: str, query: str | None
 ) -> None:
     """Show all that is known of a run; of the newest if none is named."""
+    from .experiment import open_run  # noqa: PLC0415 - see refreshed
+    from .submit import known_secrets  # noqa: PLC0415
+
     follower = open_run(History(user_paths()), run or by_option, folder)
     found = follower.refresh()
     if artifact is None:
-        show_run(found, output, query)
+        show_run(found, output, query, follower.history.paths.root.run(found.id))
     elif artifact in LOGS:
+        from .view import stream  # noqa: PLC0415
+
         stream(follower, secrets=known_secrets(found).values(), live=False)
     else:
         show_artifact(follower.history.paths.root.run(found.id), artifact, known_secrets(found).values())
@@ -113,6 +128,10 @@ def remove(runs: tuple[str, ...], yes: bool) -> None:
 @history.command(epilog="Example: mlw history rebuild")
 @debugging
 def rebuild() -> None:
-    """Make the index anew from the run folders."""
-    count = History(user_paths()).rebuild()
+    """Make the index anew from the run folders.
+
+    Runs can be submitted meanwhile.
+    """
+    with _reading_folders() as progress:
+        count = History(user_paths(), progress.report).rebuild()
     render.message(f"the history holds {count} runs")

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import click
 
-from ..config.project import FOLDER, TEMPLATES, Project, adopt_folder, create_project, validate_project
+from ..config.place import FOLDER
+from ..config.project import TEMPLATES, Project, adopt_folder, create_project, validate_project
 from ..config.schema import KINDS, schema_text
 from ..environments.existing import find_python, locate_python
-from ..errors import ConfigError, MlwError
+from ..errors import ConfigError, MlwError, UsageError
 from ..model import Problem
 from ..paths import UserPaths, user_paths
 from . import render
-from .main import Verbs
 from .options import debugging, in_project, rendering, the_project
+from .verbs import Verbs
 
 
 @click.group(cls=Verbs, verbs={"restore": ("restore:restore", "Put the code of a run into a folder")})
@@ -23,10 +24,27 @@ def project() -> None:
     """Create, show and check projects."""
 
 
+def _unneeded(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """What the original wanted to know of its cloud, so that its tutorials can be followed to the letter."""
+    if value is not None:
+        render.message(f"hint: {parameter.opts[-1]} is not needed: a project is a folder on this machine")
+
+
+def _no_clone(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        hint = "git clone it, and make a project of that folder: mlw project init --path FOLDER"
+        raise UsageError(f"{parameter.opts[-1]}: mlw does not fetch repositories", hint)
+
+
 @project.command(epilog="Example: mlw project create --name demo")
 @click.option("-n", "--name", required=True, help="Of the project and of its folder.")
 @click.option("--path", default=".", metavar="PARENT", help="The folder in which the project's folder is made.")
 @click.option("--template", default="default", show_default=True, help="What to start from; see: project sample list.")
+@click.option("-w", "--workspace", hidden=True, expose_value=False, callback=_unneeded)
+@click.option("-a", "--account", hidden=True, expose_value=False, callback=_unneeded)
+@click.option("-g", "--resource-group", hidden=True, expose_value=False, callback=_unneeded)
+@click.option("-r", "--repo", hidden=True, expose_value=False, callback=_no_clone)
+@click.option("-u", "--template-url", hidden=True, expose_value=False, callback=_no_clone)
 @debugging
 def create(name: str, path: str, template: str) -> None:
     """Make a folder with all files of a new project."""

@@ -55,6 +55,12 @@ def record(run: Run) -> dict[str, Any]:
             "Dirty": spec.git.dirty if spec.git else None,
         },
         "submit_key": spec.key,
+        "environment": spec.lock,
+        "gpu": None,  # nobody has looked at it yet
+        "user_id": spec.user,
+        "description": None,
+        "parent_run_id": None,
+        "heartbeat_enabled": True,
     }
     metrics = {name: _finite(value) for name, value in run.metrics.items()}
     # Beside the other keys as in the original; a name that is taken is found under "metrics".
@@ -69,7 +75,8 @@ def _finite(value: Any) -> Any:
 def for_people(facts: dict[str, Any]) -> dict[str, Any]:
     """The record as a table shows it: times to the second, and nothing about what is not there."""
     shown = {key: value for key, value in facts.items() if value is not None and value not in ([], {})}
-    shown.pop("metrics", None)  # they stand beside the others
+    for key in ("metrics", "environment", "heartbeat_enabled", "attachments"):  # said by other keys, or always the same
+        shown.pop(key, None)
     for key in ("created_utc", "start_time_utc", "end_time_utc"):
         if key in shown:
             shown[key] = shown[key][:19].replace("T", " ")

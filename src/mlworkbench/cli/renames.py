@@ -13,16 +13,43 @@ OLD_OPTIONS = {
     ("experiment", "submit"): {"--runconfig": "--run-configuration"},
     ("submit",): {"--runconfig": "--run-configuration"},
     ("experiment", "prepare"): {"--runconfig": "--run-configuration"},
+    ("history", "list"): {"--path": "--project"},
     ("history", "promote"): {"--assets": "--artifact-path"},
     ("history", "info"): {"--artifacts": "--artifact"},
     ("history", "download"): {"--artifacts": "--artifact", "--output-directory": "-d"},
     ("asset", "download"): {"--output-directory": "-d"},
 }
-# What has no successor here, and why.
+# What has no successor here: the sentence, and what to do. Asked only about commands that do not exist.
+_SERVING = "serving models was another product; outputs of a run: mlw history download, mlw history promote"
+_ONLY_HERE = (
+    "this version runs on this machine only: no other can be attached",
+    "its target is there already: mlw submit -c local SCRIPT",
+)
 GONE = {
-    "hostacct": "hostacct was part of model management, which mlw does not have",
-    "account": "mlw needs no account: there is no 'account'",
-    "workspace": "mlw needs no workspace: projects are folders, and the history is on this machine",
+    "account": ("mlw needs no account", "start with: mlw project create --name demo"),
+    "workspace": (
+        "mlw needs no workspace: a project is a folder, and the history is on this machine",
+        "mlw history list",
+    ),
+    "login": ("mlw needs no account and no login", "start with: mlw project create --name demo"),
+    "hostacct": ("mlw has no model management", _SERVING),
+    "env": ("mlw has no model management", _SERVING),
+    "image": ("mlw has no model management", _SERVING),
+    "manifest": ("mlw has no model management", _SERVING),
+    "model": ("mlw has no model management", _SERVING),
+    "service": ("mlw has no model management", _SERVING),
+    "datasource": (
+        "mlw has no data preparation",
+        "read data in the script; AZUREML_NATIVE_SHARE_DIRECTORY outlives runs",
+    ),
+    "notebook": ("mlw does not start notebooks", "start it in the project's folder: jupyter notebook"),
+    "computetarget attach": _ONLY_HERE,
+    "computetarget detach": _ONLY_HERE,
+    "project update": ("mlw needs no repository to be named: it records the state of the project's git", "mlw show"),
+    "project delete": (
+        "a project is a folder: delete it like any other",
+        "its runs stay until: mlw history remove RUN",
+    ),
 }
 # Options of submit that take a value: behind the first word that is none of them, all belongs to the user's script.
 VALUED = frozenset(
@@ -34,8 +61,6 @@ _ATTACH_TYPES = ("remotedocker", "cluster", "remote")
 
 def translate(words: list[str]) -> tuple[list[str], str | None]:
     """The words of today, and the line to print if they differ; what belongs to the user's script stays as it is."""
-    if words and words[0] in GONE:
-        return words, f"hint: {GONE[words[0]]}"
     command, rest = _command(words)
     ours, theirs = _split(command, rest)
     options = _options(command, ours)
@@ -110,4 +135,7 @@ def _hint(old: list[str], new: list[str], theirs: int) -> str:
     before, after = old[: len(old) - theirs], new[: len(new) - theirs]
     gone = [word.partition("=")[0] for word in before if word not in after]
     come = [word.partition("=")[0] for word in after if word not in before]
+    if new[:2] == ["computetarget", "attach"]:  # the type was a value, or left out, and is a word of its own
+        gone = [*before[:2], *(word for word in gone if word in ("--type", "-t", "--cluster"))]
+        come = after[:3]
     return f"hint: '{' '.join(gone)}' is now '{' '.join(come)}'"

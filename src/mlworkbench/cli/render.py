@@ -186,8 +186,12 @@ def _table(data: object, columns: Sequence[str] | None) -> str:
     grid = formats.as_grid(data, columns)
     if grid is None:
         return ""
+    if not terminal(sys.stdout):
+        return formats.align(grid)
+    if not formats.fits(grid, _width()):
+        return formats.stack(grid)
     # Rich draws lines that other encodings lack.
-    if terminal(sys.stdout) and _encoding(sys.stdout).lower().startswith("utf"):
+    if _encoding(sys.stdout).lower().startswith("utf"):
         from .richtable import draw  # noqa: PLC0415 - takes 100 ms, and a pipe needs none of it
 
         return draw(grid, width=_width(), colour=colours())

@@ -7,13 +7,14 @@ import sys
 
 import click
 
-from ..config.files import OLD_SUFFIX, create_runconfig
+from ..config.files import create_runconfig
+from ..config.place import OLD_SUFFIX
 from ..config.project import Project
 from ..config.yamlfile import show_path
 from ..errors import ConfigError, UnknownName
 from . import render
-from .main import Verbs
 from .options import debugging, in_project, rendering, the_project
+from .verbs import Verbs
 
 _COLUMNS = ("name", "target", "framework", "script")
 

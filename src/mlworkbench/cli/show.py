@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..errors import HistoryError, UnknownName
 from ..model import Run
 from ..paths import RunFolder
 from ..remote.tree import READ, Folders
+from ..runfiles.manifest import read_outputs
 from . import render
 from .mask import Mask
 from .records import for_people, outcome, record
@@ -27,14 +29,26 @@ _CHUNK = 1 << 20
 _SHOWN = 20
 _METRICS = 8  # as many columns of a list at most
 _GAP = 3
+_ATTACHED = 1000  # outputs named in a record at most
 # What goes first when a terminal is narrow; run_id and status never do.
 _DISPENSABLE = ("tags", "name", "target", "arguments", "start_time_utc", "script_name", "duration", "age")
 
 
-def show_run(run: Run, output: str, query: str | None) -> None:
+def show_run(run: Run, output: str, query: str | None, folder: RunFolder | None = None) -> None:
     facts = record(run)
+    if folder is not None:
+        facts["attachments"] = _attachments(folder)
     tidy = output == "table" and query is None
     render.emit({**for_people(facts), **_odd(run)} if tidy else facts, output=output, query=query)
+
+
+def _attachments(folder: RunFolder) -> str:
+    """What ``info --artifact`` can show, in one text as in the original: the log and the outputs."""
+    try:
+        outputs = [f"outputs/{one.path}" for one in islice(read_outputs(folder.manifest), _ATTACHED)]
+    except (OSError, HistoryError):
+        outputs = []  # it has not ended, or its list is damaged
+    return ",".join(["driver_log", *outputs])
 
 
 def show_runs(runs: Sequence[Run], output: str, query: str | None, columns: Sequence[str]) -> None:

@@ -9,18 +9,18 @@ import time
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from .. import submit as submitting
+from ..config.place import OLD_SUFFIX, RUNCONFIG_SUFFIX
 from ..errors import UsageError
 from ..follow import INTERRUPTED, Follower
 from ..history.store import History
 from ..model import Entry, Run, RunSpec
-from ..paths import user_paths
+from ..paths import user_name, user_paths
 from ..plan import Request
 from ..secret import find_secret
 from . import render, units
-from .completion import complete_runconfig, complete_submit, complete_target
+from .completion import complete_runconfig, complete_target
 from .options import in_project, rendering, the_project
 from .records import record
 from .view import detached, hint_back, watch
@@ -31,14 +31,13 @@ _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 class SubmitCommand(click.Command):
     """Options of ours end at the script, at ``-m MODULE`` or at ``--``; all after that belongs to the user."""
 
+    takes = "script"  # what TAB proposes there
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours, kind, theirs = self._split(args)
         rest = super().parse_args(ctx, ours)
         ctx.params["kind"], ctx.params["words"] = kind, tuple(theirs)
         return rest
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        return complete_submit(self, ctx, incomplete)
 
     def _split(self, args: list[str]) -> tuple[list[str], str, list[str]]:
         valued = {
@@ -190,8 +189,8 @@ def _finish(follower: Follower, asked: dict[str, Any], secrets: dict[str, str]) 
 def _request(asked: dict[str, Any]) -> Request:
     kind, words = asked["kind"], asked["words"]
     runconfig = asked["runconfig"]
-    if kind == "script" and len(words) == 1 and words[0].endswith(".runconfig") and runconfig is None:
-        runconfig, words = os.path.basename(words[0])[: -len(".runconfig")], ()  # as the original allowed
+    if kind == "script" and words and words[0].endswith((RUNCONFIG_SUFFIX, OLD_SUFFIX)):
+        runconfig, words = _named_by_file(words, runconfig), ()
     if kind != "script" and not words:
         raise UsageError("nothing was named after " + ("--" if kind == "command" else "-m"))
     return Request(
@@ -204,7 +203,21 @@ def _request(asked: dict[str, Any]) -> Request:
         key=_text("--key", asked["key"]),
         name=asked["name"],
         tags=tuple(asked["tags"]),
+        user=user_name(),
     )
+
+
+def _named_by_file(words: tuple[str, ...], runconfig: str | None) -> str:
+    """The original took the file of a run configuration in place of a script, and ran what that names."""
+    name, suffix = os.path.splitext(os.path.basename(words[0]))
+    if runconfig is not None or len(words) > 1:
+        raise UsageError(
+            f"{words[0]} is a run configuration, not a script",
+            f"name the script after it: mlw submit -c {name} SCRIPT [ARGS]...",
+        )
+    if suffix == OLD_SUFFIX:
+        render.message(f"hint: {OLD_SUFFIX} is now {RUNCONFIG_SUFFIX}: mlw submit -c {name}")
+    return name
 
 
 def _text(option: str, value: str | None) -> str | None:

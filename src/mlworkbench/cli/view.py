@@ -6,12 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from itertools import islice
 from typing import TextIO
 
-from ..errors import LaunchError
+from ..errors import HistoryError, LaunchError
 from ..follow import INTERRUPTED, Follower
 from ..model import Run
 from ..paths import RunFolder
+from ..runfiles.manifest import read_outputs
 from . import render, units
 from .mask import Mask
 from .records import exit_code, summary
@@ -110,10 +112,9 @@ def _value(value: object) -> str:
 
 def _outputs(run: Run, folder: RunFolder) -> str:
     try:
-        with open(folder.manifest, encoding="utf-8") as file:
-            found = json.load(file)["outputs"]
-    except (OSError, ValueError, KeyError):
+        found = list(islice(read_outputs(folder.manifest), _SHOWN))
+    except (OSError, HistoryError):
         return f"{run.outputs} files"
-    words = [f"{plain(one['path'])} ({units.size(one['size'])})" for one in found[:_SHOWN]]
-    more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return ", ".join(words) + more + f"; in {folder.outputs}"
+    words = [f"{plain(one.path)} ({units.size(one.size)})" for one in found]
+    rest = (run.outputs or 0) - len(found)
+    return ", ".join(words) + (f", and {rest} more" if rest > 0 else "") + f"; in {folder.outputs}"

@@ -15,8 +15,9 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..model import Compute, SparkDependencies
-from .fields import Fields, Notes, Place, stranger
+from .fields import Fields, Place, stranger
 from .keys import APRIL, COMPUTE, RUNCONFIG, SPARK_DEPENDENCIES, TYPES, Key, nearest, same_key
+from .notes import Notes
 from .yamlfile import Mapping
 
 _ENABLED = "environment.docker.enabled"

@@ -15,13 +15,12 @@ from typing import Any
 from ..errors import ConfigError, UsageError
 from ..model import Compute, Dependencies, Problem, RunConfig, SparkDependencies
 from .dialects import Sheet, explain
-from .fields import Fields, Notes, is_plain_name
+from .fields import Fields
 from .keys import APRIL, COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, TYPES, Key
+from .notes import Notes
+from .place import COMPUTE_SUFFIX, OLD_SUFFIX, RUNCONFIG_SUFFIX, is_plain_name
 from .schema import runconfig_text
 from .yamlfile import Mapping, Node, Scalar, Sequence, parse, read_bytes, show_path
-
-RUNCONFIG_SUFFIX = ".runconfig"
-OLD_SUFFIX = ".amb"  # of run configurations until June 2017
 
 # Targets of environments are Linux, whatever the user's own machine is.
 _WHEEL = re.compile(r"-(win32|win_\w+|macosx_\w+)\.whl\b")
@@ -98,7 +97,7 @@ Reader = Callable[[Path], tuple[Notes, dict[str, Any]]]
 
 
 def _reader_for(path: Path) -> Reader:
-    if path.suffix == ".compute":
+    if path.suffix == COMPUTE_SUFFIX:
         return _compute
     if path.suffix in (RUNCONFIG_SUFFIX, OLD_SUFFIX):
         return _runconfig

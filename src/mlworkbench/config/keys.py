@@ -23,7 +23,7 @@ USES_CONDA = ("docker", "remotedocker", "cluster")
 
 @dataclass(frozen=True)
 class Key:
-    """One key of one kind of file. ``kind`` names the reader in ``config.fields``."""
+    """One key of one kind of file. ``kind`` names the reader in ``config.readers``."""
 
     name: str
     kind: str

@@ -15,13 +15,12 @@ from pathlib import Path
 from ..errors import ConfigError, UnknownName, UsageError
 from ..model import Compute, Problem, RunConfig
 from .dialects import override
-from .fields import is_plain_name
-from .files import OLD_SUFFIX, RUNCONFIG_SUFFIX, key_line, problems, read_compute, read_runconfig
+from .files import key_line, problems, read_compute, read_runconfig
 from .keys import DEFAULT_IMAGE, USES_CONDA, nearest, same_key
+from .place import COMPUTE_SUFFIX, FOLDER, OLD_SUFFIX, RUNCONFIG_SUFFIX, find_root, is_plain_name, list_names
 from .schema import write_schemas
 from .yamlfile import load, plain, show_path
 
-FOLDER = "aml_config"
 IGNORE = ".mlwignore"
 TEMPLATES = Path(__file__).parent.parent / "samples"
 
@@ -43,14 +42,14 @@ class Project:
 
     def computes(self) -> list[str]:
         """Names of the compute targets, sorted."""
-        return self._names(".compute")
+        return self._names(COMPUTE_SUFFIX)
 
     def runconfigs(self) -> list[str]:
         """Names of the run configurations, sorted."""
         return self._names(RUNCONFIG_SUFFIX, OLD_SUFFIX)
 
     def compute(self, name: str) -> Compute:
-        return read_compute(self._file("compute target", name, ".compute"))
+        return read_compute(self._file("compute target", name, COMPUTE_SUFFIX))
 
     def runconfig(self, name: str) -> RunConfig:
         return read_runconfig(self.runconfig_file(name))
@@ -61,14 +60,10 @@ class Project:
 
     def _names(self, *suffixes: str) -> list[str]:
         try:
-            files = os.listdir(self.folder)
-        except FileNotFoundError:
-            return []
+            return list_names(str(self.folder), *suffixes)
         except OSError as error:
             message = f"the folder cannot be read: {error.strerror}"
             raise ConfigError(message, path=show_path(self.folder)) from None
-        stems = {file.removesuffix(suffix) for suffix in suffixes for file in files if file.endswith(suffix)}
-        return sorted(stem for stem in stems if is_plain_name(stem))
 
     def _file(self, kind: str, name: str, *suffixes: str) -> Path:
         if not is_plain_name(name):
@@ -88,11 +83,9 @@ class Project:
 
 def find_project(start: Path) -> Project:
     """The project that a folder belongs to: the nearest one at or above it. Writes nothing."""
-    folder = Path(os.path.realpath(start))
-    for root in (folder, *folder.parents):
-        # os.path.isdir is False for what may not be looked at; Path.is_dir raises.
-        if os.path.isdir(root / FOLDER) or os.path.isfile(root / ".azureml" / "project.json"):
-            return _read_project(root)
+    root = find_root(str(start))
+    if root is not None:
+        return _read_project(Path(root))
     raise ConfigError(
         f"no project at {start} or above it: there is no folder {FOLDER}",
         "go into a project, make a new one with `mlw project create --name demo`, or one of this folder with "
@@ -229,11 +222,15 @@ def validate_project(project: Project) -> list[Problem]:
     """All problems of all files of a project: each file by itself, then what one file says of another."""
     found: list[Problem] = []
     for path in sorted(project.folder.iterdir()) if project.folder.is_dir() else ():
-        if path.suffix in (".compute", RUNCONFIG_SUFFIX, OLD_SUFFIX) or _is_dependencies(path.name):
+        if path.suffix in (COMPUTE_SUFFIX, RUNCONFIG_SUFFIX, OLD_SUFFIX) or _is_dependencies(path.name):
             found += problems(path)
     if not project.computes():
         hint = "add one, such as local.compute with the line `type: local`"
         found.append(Problem(show_path(project.folder), None, "warning", "there is no compute target", hint))
+    for path in sorted(project.root.glob(f"*{OLD_SUFFIX}")):
+        message = f"a run configuration ({OLD_SUFFIX} until June 2017) has no effect outside {FOLDER}"
+        hint = f"move it to {FOLDER}/{path.stem}{RUNCONFIG_SUFFIX}"
+        found.append(Problem(path.name, None, "warning", message, hint))
     for name in project.runconfigs():
         found += _references(project, project.runconfig_file(name))
     return found
@@ -270,7 +267,9 @@ def _references(project: Project, path: Path) -> list[Problem]:
     if is_spark and not (project.root / runconfig.spark_dependencies_file).is_file():
         note("SparkDependenciesFile", "warning", f"{runconfig.spark_dependencies_file} does not exist")
     script = runconfig.argument_vector[0] if runconfig.argument_vector else ""
-    if script.endswith(".py") and not (project.root / script).is_file():
+    if script.endswith((OLD_SUFFIX, RUNCONFIG_SUFFIX)):
+        note("ArgumentVector", "error", f"{script} is a run configuration, not a script", "name the script there")
+    elif script.endswith(".py") and not (project.root / script).is_file():
         note("ArgumentVector", "warning", f"the script {script} does not exist")
     return found
 

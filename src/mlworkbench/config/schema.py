@@ -35,7 +35,7 @@ _COORDINATE: JsonDict = {
     "required": ["group", "artifact", "version"],
 }
 
-# What each kind of value may be, as config.fields reads it. null is as good as nothing everywhere.
+# What each kind of value may be, as config.readers reads it. null is as good as nothing everywhere.
 _SHAPES: dict[str, JsonDict] = {
     "text": {"type": ["string", "number", "null"], "pattern": rf"^{_NO_BREAK}*\S{_NO_BREAK}*$"},
     "word": {"type": ["string", "number", "null"], "pattern": r"^[^-\s]\S*$"},

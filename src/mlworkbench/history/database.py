@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +13,8 @@ import apsw
 
 from ..errors import HistoryError
 from ..remote import machine
+from ..remote.failpoint import failpoint
+from .checked import Checked, Look
 from .mark import Mark
 from .schema import VERSION, Step, create, is_ours, set_old_aside
 
@@ -22,6 +24,7 @@ _WAIT_MS = 60_000
 _CHECKED_BELOW = 8 * 1024 * 1024  # 10 ms; a larger file is checked where it is read, by the checksums of its rows
 _NEVER = 1000  # no mlw will ever have so high a version of its index
 _ROOM = 64 * 1024 * 1024
+_CACHE = 64 * 1024 * 1024  # for making a file anew: keys come in no order
 # What SQLite, or the decoding of what it hands over, says of pages that are not what was written.
 _DAMAGE = (
     apsw.CorruptError,
@@ -48,12 +51,28 @@ class Database:
         self._refill = refill
         self._migrate = migrate
         self._mark = Mark(f"{path}.mark")
+        self._checked = Checked(path)
+        self._look: Look | None = None
         self._connection: apsw.Connection | None = None
         self._file: tuple[int, int] | None = None
 
     def read(self, body: Callable[[apsw.Connection], Answer]) -> Answer:
         """Run ``body`` over one unchanging state. It may run twice."""
-        return self._safely(lambda connection: _transact(connection, body, "BEGIN"))
+
+        def looked(connection: apsw.Connection) -> Answer:
+            self._look = self._checked.look()  # before anything is read: what changes later is seen to be younger
+            return _transact(connection, body, "BEGIN")
+
+        return self._safely(looked)
+
+    def check(self, connection: apsw.Connection, everything: Step) -> None:
+        """Within ``read``: ``everything`` is looked at, unless it was and the file has not changed since."""
+        look = self._look
+        if look is None or look[:2] != self._file or _on_network(self._path):  # there times come late
+            everything(connection)
+        elif not self._checked.holds(look):
+            everything(connection)
+            self._checked.note(look)
 
     def write(self, body: Callable[[apsw.Connection], Answer]) -> Answer:
         """Run ``body`` in a transaction that is on disk when this returns. ``body`` may run twice."""
@@ -101,7 +120,8 @@ class Database:
 
     def _open(self) -> apsw.Connection:
         if self._connection is None:
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            if not _size(self._path):
+                self._build()
             self._file = _identity(self._path)  # before anything is read: what is damaged is this one
             connection = apsw.Connection(str(self._path))
             try:
@@ -128,20 +148,56 @@ class Database:
                 f"{self._path} was written by a newer mlw (version {version}, this one knows {VERSION})",
                 "upgrade mlworkbench, or set MLW_HOME to another folder",
             )
-        if version in range(VERSION):
-            _transact(connection, self._create)
+        if version in range(1, VERSION):
+            _transact(connection, self._upgrade)
         elif version != VERSION or not _is_sound(connection, self._path):
             raise Damaged("check of the whole file")
         if _generation(connection) < reached:
             raise Damaged("writes are lost")  # a damaged WAL is cut off by SQLite without a word
 
+    def _build(self) -> None:
+        """Make the file from the folders under another name, then put it in its place: whole, or not at all.
+
+        Nobody can use the history meanwhile, for nobody knows its keys and numbers. All wait, one builds.
+        """
+        new = f"{self._path}.new"
+        with _alone(self._path):
+            if _size(self._path):
+                return  # another process was quicker
+            _forget(new)
+            try:
+                self._fill(new)
+                failpoint("filled")
+                self._rename_aside()  # a WAL without its file, of which nothing must get into the new one
+                _place(new, self._path)
+            finally:
+                _forget(new)
+
+    def _fill(self, path: str) -> None:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        connection = apsw.Connection(path)
+        try:
+            # Of no use before it is whole, and then written to disk at once.
+            for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE // 1024}"):
+                connection.execute(f"PRAGMA {setting}")
+            _transact(connection, self._create)
+        finally:
+            connection.close()
+        _sync(path)
+
     def _create(self, connection: apsw.Connection) -> None:
-        version = _value(connection, "PRAGMA user_version")
-        if version == VERSION:
+        create(connection)
+        self._start(connection, self._refill)
+
+    def _upgrade(self, connection: apsw.Connection) -> None:
+        if _value(connection, "PRAGMA user_version") == VERSION:
             return  # another process was quicker
-        (create if version == 0 else set_old_aside)(connection)
+        set_old_aside(connection)
+        self._start(connection, self._migrate)
+
+    def _start(self, connection: apsw.Connection, pour: Step) -> None:
         connection.execute("INSERT INTO account VALUES (1, 0, 0, 0, ?, 0)", (self._mark.read() + 1,))
-        (self._refill if version == 0 else self._migrate)(connection)
+        pour(connection)
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def _is_current(self) -> bool:
@@ -151,19 +207,19 @@ class Database:
         """Keep the damaged file for whoever wants to look at it; the next open makes a new one."""
         self.close()
         with _alone(self._path):
-            if not self._is_current():
-                return  # another process has done it
-            stamp = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
-            for ending in ("-wal", "-shm", ""):  # the file itself last: until then nobody makes a new one
-                try:
-                    os.rename(f"{self._path}{ending}", f"{self._path}.damaged-{stamp}{ending}")
-                except FileNotFoundError:
-                    continue
+            if self._is_current():  # else another process has done it
+                self._rename_aside()
+
+    def _rename_aside(self) -> None:
+        stamp = time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
+        for ending in ("-wal", "-shm", ""):  # the file itself last: until then nobody makes a new one
+            with suppress(FileNotFoundError):
+                os.rename(f"{self._path}{ending}", f"{self._path}.damaged-{stamp}{ending}")
 
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One process at a time sets a damaged file aside."""
+    """One process at a time sets a damaged file aside, or makes a new one."""
     held = None
     while held is None:
         held = machine.lock(f"{path}.lock")
@@ -173,6 +229,37 @@ def _alone(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _forget(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _place(new: str, path: Path) -> None:
+    """Under its own name, if nobody has put one there: a lock may mean nothing on a network file system."""
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links
+        os.rename(new, path)
+    machine.sync_folder(str(path.parent))
 
 
 def _unusable(path: Path, error: apsw.Error) -> HistoryError:

@@ -1,4 +1,4 @@
-"""Which runs, in which order: conditions become SQL over the narrow rows, after each of these was checked."""
+"""Which runs, in which order: conditions become SQL over the narrow rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import apsw
 
 from .expression import Compare, Condition, Join, Not
-from .rows import MICRO, clean, verify
+from .rows import MICRO, clean
 
-# Names that are the run's own; every other one is a metric, else a parameter.
+# Names that are the run's own; every other one is a metric, else a parameter. ``tags`` is the first of them in a sort.
 _OWN = {
     "run_id": "id",
     "run_number": "number",
@@ -25,8 +25,10 @@ _OWN = {
     "ending": "json_extract(facts, '$.ending')",
     "exit_code": "json_extract(facts, '$.exit_code')",
     "duration": "json_extract(facts, '$.duration')",
+    "tags": "json_extract(facts, '$.tags[0]')",
 }
-_METRICS, _PARAMETERS = "metrics.", "params."
+_METRICS, _PARAMETERS, _TAGS = "metrics.", "params.", "tags."
+_ALL_TAGS = "json_each(facts, '$.tags')"
 
 
 @dataclass(frozen=True)
@@ -82,32 +84,42 @@ class _Sql:
 
     # -- conditions --------------------------------------------------------------------------------
 
-    def condition(self, node: Condition) -> str:
+    def condition(self, node: Condition, negated: bool = False) -> str:
+        """``negated``: whether it matters that what is not known is neither true nor false."""
         if isinstance(node, Compare):
-            return self._compare(node)
+            return self._tagged(node) if node.name == "tags" else self._compare(node, negated)
         if isinstance(node, Not):
-            return f"NOT ({self.condition(node.inner)})"
+            return f"NOT ({self.condition(node.inner, True)})"
         assert isinstance(node, Join)
-        return "(" + f" {node.word.upper()} ".join(self.condition(part) for part in node.parts) + ")"
+        return "(" + f" {node.word.upper()} ".join(self.condition(part, negated) for part in node.parts) + ")"
 
-    def _compare(self, node: Compare) -> str:
+    def _compare(self, node: Compare, negated: bool) -> str:
         """Null, which is neither true nor false, where there is no value of this kind."""
         text = isinstance(node.value, str)
         value = self.value_of(node.name, text)
-        kinds = "('text')" if text else "('integer', 'real')"
         # A collation counts only where it is not within brackets.
         folded = " COLLATE NOCASE" if node.name == "status" else ""
         compared = f"({value}){folded} {node.sign} {self.bind(node.value)}"
-        return f"CASE WHEN typeof({value}) IN {kinds} THEN {compared} END"
+        kinds = "('text')" if text else "('integer', 'real')"
+        fits = f"typeof({value}) IN {kinds}"
+        # The value is dug out of JSON: where nothing else depends on it, once for all the rows that do not fit.
+        return f"CASE WHEN {fits} THEN {compared} END" if negated else f"({compared} AND {fits})"
+
+    def _tagged(self, node: Compare) -> str:
+        """``tags = "best"``: one of them is; ``!=``: none is."""
+        sign, wanted = ("=", "NOT EXISTS") if node.sign == "!=" else (node.sign, "EXISTS")
+        return f"{wanted} (SELECT 1 FROM {_ALL_TAGS} WHERE value {sign} {self.bind(str(node.value))})"
 
     def value_of(self, name: str, text: bool) -> str:
-        """The value behind a name: of the run itself, of a metric, of a parameter."""
+        """The value behind a name: of the run itself, of a metric, of a parameter, of a tag."""
         if name in _OWN:
             return _OWN[name]
         if name.startswith(_METRICS):
             return self._metric(name[len(_METRICS) :])
         if name.startswith(_PARAMETERS):
             return self._parameter(name[len(_PARAMETERS) :], text)
+        if name.startswith(_TAGS):
+            return self._tag(name[len(_TAGS) :], text)
         return f"coalesce({self._metric(name)}, {self._parameter(name, text)})"
 
     def either_kind(self, name: str) -> str:
@@ -121,11 +133,28 @@ class _Sql:
         return f"(SELECT value FROM json_each(metrics) WHERE key = {self.bind(name)})"
 
     def _parameter(self, name: str, text: bool) -> str:
+        """As it was typed; else, as argparse has it, ``batch_size`` for ``--batch-size``, or the other way round."""
         item = f"[{int(text)}]"
-        if _fits_path(name):
-            return f"json_extract(facts, {self.bind(_path('$.params', name) + item)})"
         inner = f"SELECT json_extract(value, '${item}') FROM json_each(facts, '$.params')"
-        return f"({inner} WHERE key = {self.bind(name)})"
+        if not _fits_path(name):
+            return f"({inner} WHERE key = {self.bind(name)})"
+        spellings = dict.fromkeys((name, name.replace("-", "_"), name.replace("_", "-")))
+        found = [f"json_extract(facts, {self.bind(_path('$.params', one) + item)})" for one in spellings]
+        joined = name.replace("-", "_")
+        if joined.count("_") > 1:  # both may stand in one name
+            found.append(f"({inner} WHERE replace(key, '-', '_') = {self.bind(joined)})")
+        return f"coalesce({', '.join(found)})" if len(found) > 1 else found[0]
+
+    def _tag(self, name: str, text: bool) -> str:
+        """Of ``team=vision`` or ``team:vision`` what stands behind; a tag that is only a name is true."""
+        key = self.bind(name)
+        rest = f"substr(value, length({key}) + 2)"
+        begins = f"substr(value, 1, length({key}) + 1) IN ({key} || '=', {key} || ':')"
+        if text:
+            return f"(SELECT {rest} FROM {_ALL_TAGS} WHERE {begins})"
+        is_number = f"json_type(CASE WHEN json_valid({rest}) THEN {rest} END) IN ('integer', 'real')"
+        number = f"CASE WHEN value = {key} THEN 1 WHEN {is_number} THEN CAST({rest} AS NUMERIC) END"
+        return f"(SELECT {number} FROM {_ALL_TAGS} WHERE value = {key} OR {begins})"
 
 
 def _fits_path(name: str) -> bool:
@@ -137,8 +166,7 @@ def _path(start: str, name: str) -> str:
 
 
 def find(connection: apsw.Connection, query: Query) -> list[int]:
-    """The numbers of the runs, in order. Every row is checked first, also those that are not asked for."""
-    verify(connection)
+    """The numbers of the runs, in order. The caller has made sure that every row is sound."""
     sql = _Sql()
     fits, order = sql.narrowed(query), "created DESC, number DESC, seq DESC"
     if query.sort is not None:

@@ -25,6 +25,10 @@ _WHOLE = (
     f"SELECT runs.seq, runs.checksum, {CONTENT}, final, id, {_BODY}, bodies.checksum"
     " FROM runs {} LEFT JOIN bodies ON bodies.seq = runs.seq WHERE {}"
 )
+_INSERT = f"INSERT OR IGNORE INTO runs ({_LISTED}, checksum) VALUES ({', '.join('?' * 13)})"
+_REPLACE_BODY = f"INSERT OR REPLACE INTO bodies (seq, {_BODY}, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+_RAW = f"SELECT {_LISTED}, runs.checksum, {_BODY}, bodies.checksum FROM runs JOIN bodies USING (seq) WHERE id = ?"
+_STATE = tuple(name for name in Run.__dataclass_fields__ if name != "spec")
 _BATCH = 2048
 _LONGEST = 200  # characters of a metric's value that a list can be searched for
 MICRO = 1_000_000
@@ -48,6 +52,15 @@ class Stored:
     run: Run
     reading: Reading
     submitter: JsonDict
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One run as the index will have it: the row that lists look at, its checksum, and the rest."""
+
+    listed: Row
+    body: tuple[str, str, str, str]
+    checksum: int
 
 
 # -- reading -------------------------------------------------------------------------------------------
@@ -98,6 +111,16 @@ def verify(connection: apsw.Connection) -> None:
         raise Damaged("number of runs")
 
 
+def holds(connection: apsw.Connection, run: Encoded) -> bool:
+    """Whether the index has this run just so; who submitted it is not asked, for no folder tells that."""
+    for *listed, checksum, spec, state, reading, submitter, body_checksum in connection.execute(_RAW, run.listed[:1]):
+        body = (spec, state, reading, submitter)
+        if _sum(listed) != checksum or _body_checksum(listed[0], body) != body_checksum:
+            raise Damaged("checksum of a run")
+        return tuple(listed) == run.listed and body[:3] == run.body[:3]
+    return False
+
+
 def expect_unfinished(connection: apsw.Connection) -> None:
     found = next(iter(connection.execute("SELECT count(*) FROM runs WHERE final = 0")))[0]
     if _account(connection)[1] != found:
@@ -133,31 +156,26 @@ def _write_account(connection: apsw.Connection, numbers: Sequence[int]) -> None:
 
 def insert(connection: apsw.Connection, run: Run, reading: Reading, submitter: JsonDict) -> None:
     """One more run, and the account of it."""
-    listed = pour(connection, run, reading, submitter)
-    if listed is not None:
-        _move(connection, 1, 0 if run.status.final else 1, listed)
+    encoded = encode(run, reading, submitter)
+    if pour(connection, encoded):
+        _move(connection, 1, 0 if run.status.final else 1, encoded.checksum)
 
 
-def pour(connection: apsw.Connection, run: Run, reading: Reading, submitter: JsonDict) -> int | None:
-    """One of many runs, without the account; its checksum, or None where its id or key is taken."""
-    listed = _listed(run)
-    checksum = _sum(listed)
-    connection.execute(
-        f"INSERT OR IGNORE INTO runs ({_LISTED}, checksum) VALUES ({', '.join('?' * 13)})", (*listed, checksum)
-    )
+def pour(connection: apsw.Connection, run: Encoded) -> bool:
+    """One of many runs, without the account. Tells whether it went in: not where its id or key is taken."""
+    connection.execute(_INSERT, (*run.listed, run.checksum))
     if not connection.changes():
-        return None
-    _write_body(connection, connection.last_insert_rowid(), run, reading, submitter)
-    return checksum
+        return False
+    _write_body(connection, connection.last_insert_rowid(), run)
+    return True
 
 
 def update(connection: apsw.Connection, old: Stored, run: Run, reading: Reading, submitter: JsonDict) -> None:
-    listed = _listed(run)
-    checksum = _sum(listed)
+    encoded = encode(run, reading, submitter)
     names = ", ".join(f"{name} = ?" for name in [*_LISTED.split(", "), "checksum"])
-    connection.execute(f"UPDATE runs SET {names} WHERE seq = ?", (*listed, checksum, old.seq))
-    _write_body(connection, old.seq, run, reading, submitter)
-    _move(connection, 0, int(old.final) - int(run.status.final), checksum - old.checksum)
+    connection.execute(f"UPDATE runs SET {names} WHERE seq = ?", (*encoded.listed, encoded.checksum, old.seq))
+    _write_body(connection, old.seq, encoded)
+    _move(connection, 0, int(old.final) - int(run.status.final), encoded.checksum - old.checksum)
 
 
 def delete(connection: apsw.Connection, old: Stored) -> None:
@@ -166,20 +184,20 @@ def delete(connection: apsw.Connection, old: Stored) -> None:
     _move(connection, -1, int(old.final) - 1, -old.checksum)
 
 
-def clear(connection: apsw.Connection) -> None:
-    connection.execute("DELETE FROM runs")
-    connection.execute("DELETE FROM bodies")
+def _write_body(connection: apsw.Connection, seq: int, run: Encoded) -> None:
+    connection.execute(_REPLACE_BODY, (seq, *run.body, _body_checksum(run.listed[0], run.body)))
 
 
-def _write_body(connection: apsw.Connection, seq: int, run: Run, reading: Reading, submitter: JsonDict) -> None:
-    state = json.dumps({name: getattr(run, name) for name in Run.__dataclass_fields__ if name != "spec"})
+# -- a run as texts and numbers ------------------------------------------------------------------------
+
+
+def encode(run: Run, reading: Reading, submitter: JsonDict) -> Encoded:
+    state = json.dumps({name: getattr(run, name) for name in _STATE})
     read = json.dumps({"offsets": reading.offsets, "seqs": reading.seqs}, default=_plain)
+    listed = _listed(run)
     # The same as of to_json(), whose copies would take a third of the time of a rebuild.
     body = (json.dumps(run.spec, default=_plain), state, read, json.dumps(submitter))
-    connection.execute(
-        f"INSERT OR REPLACE INTO bodies (seq, {_BODY}, checksum) VALUES (?, ?, ?, ?, ?, ?)",
-        (seq, *body, _body_checksum(clean(run.id), body)),
-    )
+    return Encoded(listed, body, _sum(listed))
 
 
 def _plain(value: Any) -> JsonDict:

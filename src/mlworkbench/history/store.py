@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import apsw
 
 from ..errors import HistoryError, MlwError, UnknownName
-from ..model import Event, JsonDict, Run, RunSpec
+from ..model import JsonDict, Run, RunSpec
 from ..paths import UserPaths
 from ..remote import machine
 from ..remote.failpoint import failpoint
@@ -18,10 +19,9 @@ from ..remote.journal import read_json, write_whole
 from ..remote.tree import remove
 from . import rows
 from .database import Damaged, Database
-from .fold import fold
-from .folders import read_folders, read_parts
+from .intake import take_in
 from .query import Query, find
-from .reading import parse_events, parse_metrics
+from .renew import Progress, fill, renew
 from .rows import Reading
 
 Runs = list[Run]
@@ -39,10 +39,11 @@ class Ambiguous(UnknownName):
 
 
 class History:
-    """The runs of this user."""
+    """The runs of this user. ``progress`` hears how many of all folders are read, where the index is made anew."""
 
-    def __init__(self, paths: UserPaths) -> None:
+    def __init__(self, paths: UserPaths, progress: Progress = lambda done, total: None) -> None:
         self.paths = paths
+        self._progress = progress
         self._database = Database(paths.database, self._refill, _migrate)
 
     # -- writing -----------------------------------------------------------------------------------
@@ -81,12 +82,12 @@ class History:
     def append(self, run_id: str, since: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:
         """Take in new bytes of the run's files, read from ``since``. Appending twice is harmless."""
 
-        def take_in(run: Run, reading: Reading) -> tuple[Run, Reading]:
+        def change(run: Run, reading: Reading) -> tuple[Run, Reading]:
             # Another process may have been quicker with some of the files: those are left to its next look.
             new = {name: data for name, data in parts.items() if _at(reading, name) == _at(since, name)}
-            return _take_in(run, reading, new)
+            return take_in(run, reading, new)
 
-        return self._change(run_id, take_in)
+        return self._change(run_id, change)
 
     def note(self, run_id: str, change: Callable[[Run], Run]) -> Run:
         """Record what only this side knows: contact, interruption, a run that its target lost."""
@@ -105,12 +106,17 @@ class History:
     def remove(self, run_id: str) -> None:
         """Forget a run and delete its folder."""
 
+        folder = self.paths.root.run(run_id)
+
         def delete(connection: apsw.Connection) -> None:
             for old in rows.select(connection, "id = ?", (run_id,)):
                 rows.delete(connection, old)
+                # While nobody else can write: a rebuild must not find the run again in what is left of its folder.
+                with suppress(OSError):
+                    os.unlink(folder.spec)
 
         self._database.write(delete)
-        remove(self.paths.root.run(run_id).path)
+        remove(folder.path)
 
     def _change(self, run_id: str, change: Callable[[Run, Reading], tuple[Run, Reading]]) -> tuple[Run, Reading]:
         def update(connection: apsw.Connection) -> tuple[Run, Reading]:
@@ -126,7 +132,7 @@ class History:
 
     def get(self, prefix: str) -> Run:
         """The run with this id, or the only one whose id begins so, or the only one whose id has it in it."""
-        found = self._database.read(lambda connection: _look_up(connection, prefix))
+        found = self._database.read(lambda connection: self._look_up(connection, prefix))
         if len(found) == 1:
             return found[0]
         if found:
@@ -134,6 +140,18 @@ class History:
             raise Ambiguous(f"{prefix!r} could be any of {names}", "give more of the id")
         recent = [run.id for run in self.search(Query(hidden=True, limit=5))]
         raise UnknownName("run", prefix, recent, "list them with: mlw history list")
+
+    def _look_up(self, connection: apsw.Connection, prefix: str) -> Runs:
+        """The run of this id, else up to six that begin so, else up to six that have it in them."""
+        prefix = rows.clean(prefix)
+        newest = " ORDER BY created DESC LIMIT 6"
+        found = rows.select(connection, "id = ?", (prefix,))
+        if not found and prefix:
+            found = rows.select(connection, "id >= ? AND id < ?" + newest, (prefix, prefix + "\U0010ffff"))
+        if not found and prefix:
+            self._database.check(connection, rows.verify)  # before it is said that there is no such run
+            found = rows.select(connection, "instr(id, ?)" + newest, (prefix,), "NOT INDEXED")
+        return [one.run for one in found]
 
     def by_key(self, key: str) -> Run | None:
         found = self._database.read(lambda connection: rows.select(connection, "key = ?", (rows.clean(key),)))
@@ -145,7 +163,12 @@ class History:
 
     def search(self, query: Query) -> Runs:
         """The runs that fit, in the order that was asked for."""
-        return self._database.read(lambda connection: rows.fetch(connection, find(connection, query)))
+
+        def search(connection: apsw.Connection) -> Runs:
+            self._database.check(connection, rows.verify)
+            return rows.fetch(connection, find(connection, query))
+
+        return self._database.read(search)
 
     def unfinished(self, project_id: str | None = None) -> Runs:
         def unfinished(connection: apsw.Connection) -> Runs:
@@ -172,44 +195,16 @@ class History:
     # -- the index from the folders ----------------------------------------------------------------
 
     def rebuild(self) -> int:
-        """Make the index anew from the run folders; tells how many runs it holds."""
-
-        missing = not self.paths.database.exists()  # then opening it makes it anew already
-
-        def again(connection: apsw.Connection) -> int:
-            if not missing:
-                rows.clear(connection)
-                self._refill(connection)
-            return int(next(iter(connection.execute("SELECT count(*) FROM runs")))[0])
-
-        return self._database.write(again)
+        """Put the index right from the run folders; tells how many runs it holds. Others can write meanwhile."""
+        if not self.paths.database.exists():  # opening it makes it from the folders
+            return len(self._database.read(lambda connection: list(connection.execute("SELECT 1 FROM runs"))))
+        return renew(self._database, self.paths.root, self._progress)
 
     def _refill(self, connection: apsw.Connection) -> None:
-        for spec in read_folders(self.paths.root):
-            run, reading = Run(spec), Reading()
-            for parts in read_parts(self.paths.root.run(spec.id)):
-                run, reading = _take_in(run, reading, parts)
-            try:
-                rows.pour(connection, run, reading, {})
-            except (TypeError, ValueError, OverflowError, AttributeError):
-                continue  # its spec is whole and yet absurd
-        rows.start_account(connection)
+        fill(connection, self.paths.root, self._progress)
 
     def close(self) -> None:
         self._database.close()
-
-
-def _look_up(connection: apsw.Connection, prefix: str) -> Runs:
-    """The run of this id, else up to six that begin so, else up to six that have it in them."""
-    prefix = rows.clean(prefix)
-    newest = " ORDER BY created DESC LIMIT 6"
-    found = rows.select(connection, "id = ?", (prefix,))
-    if not found and prefix:
-        found = rows.select(connection, "id >= ? AND id < ?" + newest, (prefix, prefix + "\U0010ffff"))
-    if not found and prefix:
-        rows.verify(connection)  # before it is said that there is no such run
-        found = rows.select(connection, "instr(id, ?)" + newest, (prefix,), "NOT INDEXED")
-    return [one.run for one in found]
 
 
 def _one(connection: apsw.Connection, run_id: str) -> rows.Stored:
@@ -227,7 +222,7 @@ def _migrate(connection: apsw.Connection) -> None:
             run, read, who = rows.decode(spec, state), Reading(**json.loads(reading)), json.loads(submitter)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise Damaged("a run of version 1") from error
-        rows.pour(connection, run, read, who)
+        rows.pour(connection, rows.encode(run, read, who))
     connection.execute("DROP TABLE runs_of_1")
     rows.start_account(connection)
 
@@ -238,29 +233,3 @@ def _submitter() -> JsonDict:
 
 def _at(reading: Reading, name: str) -> int:
     return reading.offsets.get(name, 0)
-
-
-def _take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:
-    offsets, seqs, metrics = dict(reading.offsets), dict(reading.seqs), dict(run.metrics)
-    for name, data in parts.items():
-        if name == "events.jsonl":
-            events, used = parse_events(data)
-            new = _unseen(events, seqs)
-            run = fold(run, new)
-        elif name.startswith("metrics/"):
-            points, used = parse_metrics(data)
-            metrics.update(points)
-        else:
-            continue
-        if used:
-            offsets[name] = offsets.get(name, 0) + used
-    return replace(run, metrics=metrics), Reading(offsets, seqs)
-
-
-def _unseen(events: Iterable[Event], seqs: dict[str, int]) -> list[Event]:
-    new = []
-    for event in events:
-        if event.seq > seqs.get(event.writer, 0):
-            seqs[event.writer] = event.seq
-            new.append(event)
-    return new

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..remote.folder import Root
+
+if TYPE_CHECKING:
+    from .facts import Facts
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,9 @@ class Host(Protocol):
 
     def inrun(self) -> str:
         """Folder on the host that holds the in-run library."""
+
+    def facts(self) -> Facts:
+        """What the machine is like, and whether runs can be kept there. May take seconds where an engine is slow."""
 
     def close(self) -> None:
         """Let go of connections; harmless when called twice."""

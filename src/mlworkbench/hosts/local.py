@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import remote
 from ..errors import HostError
@@ -18,6 +18,9 @@ from ..remote import machine
 from ..remote.folder import Root
 from ..remote.tree import NOFOLLOW, remove
 from .host import News
+
+if TYPE_CHECKING:
+    from .facts import Facts
 
 _TRAVELS = Path(remote.__file__).parent
 
@@ -73,6 +76,12 @@ class LocalHost:
 
     def inrun(self) -> str:
         return str(self._installed() / "inrun")
+
+    def facts(self) -> Facts:
+        from ..remote.facts import gather  # noqa: PLC0415 - most commands do without
+        from .facts import Facts  # noqa: PLC0415
+
+        return Facts.from_json(gather(self.root.path))
 
     def close(self) -> None:
         """Nothing is held open."""

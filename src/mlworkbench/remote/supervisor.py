@@ -305,12 +305,11 @@ class Supervisor:
             return {"outputs": None, "output_bytes": None}
 
     def _collect(self) -> Dict[str, Any]:
-        from .outputs import list_outputs  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold
+        from .outputs import record_outputs  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold
 
         self.journal.add("collecting", {})
-        found = list_outputs(self.run.outputs, lambda: os.path.exists(self.run.cancel))
-        spare_room(self.run, lambda: write_whole(self.run.manifest, {"outputs": found}))
-        return {"outputs": len(found), "output_bytes": sum(one["size"] for one in found)}
+        count, size = record_outputs(self.run, lambda: os.path.exists(self.run.cancel))
+        return {"outputs": count, "output_bytes": size}
 
 
 def _alive(process: Tuple[Optional[int], Optional[int]]) -> bool:

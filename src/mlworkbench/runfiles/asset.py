@@ -11,17 +11,18 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..errors import ConfigError, HistoryError, UnknownName, UsageError
 from ..model import JsonDict, Run
 from ..paths import UserPaths
 from ..remote.journal import read_json, write_whole
-from ..remote.tree import NEW, READ, make_private, remove
+from ..remote.tree import FOLDER, NEW, NOFOLLOW, READ, make_private, remove
 from .beneath import Beneath
-from .download import check_known, covers, opened, plain_name, usable_folder
-from .manifest import LINK, outputs_of, read_outputs
+from .download import check_known, check_source, covers, fetch, plain_name
+from .manifest import LINK, ListWriter, Output, Outputs, outputs_of, read_outputs
+from .stage import lock, stage_key
 from .transfer import Outcome, Report, Transfer
 
 SOURCE = "mlw"
@@ -56,28 +57,77 @@ def promote(
     if not recorded:
         raise UsageError(f"run {run.id} has no list of outputs yet", "promote once it has ended")
     check_known([wanted], outputs)
+    check_source(folder)
     versions = os.path.join(_assets(paths, run.spec.project_id), name)
     make_private(os.path.dirname(os.path.dirname(versions)), os.path.dirname(versions), versions)
-    part = os.path.join(versions, PART + os.urandom(8).hex())
-    make_private(part, os.path.join(part, "files"))
+    # The same name each time: the next attempt goes on with what a killed one has left.
+    part = os.path.join(versions, PART + stage_key(run.id, wanted))
+    held = _hold(part)
     try:
-        above = len(wanted.rpartition("/")[0]) + 1 if "/" in wanted else 0
-        entries = []
-        with opened(folder, os.path.join(part, "files"), False, report) as transfer:
-            for one in outputs():
-                if covers(wanted, one.path):
-                    transfer.add(one, one.path[above:])
-                    entries.append(one)
-            outcome = transfer.finish()
+        outcome, count, size = _fill(part, folder.outputs, outputs, wanted, report)
         for path, why in outcome.failed:
+            remove(part)
             raise HistoryError(f"output {path} of run {run.id} {why}", "nothing was promoted")
-        left = {path for path, _ in outcome.skipped}
-        kept = [{**asdict(one), "path": one.path[above:]} for one in entries if one.path not in left]
-        write_whole(os.path.join(part, "outputs.json"), {"outputs": kept})
-        return _publish(part, versions, run, wanted, name, kept), outcome
-    except BaseException:
-        remove(part)
-        raise
+        _sync(held)
+        made = Asset(name, "", run.spec.project_id, run.id, wanted, time.time(), count, size)
+        return _publish(part, versions, made), outcome
+    finally:
+        os.close(held)
+
+
+def _hold(part: str) -> int:
+    """The folder under way, for us alone until the descriptor is closed."""
+    while True:
+        make_private(part)
+        held = os.open(part, FOLDER | NOFOLLOW)
+        if not lock(held):
+            os.close(held)
+            raise HistoryError("another command is promoting the same output", "wait for its end")
+        try:
+            if os.stat(part).st_ino == os.fstat(held).st_ino:
+                return held
+        except FileNotFoundError:
+            pass
+        os.close(held)  # whoever held it has given it its name, or removed it
+
+
+def _fill(part: str, source: str, outputs: Outputs, wanted: str, report: Report | None) -> tuple[Outcome, int, int]:
+    """What becomes the asset; tells how many files it has, and their bytes."""
+    above = len(wanted.rpartition("/")[0]) + 1 if "/" in wanted else 0
+    files = os.path.join(part, "files")
+    make_private(files)
+    for entry in os.listdir(part):
+        if entry != "files":  # of a killed attempt, which the asset must not show
+            os.unlink(os.path.join(part, entry))
+    count = size = 0
+
+    def entries() -> Iterator[tuple[Output, str]]:
+        return ((one, one.path[above:]) for one in outputs() if covers(wanted, one.path))
+
+    with (
+        ListWriter(os.path.join(part, "outputs.json")) as kept,
+        Beneath(files) as target,
+        Transfer(source, target, whole=True, report=report) as transfer,
+    ):
+
+        def keep(one: Output, name: str) -> None:
+            nonlocal count, size
+            kept.add(replace(one, path=name))
+            count += one.kind != LINK
+            size += one.size
+
+        outcome = transfer.run(entries, keep)
+    return outcome, count, size
+
+
+def _sync(folder: int) -> None:
+    """The disk has all of it before it gets its name. One call: 100,000 files are not waited for one by one."""
+    import ctypes  # noqa: PLC0415 - the other verbs have no use for it
+
+    try:
+        ctypes.CDLL(None, use_errno=True).syncfs(folder)
+    except (OSError, AttributeError, TypeError):  # macOS, Windows
+        getattr(os, "sync", lambda: None)()
 
 
 def _assets(paths: UserPaths, project_id: str) -> str:
@@ -86,14 +136,12 @@ def _assets(paths: UserPaths, project_id: str) -> str:
     return os.path.join(paths.home, "assets", project_id)
 
 
-def _publish(part: str, versions: str, run: Run, artifact: str, name: str, kept: list[JsonDict]) -> Asset:
+def _publish(part: str, versions: str, made: Asset) -> Asset:
     """Under the next free number: the rename fails if another command was quicker."""
     while True:
         taken = [int(entry) for entry in os.listdir(versions) if entry.isdecimal()]
         version = str(max(taken, default=0) + 1)
-        size = sum(one["size"] for one in kept)
-        count = sum(one["kind"] != LINK for one in kept)
-        asset = Asset(name, version, run.spec.project_id, run.id, artifact, time.time(), count, size)
+        asset = replace(made, version=version)
         write_whole(os.path.join(part, "asset.json"), asdict(asset))
         try:
             os.rename(part, os.path.join(versions, version))
@@ -203,12 +251,11 @@ def fetch_asset(
 ) -> Outcome:
     """Copy an asset's files to a folder."""
     base = os.path.join(_assets(paths, asset.project_id), asset.name, asset.version)
+
+    def entries() -> Iterator[tuple[Output, str]]:
+        return ((one, one.path) for one in read_outputs(os.path.join(base, "outputs.json")))
+
     try:
-        with Transfer(
-            os.path.join(base, "files"), usable_folder(folder), overwrite=overwrite, report=report
-        ) as transfer:
-            for one in read_outputs(os.path.join(base, "outputs.json")):
-                transfer.add(one)
-            return transfer.finish()
+        return fetch(os.path.join(base, "files"), folder, stage_key(base), entries, overwrite=overwrite, report=report)
     except OSError as error:
         raise HistoryError(f"asset {asset.name} {asset.version} is damaged: {error.strerror}") from error

@@ -1,8 +1,8 @@
 """What can go from our folder on this machine: found first, with its bytes; removed only when asked for.
 
 Only below our folder, only under names that we give, and by handles, so that no link is followed. Recorded runs,
-assets and shared folders are never touched. A submit may be under way: what is young stays, and a list of files
-that a new run has come to need meanwhile is put back before any file of it would go.
+assets and shared folders are never touched. A submit may be under way: code goes only while none relies on the
+store, what is young stays, and a list of files that a new run has come to need is put back before any of them goes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..history.store import History
 from ..remote.folder import Root
 from ..remote.journal import read_json
 from ..remote.tree import READ
+from ..snapshot.guard import removing_from_store
 from .beneath import Beneath, remove_at
 
 YOUNG = 3600.0
@@ -96,10 +97,12 @@ class Cleaner:
         """Remove these, and tell which of them went; what has come into use meanwhile stays."""
         gone: list[Find] = []
         with Beneath(self._home) as folders:
-            self._put_back(folders, self._runs(folders)[1])  # what a killed clean had set aside
-            lists = [one for one in found if one.kind == CODE and one.folder == "snapshots"]
-            blobs = [one for one in found if one.kind == CODE and one.folder != "snapshots"]
-            gone += self._remove_code(folders, lists, blobs)
+            with removing_from_store(self._root) as alone:
+                if alone:
+                    self._put_back(folders, self._runs(folders)[1])  # what a killed clean had set aside
+                    gone += self._remove_code(folders, [one for one in found if one.kind == CODE])
+                elif any(one.kind == CODE for one in found):
+                    self.notes.append("a submit is storing files at this moment, so no stored code was removed")
             for one in found:
                 if one.kind != CODE and self._remove_one(folders, one):
                     gone.append(one)
@@ -210,18 +213,23 @@ class Cleaner:
 
     # -- removing ----------------------------------------------------------------------------------
 
-    def _remove_code(self, folders: Beneath, lists: list[Find], blobs: list[Find]) -> list[Find]:
-        """Lists first, set aside: a run recorded since they were found gets its own back; then files."""
+    def _remove_code(self, folders: Beneath, found: list[Find]) -> list[Find]:
+        """Lists first, set aside: a run recorded since they were found gets its own back; then files.
+
+        Looked at again: a submit may have taken the same code meanwhile, which makes it young.
+        """
         gone: list[Find] = []
         aside: list[Find] = []
+        lists = [one for one in found if one.folder == "snapshots"]
+        blobs = [one for one in found if one.folder != "snapshots"]
         for one in lists:
-            if self._rename(folders, one, ASIDE + one.name):
+            fresh = self._measure(folders, CODE, one.folder, one.name, YOUNG)
+            if fresh and self._rename(folders, one, ASIDE + one.name):
                 aside.append(one)
         back = self._put_back(folders, self._runs(folders)[1])
         gone += [one for one in aside if one.name not in back]
         used = self._blobs_of(folders, [name for name in _names(folders, "snapshots") if _LIST.fullmatch(name)])
         for one in blobs if used is not None else ():
-            # Looked at again: a submit may have stored the same content meanwhile.
             fresh = self._measure(folders, CODE, one.folder, one.name, YOUNG)
             if fresh and one.folder[-2:] + one.name not in (used or ()) and self._remove_one(folders, one):
                 gone.append(one)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from ..errors import HistoryError, UnknownName, UsageError
 from ..remote.folder import RunFolder
-from .beneath import refusal
+from .beneath import Beneath, refusal
 from .manifest import Output, Outputs, outputs_of
-from .transfer import Outcome, Report, Transfer
+from .stage import Stage, stage_key
+from .transfer import Entries, Outcome, Report, Transfer
 
 _SHOWN = 20  # names of outputs in a message
 
@@ -22,11 +22,42 @@ def download(
     outputs, recorded = outputs_of(run)
     wanted = [plain_name(artifact) for artifact in artifacts]
     check_known(wanted, outputs)
-    with opened(run, usable_folder(folder), overwrite, report) as transfer:
+
+    def entries() -> Iterator[tuple[Output, str]]:
         for one in outputs():
             if not wanted or any(covers(name, one.path) for name in wanted):
-                transfer.add(one)
-        return transfer.finish(), recorded
+                yield one, one.path
+
+    check_source(run)
+    key = stage_key(run.path, *sorted(wanted))
+    # Without digests nothing tells what of an earlier attempt is still right.
+    return fetch(run.outputs, folder, key, entries, fresh=not recorded, overwrite=overwrite, report=report), recorded
+
+
+def fetch(
+    source: str,
+    folder: str,
+    key: str,
+    entries: Entries,
+    *,
+    fresh: bool = False,
+    overwrite: bool = False,
+    report: Report | None = None,
+) -> Outcome:
+    """Copy to a folder of the user's, which is there whole, or marked as unfinished, or not at all."""
+    try:
+        stage = Stage(folder, key, fresh)
+    except OSError as error:
+        raise UsageError(f"cannot use {folder}: {error.strerror}", "name another folder with -d") from None
+    with (
+        stage,
+        Transfer(
+            source, stage.target, whole=stage.whole, resumed=stage.resumed, overwrite=overwrite, report=report
+        ) as transfer,
+    ):
+        outcome = transfer.run(entries)
+        stage.publish()
+        return outcome
 
 
 def check_known(wanted: Sequence[str], outputs: Outputs) -> None:
@@ -40,22 +71,14 @@ def check_known(wanted: Sequence[str], outputs: Outputs) -> None:
         raise _unknown(name, outputs())
 
 
-def opened(run: RunFolder, place: str, overwrite: bool, report: Report | None) -> Transfer:
+def check_source(run: RunFolder) -> None:
     try:
-        return Transfer(run.outputs, place, overwrite=overwrite, report=report)
+        with Beneath(run.outputs):
+            return
     except FileNotFoundError:
         raise HistoryError(f"the outputs of the run are gone: {run.outputs}") from None
     except OSError as error:
         raise HistoryError(f"cannot use {run.outputs}: {error.strerror}", "is it a link?") from None
-
-
-def usable_folder(folder: str) -> str:
-    """The folder, made if need be. A link to one is the user's own; below it none is followed."""
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot use {folder}: {error.strerror}", "name another folder with -d") from None
-    return os.path.realpath(folder)
 
 
 def plain_name(artifact: str) -> str:

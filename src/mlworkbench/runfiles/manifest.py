@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import HistoryError
 from ..remote.folder import RunFolder
-from ..remote.outputs import list_outputs
-from ..remote.tree import READ, native
+from ..remote.outputs import each_output
+from ..remote.tree import NEW, READ, native, portable
 
 _CHUNK = 1 << 18
 _LONGEST = 1 << 20  # of one entry
@@ -20,7 +20,7 @@ LINK = "link"
 _FILES = ("file", "changed while read", "not hashed")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Output:
     """One entry of ``outputs.json``."""
 
@@ -43,14 +43,34 @@ def outputs_of(run: RunFolder) -> tuple[Outputs, bool]:
     if os.path.isfile(run.manifest):
         return lambda: read_outputs(run.manifest), True
     # Still running, or its supervisor was killed: listed without digests.
-    found = [_entry(one, "the folder") for one in list_outputs(run.outputs, lambda: True)]
-    return lambda: iter(found), False
+    return lambda: (_entry(one, "the folder") for one in each_output(run.outputs, lambda: True)), False
 
 
 def read_outputs(path: str) -> Iterator[Output]:
     """Each entry of the list, without holding all of them."""
     for one in _objects(path):
         yield _entry(one, path)
+
+
+class ListWriter:
+    """Writes such a list, entry by entry. It is whole when it was closed; use it where nobody looks before."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(os.open(path, NEW, 0o600), "w", encoding="ascii")
+        self._file.write('{"outputs": [')
+        self._between = ""
+
+    def add(self, one: Output) -> None:
+        entry = {**asdict(one), "path": portable(one.path), "to": portable(one.to)}
+        self._file.write(self._between + json.dumps(entry))
+        self._between = ", "
+
+    def __enter__(self) -> ListWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._file:
+            self._file.write("]}")
 
 
 def _entry(one: Any, path: str) -> Output:

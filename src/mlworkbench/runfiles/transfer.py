@@ -6,22 +6,18 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..errors import HistoryError
 from ..remote.tree import NEW, READ, clone
 from .beneath import Beneath, points_inside, refusal
+from .content import CHUNK, copy, digest, write_at
 from .manifest import LINK, Output
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-_CHUNK = 1 << 20
-_ZEROS = bytes(_CHUNK)
 _TRIES = 2
+_NAMED = 1000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # O_NONBLOCK: should a file have been swapped for a FIFO, opening it must not block.
 _OPEN = READ | getattr(os, "O_NONBLOCK", 0)
@@ -29,6 +25,21 @@ _OPEN = READ | getattr(os, "O_NONBLOCK", 0)
 _SYNCED = 1 << 20
 
 Report = Callable[[int], None]
+Entries = Callable[[], Iterator[tuple[Output, str]]]  # what to copy, and under which name; asked for twice
+T = TypeVar("T")
+
+
+class Noted(list[T]):
+    """The first of many notes, and how many there were: of 100,000 outputs each may have one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def append(self, one: T) -> None:
+        self.total += 1
+        if self.total <= _NAMED:
+            super().append(one)
 
 
 @dataclass
@@ -39,9 +50,9 @@ class Outcome:
     same: int = 0  # there already, with the right content
     size: int = 0
     links: int = 0
-    exists: list[str] = field(default_factory=list)  # another thing is in the place
-    failed: list[tuple[str, str]] = field(default_factory=list)
-    skipped: list[tuple[str, str]] = field(default_factory=list)  # not files; told, and no failure
+    exists: Noted[str] = field(default_factory=Noted)  # another thing is in the place
+    failed: Noted[tuple[str, str]] = field(default_factory=Noted)
+    skipped: Noted[tuple[str, str]] = field(default_factory=Noted)  # not files; told, and no failure
 
     @property
     def whole(self) -> bool:
@@ -57,84 +68,103 @@ class _Exists(Exception):
 
 
 class Transfer:
-    """From one folder into another. Use it in a ``with``; links are made by ``finish``, after the last file."""
+    """From one folder into another.
 
-    def __init__(self, source: str, target: str, *, overwrite: bool = False, report: Report | None = None) -> None:
+    ``whole``: nobody sees the target before all of it is there, so that files are written under their own names;
+    what is in it was left by an earlier attempt. Else each appears by itself, and what is there is the user's.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        target: Beneath,
+        *,
+        whole: bool,
+        resumed: bool = False,
+        overwrite: bool = False,
+        report: Report | None = None,
+    ) -> None:
         self.outcome = Outcome()
         self._source = Beneath(source)
-        try:
-            self._target = Beneath(target)
-        except OSError:
-            self._source.close()
-            raise
-        self._place = target
+        self._target = target
+        self._whole = whole
+        self._resumed = resumed
         self._overwrite = overwrite
         self._report = report or (lambda count: None)
         self._clones = True
-        self._links: list[tuple[str, str]] = []
+        self._links = 0
+
+    def close(self) -> None:
+        self._source.close()
 
     def __enter__(self) -> Transfer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._source.close()
-        self._target.close()
+        self.close()
 
-    def add(self, one: Output, name: str | None = None) -> None:
-        """Copy one output, as ``name`` if that differs. What goes wrong with it stands in the outcome."""
-        name = one.path if name is None else name
+    def run(self, entries: Entries, kept: Callable[[Output, str], None] | None = None) -> Outcome:
+        """Copy all; ``kept`` is told of each that is part of the copy. Links come last: nothing is written after."""
+        for one, name in entries():
+            if self._attempt(self._add, one, name) and kept:
+                kept(one, name)
+        for one, name in entries() if self._links else ():
+            if one.kind == LINK and self._leads_inside(one, name):
+                self._attempt(self._link, one, name)
+        return self.outcome
+
+    def _attempt(self, do: Callable[[Output, str], bool], one: Output, name: str) -> bool:
+        """What goes wrong with one output stands in the outcome, and does not keep the others from coming."""
         try:
-            problem = refusal(one.path) or refusal(name)
-            if one.kind == LINK:
-                self._note_link(one, name, problem)
-            elif not one.is_file:
-                self.outcome.skipped.append((one.path, one.kind))
-            elif problem:
-                raise _Refused(problem)
-            else:
-                self._file(one, name)
+            return do(one, name)
         except _Exists:
             self.outcome.exists.append(name)
         except _Refused as error:
             self.outcome.failed.append((one.path, str(error)))
         except OSError as error:
             if error.errno in _FULL:
-                text = f"the disk that holds {self._place} is full"
-                raise HistoryError(text, "make room and run the command again: it goes on where it stopped") from error
+                raise HistoryError(
+                    "the disk that the outputs are copied to is full",
+                    "make room and run the command again: it goes on where it stopped",
+                ) from error
             self.outcome.failed.append((one.path, _words(error)))
+        return False
 
-    def finish(self) -> Outcome:
-        """Links come last: nothing is written once they exist."""
-        for path, to in self._links:
-            try:
-                handle, name = self._folder(path)
-                self._link(handle, name, to)
-                self.outcome.links += 1
-            except _Exists:
-                self.outcome.exists.append(path)
-            except OSError as error:
-                self.outcome.failed.append((path, _words(error)))
-        return self.outcome
+    def _add(self, one: Output, name: str) -> bool:
+        if one.kind == LINK:
+            if not self._leads_inside(one, name):
+                self.outcome.skipped.append((one.path, f"link to {one.to}, which is outside of the outputs"))
+                return False
+            self._links += 1
+            return True
+        if not one.is_file:
+            self.outcome.skipped.append((one.path, one.kind))
+            return False
+        problem = refusal(one.path) or refusal(name)
+        if problem:
+            raise _Refused(problem)
+        self._file(one, name)
+        return True
 
-    def _note_link(self, one: Output, name: str, problem: str | None) -> None:
-        if problem or not points_inside(name, one.to):
-            self.outcome.skipped.append((one.path, f"link to {one.to}, which is outside of the outputs"))
-        else:
-            self._links.append((name, one.to))
+    # -- links -------------------------------------------------------------------------------------
 
-    def _link(self, handle: int, name: str, to: str) -> None:
+    def _leads_inside(self, one: Output, name: str) -> bool:
+        return not refusal(one.path) and not refusal(name) and points_inside(name, one.to)
+
+    def _link(self, one: Output, path: str) -> bool:
+        handle, name = self._folder(path)
         try:
-            os.symlink(to, name, dir_fd=handle)
+            os.symlink(one.to, name, dir_fd=handle)
         except FileExistsError:
-            try:
-                if os.readlink(name, dir_fd=handle) == to:
-                    return
-            except OSError:
-                pass  # not a link
-            if not self._overwrite:
-                raise _Exists from None
-            os.unlink(name, dir_fd=handle)
-            os.symlink(to, name, dir_fd=handle)
+            if _link_text(handle, name) != one.to:
+                if not self._overwrite and not self._whole:
+                    raise _Exists from None
+                os.unlink(name, dir_fd=handle)
+                os.symlink(one.to, name, dir_fd=handle)
+        self.outcome.links += 1
+        return True
+
+    # -- files -------------------------------------------------------------------------------------
 
     def _folder(self, path: str) -> tuple[int, str]:
         folder, _, name = path.rpartition("/")
@@ -142,7 +172,10 @@ class Transfer:
 
     def _file(self, one: Output, name: str) -> None:
         handle, last = self._folder(name)
-        if self._is_there(handle, last, one):
+        part = last if self._whole else _part_name(one, name)
+        if not self._whole and self._is_there(handle, last, one):
+            if self._resumed:
+                _drop(handle, part)  # killed when the file had its name, and the part not yet gone
             self.outcome.same += 1
             return
         parent, own = self._source.parent(one.path)
@@ -151,18 +184,21 @@ class Transfer:
         except OSError as error:
             raise _Refused(f"is no longer a file of the run ({_words(error)})") from None
         try:
-            if not stat.S_ISREG(os.fstat(source).st_mode):
+            found = os.fstat(source)
+            if not stat.S_ISREG(found.st_mode):
                 raise _Refused("is no longer a file")
-            part = _part_name(one, name)
-            for _ in range(_TRIES):
-                if self._fetch(source, one, handle, part):
-                    break
+            if one.sha256 and found.st_size < CHUNK:
+                new = self._bring_small(source, found, one.sha256, handle, part)
             else:
-                raise _Refused("is not what was recorded at the run's end" if one.sha256 else "changed while copying")
+                new = self._bring_large(source, one, handle, part)
         finally:
             os.close(source)
-        self._publish(handle, part, last)
-        self.outcome.copied += 1
+        if not self._whole:
+            self._publish(handle, part, last)
+        if new:
+            self.outcome.copied += 1
+        else:
+            self.outcome.same += 1
 
     def _is_there(self, handle: int, name: str, one: Output) -> bool:
         """Whether the very file is there already; _Exists if something else is and must stay."""
@@ -173,7 +209,7 @@ class Transfer:
         if stat.S_ISREG(found.st_mode) and one.sha256 and found.st_size == one.size:
             there = os.open(name, _OPEN, dir_fd=handle)
             try:
-                if self._digest(there, one.size).hexdigest() == one.sha256:
+                if digest(there, one.size, self._count).hexdigest() == one.sha256:
                     return True
             finally:
                 os.close(there)
@@ -181,17 +217,44 @@ class Transfer:
             raise _Exists
         return False
 
+    def _bring_small(self, source: int, found: os.stat_result, sha256: str, handle: int, part: str) -> bool:
+        """Checked before anything is written; False if an earlier attempt had brought it."""
+        data = os.pread(source, found.st_size + 1, 0)
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise _Refused("is not what was recorded at the run's end")
+        try:
+            target = os.open(part, NEW, _mode(found), dir_fd=handle)
+        except FileExistsError:
+            if _holds(handle, part, data):
+                return False
+            os.unlink(part, dir_fd=handle)
+            target = os.open(part, NEW, _mode(found), dir_fd=handle)
+        try:
+            write_at(target, data, 0)
+        finally:
+            os.close(target)
+        self._count(len(data))
+        return True
+
+    def _bring_large(self, source: int, one: Output, handle: int, part: str) -> bool:
+        for _ in range(_TRIES):
+            if self._fetch(source, one, handle, part):
+                return True
+        raise _Refused("is not what was recorded at the run's end" if one.sha256 else "changed while copying")
+
     def _fetch(self, source: int, one: Output, handle: int, part: str) -> bool:
         """Make the part whole; False, and then there is none, if its content is not what it should be."""
         before = os.fstat(source)
-        target = _open_part(part, handle, 0o755 if before.st_mode & 0o100 else 0o644)
+        target = _open_part(part, handle, _mode(before))
         try:
             if not one.sha256:
                 os.ftruncate(target, 0)  # nothing would tell that its beginning is of another time
-            digest = self._copy(source, target, before.st_size)
+            if self._clones and before.st_size and not os.fstat(target).st_size:
+                self._clones = clone(source, target)
+            found = copy(source, target, before.st_size, self._count)
             after = os.fstat(source)
             if one.sha256:
-                right = digest == one.sha256
+                right = found == one.sha256
             else:
                 right = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
             if right and before.st_size >= _SYNCED:
@@ -201,37 +264,6 @@ class Transfer:
             return right
         finally:
             os.close(target)
-
-    def _copy(self, source: int, target: int, size: int) -> str:
-        have = os.fstat(target).st_size
-        if not have and size and self._clones:
-            self._clones = clone(source, target)
-            have = os.fstat(target).st_size
-        digest = self._digest(target, have)  # what an earlier attempt left is read, not believed
-        at = have
-        while at < size:
-            data = os.pread(source, min(_CHUNK, size - at), at)
-            if not data:
-                break
-            digest.update(data)
-            if data != _ZEROS[: len(data)]:  # else a hole, most likely: leave one
-                _write(target, data, at)
-            at += len(data)
-            self._count(len(data))
-        os.ftruncate(target, at)
-        return digest.hexdigest()
-
-    def _digest(self, file: int, size: int) -> hashlib._Hash:
-        digest = hashlib.sha256()
-        at = 0
-        while at < size:
-            data = os.pread(file, min(_CHUNK, size - at), at)
-            if not data:
-                break
-            digest.update(data)
-            at += len(data)
-            self._count(len(data))
-        return digest
 
     def _count(self, size: int) -> None:
         self.outcome.size += size
@@ -256,6 +288,13 @@ class Transfer:
         os.unlink(part, dir_fd=handle)
 
 
+def _drop(handle: int, part: str) -> None:
+    try:
+        os.unlink(part, dir_fd=handle)
+    except FileNotFoundError:
+        pass
+
+
 def _there(handle: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=handle, follow_symlinks=False)
@@ -271,34 +310,39 @@ def _part_name(one: Output, name: str) -> str:
 
 
 def _open_part(part: str, handle: int, mode: int) -> int:
-    """The part of an earlier attempt, else a new one; _Refused while another process writes it."""
+    """The part of an earlier attempt, else a new one. Whoever writes it holds the lock of the whole download."""
     try:
-        target = os.open(part, (NEW & ~os.O_WRONLY) | os.O_RDWR, mode, dir_fd=handle)
+        return os.open(part, (NEW & ~os.O_WRONLY) | os.O_RDWR, mode, dir_fd=handle)
     except FileExistsError:
         target = os.open(part, (_OPEN & ~os.O_RDONLY) | os.O_RDWR, dir_fd=handle)
-    try:
-        if fcntl is not None:
-            fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = os.fstat(target)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            raise _Refused(f"{part} is in the way")
-        # Whoever had the lock before us may have given the file its name: then it is not ours to write.
-        if os.stat(part, dir_fd=handle, follow_symlinks=False).st_ino != found.st_ino:
-            raise _Refused("is being fetched by another command")
-    except BlockingIOError:
+    found = os.fstat(target)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         os.close(target)
-        raise _Refused("is being fetched by another command") from None
-    except BaseException:
-        os.close(target)
-        raise
+        raise _Refused(f"{part} is in the way")
     return target
 
 
-def _write(target: int, data: bytes, at: int) -> None:
-    view = memoryview(data)
-    while view:
-        done = os.pwrite(target, view, at)
-        view, at = view[done:], at + done
+def _holds(handle: int, name: str, data: bytes) -> bool:
+    try:
+        there = os.open(name, _OPEN, dir_fd=handle)
+    except OSError:
+        return False  # a link, or nothing any more
+    try:
+        found = os.fstat(there)
+        return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and os.pread(there, len(data) + 1, 0) == data
+    finally:
+        os.close(there)
+
+
+def _link_text(handle: int, name: str) -> str | None:
+    try:
+        return os.readlink(name, dir_fd=handle)
+    except OSError:
+        return None  # not a link
+
+
+def _mode(found: os.stat_result) -> int:
+    return 0o755 if found.st_mode & 0o100 else 0o644
 
 
 def _words(error: OSError) -> str:

@@ -15,6 +15,12 @@ OURS = ".mlwignore"
 ALWAYS = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".DS_Store"})
 # The working copy makes its own outputs/; the others were written by the original's runs.
 AT_TOP = frozenset({"outputs", "azureml-logs", ".azuremlhistory_git"})
+# What our own commands write into a project: bundles of diagnostics, and what a killed download or restore has left.
+_WRITTEN_BY_US = re.compile(
+    r"\.?diagnostics-[a-z0-9-]+-[a-z]+-[a-z]+-[2-9a-z]{4}\.zip(\.[0-9a-f]{12}\.part)?"
+    r"|\.mlw-(unfinished|[0-9a-f]{24}\.part|restore-[0-9a-f]{16})|.*\.mlw-[0-9a-f]{16}\.part",
+    re.DOTALL,
+)
 # A folder that holds one of these is a virtual or conda environment: useless on any other machine.
 ENVIRONMENT = frozenset({"pyvenv.cfg", "conda-meta"})
 
@@ -44,7 +50,7 @@ Chain = tuple[Rules, ...]  # all that apply to a folder: from the project's top 
 
 def judge(chain: Chain, folder: str, name: str, is_folder: bool) -> str:
     """Why this name is left out; "" when it travels. The folders above it are known to travel."""
-    if name in ALWAYS or (not folder and name in AT_TOP):
+    if name in ALWAYS or (not folder and name in AT_TOP) or _WRITTEN_BY_US.fullmatch(name):
         return IGNORED
     said = None
     path = os.fsencode(f"{folder}/{name}" if folder else name)

@@ -16,6 +16,7 @@ from ..model import Snapshot
 from ..remote.folder import Root
 from ..remote.tree import Folders, join, portable
 from .git import GitReader
+from .guard import relying_on_store
 from .ignore import OURS
 from .notes import describe_folders, describe_reading, listed
 from .record import Folder, Known, Record, load_record, new_record, save_record
@@ -39,11 +40,13 @@ def take(project: Path, project_id: str, root: Root, cache: Path, progress: Prog
         identity = [project_id, os.path.abspath(project)]
         record = load_record(cache, identity)
         scan = _scan(os.path.realpath(project), root, record)
-        if record is not None and not scan.changed and _is_kept(root.snapshot(record["snapshot"])):
-            notes = record["notes"]
-        else:
-            intake = Intake(os.path.realpath(project), root, scan, start, progress)
-            digest = intake.store_all()
+        with relying_on_store(root):
+            if record is not None and not scan.changed and _is_kept(root.snapshot(record["snapshot"])):
+                digest, notes = record["snapshot"], record["notes"]
+            else:
+                intake = Intake(os.path.realpath(project), root, scan, start, progress)
+                digest, record = intake.store_all(), None
+        if record is None:
             record = new_record(identity, digest, scan.folders, describe_folders(scan.folders))
             notes = record["notes"] + describe_reading(intake.unsteady, scan.gone)
             _remember(cache, record)

@@ -1,0 +1,111 @@
+"""The tree of commands: which module holds which, and what to propose for a word that is none of them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ..errors import EXIT_USAGE, UnknownName
+from ..version import __version__
+from .renames import GONE
+
+# Verb → module:attribute. Nothing is imported before it is asked for: `mlw --help` must be quick.
+_VERBS = {
+    "project": ("project:project", "Create, show and check projects"),
+    "experiment": ("experiment:experiment", "Submit scripts, see and stop what runs"),
+    "runconfiguration": ("runconfiguration:runconfiguration", "Create, list and delete run configurations"),
+    "computetarget": ("computetarget:computetarget", "List, show and check compute targets"),
+    "history": ("history:history", "Look at past runs"),
+    "asset": ("asset:asset", "Fetch and list what was promoted from runs"),
+    "completion": ("completion:completion", "Print the completion script for a shell"),
+    "submit": ("submit:submit", "Run a script (short for: experiment submit)"),
+    "logs": ("experiment:logs", "Show the output of a run (short for: experiment logs)"),
+    "ps": ("experiment:ps", "List what runs now (short for: experiment ps)"),
+    "show": ("history:info", "Show all that is known of a run (short for: history info)"),
+    "cancel": ("experiment:cancel", "Stop a run (short for: experiment cancel)"),
+    "status": ("experiment:status", "Tell how a run stands (short for: experiment status)"),
+}
+# What people type instead.
+_MEANT = {
+    "run": "submit",
+    "start": "submit",
+    "stop": "cancel",
+    "kill": "cancel",
+    "log": "logs",
+    "list": "history list",
+    "last": "history last",
+    "info": "show",
+    "init": "project init",
+    "new": "project create",
+    "prepare": "experiment prepare",
+    "check": "computetarget check",
+    "help": "--help",
+}
+
+
+class Verbs(click.Group):
+    """A group whose commands are loaded when they are used, and which proposes the right word for a wrong one."""
+
+    def __init__(self, *args: Any, verbs: dict[str, tuple[str, str]] | None = None, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._verbs = verbs or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self._verbs, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._verbs:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self._verbs[cmd_name][0].partition(":")
+        loaded: click.Command = getattr(importlib.import_module(f"mlworkbench.cli.{module}"), attribute)
+        return loaded
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            raise UnknownWord(ctx, name, self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, self.summary(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def summary(self, ctx: click.Context, name: str) -> str:
+        """What a command does, in one line; without loading it if that can be helped."""
+        if name in self._verbs:
+            return self._verbs[name][1]
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(80) if command else ""
+
+
+class UnknownWord(UnknownName):
+    """A command that does not exist."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, ctx: click.Context, name: str, known: Sequence[str]) -> None:
+        gone = GONE.get(f"{ctx.command_path} {name}".partition(" ")[2])
+        near = difflib.get_close_matches(name, known, n=1)
+        # Below a noun the words of people mean something else: `history run` is no submit.
+        meant = near[0] if near else _MEANT.get(name) if ctx.parent is None else None
+        super().__init__("command", name, known, f"did you mean '{ctx.command_path} {meant}'?" if meant else None)
+        if gone:
+            self.message, self.hint = gone
+
+
+@click.group(
+    cls=Verbs,
+    verbs=_VERBS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: mlw project create --name demo && cd demo && mlw submit train.py --lr 0.1",
+)
+@click.version_option(__version__, prog_name="mlw")
+def mlw() -> None:
+    """Run scripts on this machine or on others, and keep a history worth searching."""

@@ -1,0 +1,248 @@
+"""One reader per kind of value: a node of the file becomes a value, or a problem at its line.
+
+A kind is what ``keys`` names it; a new one is a function here and a row at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .keys import SAME_TYPE, Key, nearest
+from .notes import Notes, Wrong
+from .place import is_plain_name
+from .yamlfile import Mapping, Node, Scalar, Sequence, describe, plain
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SIZE = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B?\Z", re.IGNORECASE)
+_TRUE = ("true", "yes", "on")
+_FALSE = ("false", "no", "off")
+SECRET_POINTER = "AzureMlSecret="
+
+
+def _text(key: Key, node: Node, notes: Notes) -> str:
+    if not isinstance(node, Scalar):
+        raise Wrong(node, f"{key.name} must be a text, not {describe(node)}")
+    if not node.text.strip() or not node.text.isprintable():
+        raise Wrong(node, f"{key.name} is empty or contains a line end or control character")
+    return node.text
+
+
+def _word(key: Key, node: Node, notes: Notes) -> str:
+    """A text that becomes one argument of a program; a leading dash would make it an option there."""
+    text = _text(key, node, notes)
+    if text.startswith("-") or " " in text:
+        raise Wrong(node, f"{key.name} must be one word without a dash in front, not {describe(node)}")
+    return text
+
+
+def _secret(key: Key, node: Node, notes: Notes) -> str | None:
+    if not isinstance(node, Scalar):
+        raise Wrong(node, f"{key.name} must be a text, not {describe(node)}")
+    if node.text.startswith(SECRET_POINTER):
+        return node.text
+    notes.warn(
+        node.line,
+        f"{key.name} holds a secret in a file that is copied around with the project",
+        "remove the line and change the password; `mlw computetarget attach` needs it only once",
+    )
+    return None  # so that it can get no further
+
+
+def _flag(key: Key, node: Node, notes: Notes) -> bool:
+    word = node.text.lower() if isinstance(node, Scalar) else ""
+    if word not in _TRUE + _FALSE:
+        raise Wrong(node, f"{key.name} must be true or false, not {describe(node)}")
+    return word in _TRUE
+
+
+def _choice(key: Key, node: Node, notes: Notes) -> str:
+    text = _text(key, node, notes)
+    spelled = {choice.lower(): choice for choice in key.choices}
+    if key.field == "type":
+        spelled |= SAME_TYPE
+    if text.lower() in spelled:
+        return spelled[text.lower()]
+    near = nearest(text, key.choices)
+    hint = f"did you mean {near!r}?" if near else None
+    message = f"{key.name} must be one of {', '.join(key.choices)}, not {describe(node)}"
+    if near or not key.open:
+        raise Wrong(node, message, hint)
+    notes.warn(
+        node.line,
+        f"{key.name} {text!r} is none of the built-in ones: {', '.join(key.choices)}",
+        "it needs a plugin of that name",
+    )
+    return text
+
+
+def _name(key: Key, node: Node, notes: Notes) -> str:
+    text = _text(key, node, notes)
+    if not is_plain_name(text):
+        raise Wrong(
+            node,
+            f"{key.name} must be the name of a .compute file, not {describe(node)}",
+            "write the name without folder and extension",
+        )
+    return text
+
+
+def _inside(key: Key, node: Node, notes: Notes) -> str:
+    # The original also ran on Windows, whose users write backslashes.
+    path = _text(key, node, notes).replace("\\", "/")
+    parts = path.split("/")
+    if path.startswith(("/", "~")) or ".." in parts or ":" in parts[0] or path.strip() != path or not path:
+        raise Wrong(
+            node,
+            f"{key.name} must be a path inside the project, not {describe(node)}",
+            "copy the file into the project: only the project travels to the target",
+        )
+    return path
+
+
+def _fetch(key: Key, node: Node, notes: Notes) -> str:
+    text = _text(key, node, notes).strip()
+    if text.lower() in ("all", "none"):
+        return text.lower()
+    if not _SIZE.match(text):
+        raise Wrong(node, f"{key.name} must be all, none or a size such as 500 MB, not {describe(node)}")
+    return text
+
+
+def _items(key: Key, node: Node) -> tuple[Node, ...]:
+    if not isinstance(node, Sequence):
+        raise Wrong(node, f"{key.name} must be a list, not {describe(node)}", "write one `- item` per line below it")
+    return node.items
+
+
+def _texts(key: Key, node: Node, notes: Notes) -> tuple[str, ...]:
+    for item in _items(key, node):
+        if not isinstance(item, Scalar):
+            raise Wrong(
+                item,
+                f"an item of {key.name} must be a text, not {describe(item)}",
+                "put an item that contains ': ' in quotes",
+            )
+        if item.text == "" and not item.style:
+            raise Wrong(item, f"an item of {key.name} is empty", 'write "" if that is what you mean')
+    return tuple(item.text for item in _items(key, node) if isinstance(item, Scalar))
+
+
+def _arguments(key: Key, node: Node, notes: Notes) -> tuple[str, ...]:
+    if isinstance(node, Scalar):
+        raise Wrong(
+            node,
+            f"{key.name} must be a list, not {describe(node)}",
+            "write each argument as an item: [train.py, --lr, 0.1]",
+        )
+    return _texts(key, node, notes)
+
+
+def _pairs(key: Key, node: Node) -> tuple[tuple[Scalar, Node], ...]:
+    if not isinstance(node, Mapping):
+        raise Wrong(
+            node,
+            f"{key.name} must be a mapping of names to values, not {describe(node)}",
+            "write one `NAME: value` per line below it",
+        )
+    return node.pairs
+
+
+def _texts_by_name(key: Key, node: Node, notes: Notes) -> dict[str, str]:
+    texts = {}
+    for name, value in _pairs(key, node):
+        if not isinstance(value, Scalar):
+            raise Wrong(value, f"{name.text} in {key.name} must be a text, not {describe(value)}")
+        texts[name.text] = value.text
+    return texts
+
+
+def _variables(key: Key, node: Node, notes: Notes) -> dict[str, str]:
+    for name, value in _pairs(key, node):
+        if not _VARIABLE.match(name.text):
+            raise Wrong(
+                name,
+                f"{name.text!r} in {key.name} is not a name for an environment variable",
+                "use letters, digits and _, and no digit first",
+            )
+        # An empty value is an empty text; but who writes null may mean the word, or no variable at all.
+        if isinstance(value, Scalar) and value.null and value.text:
+            raise Wrong(
+                value,
+                f"{name.text} in {key.name} is null",
+                f'write "{value.text}" for that word, "" for an empty text, or remove the line',
+            )
+    return _texts_by_name(key, node, notes)
+
+
+def _tree(key: Key, node: Node, notes: Notes) -> dict[str, Any]:
+    return {name.text: plain(value) for name, value in _pairs(key, node)}
+
+
+def _packages(key: Key, node: Node, notes: Notes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Conda's packages and pip's: the only mapping among the items is {pip: [...]}."""
+    conda: list[str] = []
+    pip: list[str] = []
+    for item in _items(key, node):
+        if isinstance(item, Scalar) and item.text:
+            conda.append(item.text)
+        elif isinstance(item, Mapping):
+            pip.extend(_pip(item, notes))
+        else:
+            raise Wrong(item, f"an item of {key.name} must be a package, not {describe(item)}")
+    return tuple(conda), tuple(pip)
+
+
+def _pip(item: Mapping, notes: Notes) -> tuple[str, ...]:
+    found: tuple[str, ...] = ()
+    for name, value in item.pairs:
+        if name.text != "pip":
+            raise Wrong(
+                name,
+                f"{name.text!r} is neither a package nor the list of pip's packages",
+                "write `- pip:` and pip's packages as a list below it, or remove the colon",
+            )
+        if not (isinstance(value, Scalar) and value.null):
+            found = _texts(Key("pip", "texts", ""), value, notes)
+    return found
+
+
+def _coordinates(key: Key, node: Node, notes: Notes) -> tuple[str, ...]:
+    return tuple(_coordinate(item) for item in _items(key, node))
+
+
+def _coordinate(item: Node) -> str:
+    """group:artifact:version, from a mapping of the three or from a text that is one already."""
+    hint = "write group, artifact and version of a Maven package"
+    if isinstance(item, Scalar) and item.text.count(":") == 2:
+        return item.text
+    if not isinstance(item, Mapping):
+        raise Wrong(item, f"an item of packages must be a Maven package, not {describe(item)}", hint)
+    parts = {name.text: value for name, value in item.pairs}
+    words = []
+    for part in ("group", "artifact", "version"):
+        value = parts.get(part)
+        if not isinstance(value, Scalar) or value.null:
+            raise Wrong(item, f"a Maven package has no {part}", hint)
+        words.append(value.text)
+    return ":".join(words)
+
+
+READERS: dict[str, Callable[[Key, Node, Notes], Any]] = {
+    "text": _text,
+    "word": _word,
+    "secret": _secret,
+    "flag": _flag,
+    "choice": _choice,
+    "name": _name,
+    "inside": _inside,
+    "fetch": _fetch,
+    "texts": _texts,
+    "arguments": _arguments,
+    "texts_by_name": _texts_by_name,
+    "variables": _variables,
+    "tree": _tree,
+    "packages": _packages,
+    "coordinates": _coordinates,
+}

@@ -1,0 +1,71 @@
+"""The lock of the content store: many may rely on what it holds at once, and then nobody may remove from it.
+
+A lock of the kernel on one file: gone with its holder, however that ends. It is held while a snapshot decides what
+the store has; from then on the snapshot's list is young, and what a young list names is never removed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..remote.folder import Root
+from ..remote.tree import CLOEXEC, NOFOLLOW, make_private
+
+try:
+    import fcntl
+except ImportError:  # Windows: only the age of things protects them there
+    fcntl = None  # type: ignore[assignment]
+
+_PATIENCE = 2.0
+_PAUSE = 0.01
+
+
+@contextmanager
+def relying_on_store(root: Root) -> Iterator[None]:
+    """What the store holds stays. Waits for a removal under way."""
+    held = _open(root)
+    try:
+        if fcntl is not None and held >= 0:
+            fcntl.flock(held, fcntl.LOCK_SH)
+        yield
+    finally:
+        _close(held)
+
+
+@contextmanager
+def removing_from_store(root: Root) -> Iterator[bool]:
+    """Whether nobody relies on the store now, nor will before this is over. A long snapshot is not waited for."""
+    held = _open(root)
+    try:
+        yield fcntl is None or (held >= 0 and _alone(held))
+    finally:
+        _close(held)
+
+
+def _open(root: Root) -> int:
+    """-1 where nothing can be written: then nothing can be removed either."""
+    try:
+        make_private(root.path)
+        return os.open(os.path.join(root.path, "store.lock"), os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC, 0o600)
+    except OSError:
+        return -1
+
+
+def _alone(held: int) -> bool:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_PAUSE)
+
+
+def _close(held: int) -> None:
+    if held >= 0:
+        os.close(held)

@@ -1,0 +1,190 @@
+"""Facts about a machine → what is well, what is not, and the remedy. Pure: asks nobody anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..config.keys import IN_CONTAINER
+from ..errors import MlwError
+from ..hosts.facts import Engine, Facts
+from ..model import Compute, Interpreter
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+
+MB, GB = 10**6, 10**9
+SCARCE, FULL = GB, 100 * MB  # of disk: a run may fail; a run cannot be recorded
+FEW_INODES = 10_000
+LITTLE_MEMORY = 256 * MB
+UNTESTED = ("Darwin", "win32", "Windows")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. ``hint`` says what to do where it is not well."""
+
+    what: str
+    state: str
+    found: str
+    hint: str | None = None
+
+
+Size = Callable[[float], str]
+
+
+def judge(facts: Facts, compute: Compute, python: Interpreter | MlwError, size: Size) -> list[Finding]:
+    """All findings about a machine, for a target of this type. ``size`` says bytes as people do."""
+    return [
+        _system(facts),
+        _python(python),
+        _store(facts, size),
+        _processors(facts),
+        _memory(facts, size),
+        *_gpu(facts),
+        *_engines(facts, compute),
+        *_sessions(facts),
+    ]
+
+
+def is_fit(findings: list[Finding]) -> bool:
+    """Whether runs can be put there: nothing that is needed is missing."""
+    return all(one.state != ERROR for one in findings)
+
+
+def _system(facts: Facts) -> Finding:
+    system = facts.os
+    words = [
+        system.title or system.name or system.system or "unknown",
+        f"kernel {system.kernel}" if system.kernel else None,
+        system.arch,
+        system.libc,
+    ]
+    found = ", ".join(word for word in words if word)
+    if system.system in UNTESTED:
+        return Finding("system", WARNING, found, "mlw is tested on Linux only; report what does not work")
+    return Finding("system", OK, found)
+
+
+def _python(python: Interpreter | MlwError) -> Finding:
+    if isinstance(python, MlwError):
+        return Finding("python", ERROR, python.message, python.hint)
+    version = ".".join(map(str, python.version))
+    return Finding("python", OK, f"{version}, {python.path} ({python.reason})")
+
+
+def _store(facts: Facts, size: Size) -> Finding:
+    store = facts.store
+    found = f"{size(store.free)} free" if store.free is not None else "space unknown"
+    if store.total:
+        found += f" of {size(store.total)}"
+    found += f" in {store.folder}" + (f" ({store.filesystem})" if store.filesystem else "")
+    room = "make room on that disk; mlw experiment clean shows what mlw can give back"
+    if store.writable is False:
+        return Finding("store", ERROR, f"{store.folder} cannot be written", "set MLW_HOME to a folder that can")
+    if store.free is not None and store.free < FULL:
+        return Finding("store", ERROR, found, room)
+    if store.inodes_free is not None and store.inodes_free < FEW_INODES:
+        few = f"{found}, and room for {store.inodes_free} more files only"
+        return Finding("store", ERROR if store.inodes_free == 0 else WARNING, few, room)
+    if store.free is not None and store.free < SCARCE:
+        return Finding("store", WARNING, found, room)
+    if store.network:
+        local = "network file systems are slow here; set MLW_HOME to a folder on a disk of this machine"
+        return Finding("store", WARNING, found, local)
+    return Finding("store", OK, found)
+
+
+def _processors(facts: Facts) -> Finding:
+    usable, count = facts.cpu.usable, facts.cpu.count
+    if usable is None:
+        return Finding("processors", OK, "unknown")
+    return Finding("processors", OK, f"{usable}" if usable == count or count is None else f"{usable} of {count}")
+
+
+def _memory(facts: Facts, size: Size) -> Finding:
+    memory = facts.memory
+    if memory.total is None or memory.available is None:
+        return Finding("memory", OK, "unknown")
+    found = f"{size(memory.available)} free of {size(memory.total)}"
+    if memory.limit is not None:
+        found += f", limited to {size(memory.limit)}"
+    if memory.available < LITTLE_MEMORY:
+        return Finding("memory", WARNING, found, "end what is not needed; the system kills a run that asks for more")
+    return Finding("memory", OK, found)
+
+
+def _gpu(facts: Facts) -> list[Finding]:
+    """Only what shows without effort: the driver, and whether its tool is there."""
+    driver, smi = facts.nvidia.driver, facts.nvidia.smi
+    if driver:
+        return [Finding("gpu", OK, f"NVIDIA driver {driver}" + (f", {smi}" if smi else ""))]
+    if smi:
+        hint = "load or install the NVIDIA driver; nvidia-smi says what is wrong"
+        return [Finding("gpu", WARNING, f"{smi} is there and the driver is not loaded", hint)]
+    return []
+
+
+def _engines(facts: Facts, compute: Compute) -> list[Finding]:
+    engines = {name: one for name, one in (("docker", facts.docker), ("podman", facts.podman)) if one is not None}
+    needed = compute.type in IN_CONTAINER
+    if needed and not engines:
+        hint = "install Docker Engine or podman on that machine, or use a target without a container"
+        return [Finding("docker", ERROR, "neither docker nor podman is there", hint)]
+    findings = []
+    fit = any(_trouble(one, compute) is None for one in engines.values())  # one of them is enough
+    for name, one in engines.items():
+        trouble = _trouble(one, compute)
+        if trouble is None:
+            findings.append(Finding(name, OK, _engine(name, one)))
+        else:
+            found, hint = trouble
+            hint += "" if needed else f" (a target of type {compute.type} does not need it)"
+            findings.append(Finding(name, ERROR if needed and not fit else WARNING, found, hint))
+    return findings
+
+
+def _engine(name: str, engine: Engine) -> str:
+    alias = "podman " if name == "docker" and engine.program == "podman" else ""
+    words = [f"{alias}{engine.version}", engine.os, engine.arch]
+    words += ["rootless"] if engine.rootless else []
+    words += ["NVIDIA GPUs"] if engine.nvidia else []
+    return ", ".join(word for word in words if word)
+
+
+def _trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
+    """What keeps containers of this target from running in the engine, and the remedy."""
+    if engine.error:
+        return f"{engine.path} cannot be used: {engine.error}", _remedy(engine)
+    if engine.os not in (None, "linux"):
+        return f"{engine.version} runs {engine.os} containers", "switch the engine to Linux containers"
+    if compute.nvidia_docker and not engine.nvidia:
+        hint = "install the NVIDIA Container Toolkit, run `sudo nvidia-ctk runtime configure` and restart the engine"
+        return f"{engine.version} knows nothing of NVIDIA GPUs", hint
+    return None
+
+
+def _remedy(engine: Engine) -> str:
+    said = (engine.error or "").lower()
+    if "permission denied" in said:
+        return "let your user use it: sudo usermod -aG docker $USER, then log in again; or install rootless Docker"
+    if "cannot connect" in said or "is the docker daemon running" in said or "connection refused" in said:
+        return "start the engine, for example: sudo systemctl start docker"
+    if "in time" in said:
+        return "look after the engine: it does not answer"
+    return f"see: {engine.path} info"
+
+
+def _sessions(facts: Facts) -> list[Finding]:
+    logind = facts.logind
+    if not logind.running or not logind.kill_user_processes:
+        return []
+    if logind.linger:
+        return [Finding("sessions", OK, "the end of a session ends its processes, and your user is excepted (linger)")]
+    return [
+        Finding(
+            "sessions",
+            WARNING,
+            "logging out ends all your processes here, runs too (KillUserProcesses in logind.conf)",
+            "except your user: loginctl enable-linger",
+        )
+    ]

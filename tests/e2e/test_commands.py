@@ -1,0 +1,404 @@
+"""The command line as people meet it: prepare, check, TAB, slips of the pen, words of the original, odd terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.conftest import MLW, need
+
+pexpect = pytest.importorskip("pexpect")
+
+LOGS = "from mlworkbench import log\nlog('Accuracy', %s)\nprint('done')\n"
+
+
+@pytest.fixture
+def project(user):
+    return user.project("demo", train="print('hello')")
+
+
+@pytest.fixture
+def ran(user, project):
+    """A project with one run."""
+    return project, user.mlw("submit", "train.py", cwd=project).run
+
+
+def without_python(user):
+    """A PATH on which there is only mlw."""
+    place = user.home / "bin"
+    place.mkdir(exist_ok=True)
+    (place / "mlw").unlink(missing_ok=True)
+    (place / "mlw").symlink_to(MLW)
+    return {"PATH": str(place)}
+
+
+# -- prepare and check -----------------------------------------------------------------------------
+
+
+def test_prepare_says_which_python_and_that_nothing_is_built(user, project):
+    done = user.mlw("experiment", "prepare", "-c", "local", "-o", "json", cwd=project)
+    assert done.code == 0, done
+    said = json.loads(done.out)
+    assert (said["run_configuration"], said["target"], said["environment"]) == ("local", "local", "existing")
+    assert said["steps"] == []
+    assert done.err == "nothing has to be built: target local uses the Python that is there\n"
+    run = user.mlw("submit", "-c", "local", "train.py", cwd=project).run
+    assert user.info(run, project)["python"] == said["python"]
+    table = user.mlw("experiment", "prepare", "-t", "local", cwd=project)
+    assert f"Python_version     {said['python_version']}" in table.out
+
+
+@pytest.mark.parametrize("location", ["/nonexistent/python", "/bin/ls", "nosuchpython"])
+def test_prepare_fails_as_submit_does(user, project, location):
+    config = project / "aml_config" / "local.compute"
+    config.write_text(f"type: local\npythonLocation: {location}\n")
+    submitted = user.mlw("submit", "train.py", cwd=project)
+    prepared = user.mlw("experiment", "prepare", cwd=project)
+    assert prepared.code == submitted.code == 78
+    assert prepared.err == submitted.err and "hint: " in prepared.err
+    checked = user.mlw("computetarget", "check", "local", cwd=project)
+    assert checked.code == 75
+    assert re.search(r"^python +error +pythonLocation", checked.out, re.MULTILINE), checked
+
+
+def test_prepare_refuses_what_submit_refuses(user, project):
+    for words in (("-c", "docker"), ("-t", "docker"), ("-c", "nosuch"), ("-t", "nosuch")):
+        prepared = user.mlw("experiment", "prepare", *words, cwd=project)
+        submitted = user.mlw("submit", *words, "train.py", cwd=project)
+        assert (prepared.code, prepared.err) == (submitted.code, submitted.err)
+        assert prepared.code != 0
+
+
+def test_check_tells_what_is_there(user, project):
+    done = user.mlw("computetarget", "check", "local", "-o", "json", cwd=project)
+    assert done.code == 0, done
+    rows = {row["what"]: row for row in json.loads(done.out)}
+    assert {"system", "python", "store", "processors", "memory"} <= set(rows)
+    assert str(user.store) in rows["store"]["found"]
+    assert all(row["hint"] for row in rows.values() if row["state"] != "ok")
+    told = user.mlw("computetarget", "check", "local", "-o", "tsv", "--query", "[?what=='python'].state", cwd=project)
+    assert told.out == "ok\n"
+
+
+def test_check_exits_with_75_when_something_needed_is_missing(user, project):
+    done = user.mlw("computetarget", "check", "local", cwd=project, env=without_python(user))
+    assert done.code == 75, done
+    assert re.search(r"^python +error +no Python on PATH", done.out, re.MULTILINE)
+    assert "hint: python: install Python, or set pythonLocation" in done.err
+
+
+def test_check_names_the_remedy_of_an_engine_that_cannot_be_used(user, project):
+    fake = user.home / "engine"
+    fake.mkdir()
+    (fake / "docker").write_text("#!/bin/sh\necho permission denied while trying to connect >&2\nexit 1\n")
+    (fake / "docker").chmod(0o755)
+    env = {"PATH": f"{fake}:{user.env['PATH']}"}
+    done = user.mlw("computetarget", "check", "local", cwd=project, env=env)
+    assert done.code == 0, "a target of type local does not need it"
+    assert f"{fake}/docker cannot be used: permission denied while trying to connect" in done.out
+    assert "hint: docker: let your user use it: sudo usermod -aG docker" in done.err
+
+
+# -- show, .amb ------------------------------------------------------------------------------------
+
+
+def test_show_is_history_info(user, ran):
+    project, run = ran
+    keep = re.compile(r"^Age .*\n", re.MULTILINE)
+    whole = keep.sub("", user.mlw("history", "info", run, cwd=project).out)
+    assert keep.sub("", user.mlw("show", run, cwd=project).out) == whole
+    assert keep.sub("", user.mlw("show", cwd=project).out) == whole, "the newest run if none is named"
+    assert user.mlw("show", run[:9], "-o", "tsv", "--query", "run_id", cwd=project).out == f"{run}\n"
+
+
+def test_a_run_configuration_in_place_of_a_script(user, project):
+    (project / "aml_config" / "old.amb").write_text("Target: local\nFramework: Python\nArgumentVector: [train.py]\n")
+    done = user.mlw("submit", "old.amb", cwd=project)
+    assert (done.code, done.out) == (0, "hello\n")
+    assert done.err.startswith("hint: .amb is now .runconfig: mlw submit -c old\n")
+    for words in (("old.amb", "--lr", "1"), ("-c", "local", "local.runconfig")):
+        done = user.mlw("submit", *words, cwd=project)
+        name = words[0] if words[0] == "old.amb" else words[-1]
+        assert done.code == 2
+        assert f"error: {name} is a run configuration, not a script\nhint: name the script after it" in done.err
+
+
+# -- the words of the original ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("computetarget attach remotedocker -n x -a 1.2.3.4 -u me -w secret", "runs on this machine only"),
+        (
+            "computetarget attach --type cluster -n x",
+            "'computetarget attach --type' is now 'computetarget attach cluster'",
+        ),
+        ("computecontext attach --cluster -n x", "attach --cluster' is now 'computetarget attach cluster'"),
+        ("workspace list", "mlw needs no workspace"),
+        ("account experimentation create", "mlw needs no account"),
+        ("account modelmanagement create", "mlw needs no account"),
+        ("hostacct create", "mlw has no model management"),
+        ("service create realtime", "mlw has no model management"),
+        ("notebook start", "mlw does not start notebooks"),
+        ("datasource create", "mlw has no data preparation"),
+        ("project update --repo x", "mlw needs no repository"),
+        ("project delete -n demo", "a project is a folder"),
+        ("project create -n x --template-url http://there", "mlw does not fetch repositories"),
+    ],
+)
+def test_what_is_gone_says_why_and_what_to_do(user, project, words, says):
+    done = user.mlw(*words.split(), cwd=project)
+    assert done.code == 2
+    assert says in done.err and "hint: " in done.err and "unknown command" not in done.err
+    assert "secret" not in done.err
+
+
+def test_tutorials_of_the_original_can_be_followed(user):
+    words = "project create --name old --workspace w --account a --resource-group g --path".split()
+    done = user.mlw(*words, str(user.home))
+    assert done.code == 0, done
+    assert "hint: --workspace is not needed" in done.err and "created project old" in done.err
+    assert user.mlw("history", "list", "--path", "old").err == "hint: '--path' is now '--project'\nno runs\n"
+
+
+# -- slips of the pen ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("histroy", "'mlw history'"),
+        ("sumbit train.py", "'mlw submit'"),
+        ("run train.py", "'mlw submit'"),
+        ("prepare", "'mlw experiment prepare'"),
+        ("history lst", "'mlw history list'"),
+        ("experiment prepair", "'mlw experiment prepare'"),
+        ("computetarget chekc", "'mlw computetarget check'"),
+        ("runconfiguration creat", "'mlw runconfiguration create'"),
+        ("project sampel list", "'mlw project sample'"),
+        ("project sample lits", "'mlw project sample list'"),
+        ("asset donwload", "'mlw asset download'"),
+        ("--versoin", "--version"),
+        ("history list --outptu json", "--output"),
+        ("history list --qurey x", "--query"),
+        ("submit --dettach train.py", "--detach"),
+        ("project create --tempalte x", "--template"),
+        ("experiment cancel --forgte x", "--forget"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_with_the_word_that_was_meant(user, words, meant):
+    done = user.mlw(*words.split())
+    assert done.code == 2
+    assert done.err.endswith(f"hint: did you mean {meant}?\n"), done
+    assert done.out == ""
+
+
+def test_options_kept_for_old_tutorials_are_not_proposed(user):
+    done = user.mlw("project", "create", "--workspac", "x")
+    assert done.err == "error: No such option '--workspac'\nhint: see: mlw project create --help\n"
+
+
+# -- TAB -------------------------------------------------------------------------------------------
+
+
+def proposals(user, line, cwd, shell="fish"):
+    done = user.mlw(*line.split(" ")[1:], cwd=cwd, env={"_MLW_COMPLETE": shell})
+    assert (done.code, done.err) == (0, ""), done
+    return [text.partition("\t")[0] for text in done.out.splitlines()]
+
+
+def test_what_tab_proposes(user, ran):
+    project, run = ran
+    (project / "sub").mkdir()
+    (project / "sub" / "other.py").touch()
+    for line in ("history info ", "history remove ", "logs ", "show de", "project restore --run-id de", "cancel -r "):
+        assert proposals(user, f"mlw {line}", project) == [run], line
+    assert proposals(user, "mlw submit -c ", project) == ["docker", "local"]
+    assert proposals(user, "mlw submit -t lo", project) == ["local"]
+    assert proposals(user, "mlw computetarget check ", project) == ["docker", "local"]
+    assert proposals(user, "mlw submit ", project) == ["train.py", "sub/other.py"]
+    assert proposals(user, "mlw submit -o js", project) == ["json", "jsonc"]
+    assert proposals(user, "mlw submit --output=ts", project) == ["--output=tsv"]
+    assert proposals(user, "mlw submit --output = ts", project, "bash") == ["tsv"], "bash makes three words of it"
+    assert "--dry-run" in proposals(user, "mlw submit --", project)
+    assert "--query" in proposals(user, "mlw history list ", project), "where nothing else can follow"
+    assert proposals(user, "mlw experiment prep", project) == ["prepare"]
+    assert proposals(user, f"mlw submit --project {project} -c lo", user.home) == ["local"]
+    assert proposals(user, "mlw nosuch ", project) == []
+    asked = user.mlw("submit", "train.py", "", cwd=project, env={"_MLW_COMPLETE": "bash"})
+    assert asked.out == "\tfile\n", "the shell knows files better"
+
+
+def test_tab_is_silent_where_it_knows_nothing(user, ran):
+    project, run = ran
+    assert proposals(user, "mlw submit -c ", user.home) == [], "outside of a project"
+    other = user.project("other")
+    assert proposals(user, "mlw logs ", other) == [], "that project has no runs"
+    assert proposals(user, "mlw logs ", user.home) == [run], "outside of projects the runs of all"
+    (user.store / "history.db").unlink()
+    (user.store / "history.db").mkdir()
+    assert proposals(user, "mlw logs ", project) == [], "the history cannot be read"
+
+
+def test_tab_loads_neither_click_nor_the_commands(user, ran):
+    project, run = ran
+    code = "import sys\nsys.argv = ['mlw', 'logs', '']\nimport os\nos._exit = lambda code: None\n"
+    code += "import mlworkbench.cli.main as main\nmain._complete('fish')\nprint(sorted(sys.modules))"
+    done = subprocess.run(
+        [MLW.parent / "python", "-c", code], capture_output=True, text=True, cwd=project, env=user.env, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    first, _, modules = done.stdout.partition("\n")
+    assert first.startswith(run)
+    for slow in ("click", "yaml", "rich", "jmespath", "mlworkbench.submit", "mlworkbench.history.store"):
+        assert f"'{slow}'" not in modules, slow
+
+
+KEYS = [
+    ("mlw hist\t", "mlw history "),
+    ("mlw submit -c lo\t", "mlw submit -c local "),
+    ("mlw submit 'my sc\t", "mlw submit 'my script.py' "),
+    ("mlw submit my\t", "mlw submit my\\ script.py "),
+    ("mlw logs demo\t", "mlw logs RUN "),
+    ("mlw submit --output=ta\t", "mlw submit --output=table"),
+    ("mlw submit train.py rea\t", "mlw submit train.py readme.md "),
+]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_tab_in_a_real_shell(user, ran, shell):
+    project, run = ran
+    (project / "my script.py").touch()
+    words = [need(shell), *(["--norc", "--noprofile"] if shell == "bash" else ["-f"]), "-i"]
+    env = {**user.env, "TERM": "dumb", "MLW_SHELL": shell}
+    child = pexpect.spawn(words[0], words[1:], env=env, cwd=str(project), encoding="utf-8", dimensions=(50, 200))
+    try:
+        child.sendline(
+            'PS1="> "; bind "set enable-bracketed-paste off" 2>/dev/null; eval "$(mlw completion $MLW_SHELL)"'
+        )
+        for number, (typed, shown) in enumerate(KEYS):
+            child.sendline(f"echo at''{number}")
+            child.expect(f"at{number}\r\n", timeout=60)
+            child.send(typed)
+            child.expect_exact(shown.replace("RUN", run), timeout=60)
+            child.sendcontrol("u")
+            child.send("\n")
+    finally:
+        child.close(force=True)
+
+
+def test_tab_in_fish(user, ran):
+    project, run = ran
+    (project / "my script.py").touch()
+    (user.home / "mlw.fish").write_text(user.mlw("completion", "fish").out)
+    shown = {
+        "mlw hist": ["history\tLook at past runs"],
+        "mlw submit -c lo": ["local"],
+        "mlw submit my": ["my script.py"],
+        "mlw logs demo": [f"{run}\tCompleted train.py"],
+        "mlw submit --output=ts": ["--output=tsv"],
+        "mlw submit train.py rea": ["readme.md"],
+    }
+    for line, words in shown.items():
+        code = f"source {user.home}/mlw.fish; complete -C '{line}'"
+        done = subprocess.run(
+            [need("fish"), "--no-config", "-c", code], capture_output=True, text=True, cwd=project, env=user.env
+        )
+        assert done.stdout.splitlines() == words, done
+
+
+# -- formats, pipes, terminals ---------------------------------------------------------------------
+
+LISTS = [
+    "history list",
+    "ps",
+    "runconfiguration list",
+    "computetarget list",
+    "computetarget check local",
+    "project validate",
+    "project sample list",
+    "asset list",
+    "experiment clean",
+]
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_every_list_has_all_formats(user, ran, words):
+    project, _ = ran
+    for output in ("table", "json", "jsonc", "tsv"):
+        done = user.mlw(*words.split(), "-o", output, cwd=project)
+        assert done.code == 0, done
+        if output.startswith("json"):
+            assert isinstance(json.loads(done.out), list)
+    assert int(user.mlw(*words.split(), "-o", "tsv", "--query", "length(@)", cwd=project).out) >= 0
+    wrong = user.mlw(*words.split(), "--query", "[", cwd=project)
+    assert wrong.code == 2 and "incomplete" in wrong.err and "hint: queries are JMESPath" in wrong.err
+
+
+def test_the_queries_that_were_documented(user, project):
+    for value in (0.5, 0.9, 0.88):
+        (project / "train.py").write_text(LOGS % value)
+        assert user.mlw("submit", "train.py", cwd=project).code == 0
+    (project / "train.py").write_text("raise SystemExit(3)")
+    assert user.mlw("submit", "train.py", cwd=project).code == 3
+
+    def ask(query):
+        return json.loads(user.mlw("history", "list", "-o", "json", "--query", query, cwd=project).out)
+
+    assert ask("[?status=='Completed'].Accuracy") == [0.88, 0.9, 0.5]
+    assert ask("max_by(@[?Accuracy != null], &Accuracy).Accuracy") == 0.9
+    best = ask("@[?Accuracy != null] | max_by(@, &Accuracy).Accuracy")
+    near = ask(f"@[?Accuracy != null] | [?Accuracy >= `{best - 0.05}`] | sort_by(@, &duration)[].Accuracy")
+    assert sorted(near) == [0.88, 0.9]
+    assert len(ask("[?Accuracy].run_id")) == 3
+    assert ask("sort_by([?Accuracy], &Accuracy)[0].Accuracy") == 0.5
+    assert len(ask("[].run_id")) == 4
+
+
+@pytest.mark.parametrize(
+    "words", ["history list", "--help", "history list --help", "computetarget check local", "show"]
+)
+def test_a_reader_that_goes_away_is_no_error(user, ran, words):
+    project, _ = ran
+    reader, writer = os.pipe()
+    os.close(reader)
+    child = user.start(*words.split(), cwd=project, stdout=writer)
+    os.close(writer)
+    err = child.communicate(timeout=60)[1].decode()
+    assert child.returncode == 141
+    assert "Traceback" not in err and "error" not in err
+
+
+def on_terminal(user, words, cwd, **env):
+    out, code = pexpect.run(
+        f"{MLW} {words}",
+        env={**user.env, "TERM": "xterm", **env},
+        cwd=str(cwd),
+        encoding="utf-8",
+        withexitstatus=True,
+        timeout=60,
+    )
+    return out.replace("\r\n", "\n"), code
+
+
+def test_colours_only_for_terminals_that_want_them(user, ran):
+    project, _ = ran
+    for words in ("history list", "nosuch", "history list -o jsonc"):
+        assert "\x1b[" in on_terminal(user, words, project)[0]
+        assert "\x1b[" not in on_terminal(user, words, project, NO_COLOR="1")[0]
+        done = user.mlw(*words.split(), cwd=project)
+        assert "\x1b[" not in done.out + done.err
+
+
+def test_a_narrow_terminal_shows_ids_whole(user, ran):
+    project, run = ran
+    for words in ("history list", "show", "ps", "computetarget list", "computetarget check local", "--help"):
+        out, code = on_terminal(user, words, project, COLUMNS="20", NO_COLOR="1")
+        assert code == 0 and "Traceback" not in out
+        if words in ("history list", "show"):
+            assert f"Run_id: {run}\n" in out

@@ -1,0 +1,279 @@
+"""What users of the original complained about, each held against this product (fact sheet, section 8, in its order).
+
+Lines about Docker and SSH come with those targets; lines about the desktop program and Azure have no counterpart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MLW, REAL_PYTHON, need
+from tests.supervisor.conftest import until
+
+TICKING = "import time\nn = 0\nwhile True:\n    print('tick', n, flush=True)\n    n += 1\n    time.sleep(0.02)\n"
+
+
+def configure(project: Path, name: str, line: str) -> None:
+    path = project / "aml_config" / name
+    path.write_text(f"{path.read_text()}\n{line}\n")
+
+
+def test_a_large_project_is_reported_by_folder_and_runs(user):
+    """Complaint: a project over 25 MB was refused, at first without a clear message."""
+    project = user.project("demo", train="print(1)")
+    for folder, size in (("texts", 40_000_000), ("images/raw", 90_000_000)):
+        (project / folder).mkdir(parents=True)
+        (project / folder / "all.bin").touch()
+        os.truncate(project / folder / "all.bin", size)
+    dry = user.mlw("submit", "--dry-run", "train.py", cwd=project)
+    assert dry.code == 0 and "130 MB" in dry.err
+    assert dry.err.index("images/raw/ (90.0 MB in 1 file)") < dry.err.index("texts/ (40.0 MB in 1 file)")
+    assert "list what the run does not need in .mlwignore" in dry.err
+    assert user.runs() == [], "a dry run records nothing"
+    assert user.mlw("submit", "train.py", cwd=project).code == 0
+    (project / ".mlwignore").write_text("/images/\n/texts/\n")
+    assert "MB" not in user.mlw("submit", "--dry-run", "train.py", cwd=project).err
+
+
+def test_large_outputs_are_kept(user):
+    """Complaint: files over 512 MB in outputs were dropped silently."""
+    script = "f = open('outputs/weights.bin', 'wb'); f.truncate(600 << 20); f.seek(300 << 20); f.write(b'weights')"
+    project = user.project("demo", train=script)
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert "weights.bin (629 MB)" in done.err
+    assert user.mlw("history", "download", done.run, "-d", "got", cwd=project).code == 0
+    with open(project / "got" / "weights.bin", "rb") as file:
+        file.seek(300 << 20)
+        assert file.read(7) == b"weights" and os.fstat(file.fileno()).st_size == 600 << 20
+
+
+@pytest.mark.parametrize("version", [(2, 7, 10), None])
+def test_the_interpreter_is_checked_before_the_run(user, version):
+    """Complaint: a local run used the system's Python 2.7, and failed half-way for wanting 3.5.2."""
+    project = user.project("demo", train="print(1)")
+    python = user.home / "python"
+    if version:
+        old = f"import sys; sys.version_info = {version}; sys.version = '2.7.10'; exec(sys.argv.pop(1))"
+        python.write_text(f"#!{REAL_PYTHON}\nimport sys\nsys.argv = sys.argv[-2:]\n{old}\n")
+    else:
+        python.write_text("#!/bin/sh\necho 'not a Python at all'\n")
+    python.chmod(0o755)
+    configure(project, "local.compute", f"pythonLocation: {python}")
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert done.code == 78 and str(python) in done.err, done
+    assert "needs 3." in done.err if version else "does not answer like a Python" in done.err, done
+    assert "hint: set pythonLocation" in done.err
+    assert user.runs() == [], "told before anything was recorded"
+
+
+def test_which_python_runs_is_said(user):
+    """Complaint: "different python location", and nobody said which one."""
+    project = user.project("demo", train="import sys; print(sys.executable)")
+    used = user.mlw("submit", "train.py", cwd=project).out.strip()
+    assert used in user.mlw("project", "show", cwd=project).out
+    assert json.loads(user.mlw("history", "last", "-o", "json", cwd=project).out)["python"] == used
+
+
+def test_what_fills_the_disk_is_counted_before_it_goes(user):
+    """Complaint: the disk fills."""
+    project = user.project("demo", train="print(1)")
+    run = user.mlw("submit", "train.py", cwd=project).run
+    until(lambda: list((user.store / "spares").iterdir()))
+    rows = json.loads(user.mlw("experiment", "clean", "-o", "json").out)
+    assert sum(row["bytes"] for row in rows) > 0
+    assert list((user.store / "spares").iterdir()), "showing removes nothing"
+    assert user.mlw("experiment", "clean", "--yes").code == 0
+    assert not list((user.store / "spares").iterdir()) and user.folder(run).exists()
+
+
+def test_cancel_needs_the_run_only(user):
+    """Complaint: Ctrl-C did not stop the run, and cancel needed the run's id *and* the target."""
+    project = user.project("demo", train=TICKING)
+    run = user.mlw("submit", "--detach", "train.py", cwd=project).out.strip()
+    until(lambda: "tick 1" in user.mlw("logs", run, cwd=project).out)
+    assert user.mlw("cancel", run[:-2], cwd=user.home).code == 0, "from anywhere, by a beginning of its id"
+    assert user.info(run)["status"] == "Canceled"
+    old = user.mlw("submit", "--detach", "train.py", cwd=project).out.strip()
+    assert user.mlw("experiment", "cancel", "-r", old, "-t", "local", cwd=project).code == 0, "the old words do, too"
+
+
+def test_a_failed_run_says_why(user):
+    """Complaint: a failed job gave no reason."""
+    project = user.project("demo", train="import sys\nprint('loading the data')\nsys.exit('no such bucket')")
+    done = user.mlw("submit", "--detach", "train.py", cwd=project)
+    run = done.out.strip()
+    until(lambda: user.info(run)["status"] == "Failed")
+    told = user.mlw("history", "info", run)
+    assert "no such bucket" in told.out + told.err and "exit 1" in told.out + told.err
+    assert user.mlw("logs", run).out == "loading the data\nno such bucket\n"
+    assert user.info(run)["exit_code"] == 1 and "no such bucket" in user.info(run)["cause"]
+
+
+def test_where_the_code_went_is_told(user):
+    """Complaint: unclear where the code is copied to."""
+    project = user.project("demo", train="import os; print(os.getcwd())")
+    done = user.mlw("submit", "train.py", cwd=project)
+    place = Path(done.out.strip())
+    assert place == user.folder(done.run) / "work"
+    open_again = user.mlw("project", "restore", "--run-id", done.run, "--path", "code", cwd=user.home)
+    assert open_again.code == 0 and (user.home / "code" / "train.py").exists()
+
+
+def test_no_network_no_account_no_login(user):
+    """Complaint: local runs needed a cloud history, login and network; login loops."""
+    need("unshare")
+    project = user.project("demo", train="from mlworkbench import log\nlog('loss', 0.5)")
+    alone = ["unshare", "--net", "--map-root-user"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this machine does not let us leave the network")
+    for words in (["submit", "train.py"], ["history", "list"], ["history", "last", "-o", "json"]):
+        done = subprocess.run([*alone, str(MLW), *words], cwd=project, env=user.env, capture_output=True, timeout=60)
+        assert done.returncode == 0, done
+    assert json.loads(done.stdout)["metrics"]["loss"] == 0.5
+    for word in ("login", "account"):
+        told = user.mlw(word)
+        assert told.code == 2 and "mlw needs no account" in told.err
+
+
+def test_one_traceback_the_script_s_own(user):
+    """Complaint: a failure log ended in a history-service error and a second traceback on top of the script's own."""
+    project = user.project("demo", train="raise ValueError('my own')")
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert done.code == 1 and (done.out + done.err).count("Traceback") == 1
+    assert "ValueError: my own (train.py:1)" in done.err
+
+
+@pytest.mark.parametrize(
+    ("old", "hint"),
+    [
+        (["execute", "start", "-c", "local", "train.py"], "'execute start' is now 'experiment submit'"),
+        (["experiment", "submit", "--runconfig", "local", "train.py"], "--run-configuration"),
+        (["history", "list", "--path", "."], "--project"),
+        (["computecontext", "list"], "computetarget"),
+    ],
+)
+def test_old_words_work_with_a_hint(user, old, hint):
+    """Complaint: a breaking change of the command line left documentation and samples wrong for months."""
+    project = user.project("demo", train="print(1)")
+    done = user.mlw(*old, cwd=project)
+    assert done.code == 0 and "hint: " in done.err and hint in done.err, done
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("baseImage: x", "baseDockerImage"), ("sharedVolumne: 1", "sharedVolumes")]
+)
+def test_unknown_keys_are_refused_with_a_suggestion(user, typed, meant):
+    """Complaint: unknown keys were accepted silently, also typos of the official text; pages disagreed."""
+    project = user.project("demo", train="print(1)")
+    before = len((project / "aml_config" / "docker.compute").read_text().splitlines())
+    configure(project, "docker.compute", typed)
+    done = user.mlw("project", "validate", "-o", "json", cwd=project)
+    [problem] = json.loads(done.out)
+    key = typed.partition(":")[0]
+    assert done.code == 1 and problem["line"] == before + 2 and f"unknown key '{key}'" in problem["message"]
+    assert f"did you mean '{meant}'?" in problem["hint"]
+    assert user.mlw("submit", "-c", "docker", "train.py", cwd=project).code == 78 and user.runs() == []
+
+
+@pytest.mark.parametrize("name", ["docker", "localdocker"])
+def test_both_names_of_a_type_are_one(user, name):
+    """Complaint: configuration pages disagreed on `docker` and `localdocker`."""
+    project = user.project("demo", train="print(1)")
+    path = project / "aml_config" / "docker.compute"
+    path.write_text(path.read_text().replace("type: docker", f"type: {name}"))
+    assert user.mlw("project", "validate", cwd=project).code == 0
+
+
+def test_long_paths_travel(user):
+    """Complaint: paths of 260 characters broke the opening of files."""
+    project = user.project("demo", train="print(open('/'.join(['d' * 100] * 6 + ['x'])).read())")
+    deep = project / "/".join(["d" * 100] * 6)
+    deep.mkdir(parents=True)
+    (deep / "x").write_text("far down")
+    assert user.mlw("submit", "train.py", cwd=project).out == "far down\n"
+
+
+def test_the_log_can_be_followed_again_and_again(user):
+    """Complaint: stdout stopped after an hour."""
+    project = user.project("demo", train=TICKING)
+    run = user.mlw("submit", "--detach", "train.py", cwd=project).out.strip()
+    for wanted in (b"tick 5\n", b"tick 25\n"):
+        seen = user.home / "seen"
+        with open(seen, "wb") as file:
+            follower = user.start("logs", "-f", run, cwd=project, stdout=file, stderr=subprocess.DEVNULL)
+        until(lambda seen=seen, wanted=wanted: wanted in seen.read_bytes())
+        follower.kill()
+        follower.wait()
+        assert seen.read_bytes().startswith(b"tick 0\ntick 1\n")
+    user.mlw("cancel", run)
+    lines = user.mlw("logs", run).out.splitlines()
+    assert [line for line in lines if line.startswith("tick")] == [f"tick {n}" for n in range(len(lines))]
+
+
+@pytest.mark.parametrize("words", [["train.py"], ["-m", "train"], ["--", "sh", "-c", "true"]])
+def test_every_run_has_its_snapshot(user, words):
+    """Complaint: no snapshot was taken for some kinds of runs."""
+    project = user.project("demo", train="print(1)")
+    done = user.mlw("submit", *words, cwd=project)
+    (project / "train.py").write_text("print(2)")
+    assert user.mlw("project", "restore", "--run-id", done.run, "--path", "then", cwd=user.home).code == 0
+    assert (user.home / "then" / "train.py").read_text() == "print(1)"
+
+
+def test_restore_refuses_to_lose_work(user):
+    """Complaint: restoring lost work."""
+    project = user.project("demo", train="print(1)")
+    run = user.mlw("submit", "train.py", cwd=project).run
+    (project / "train.py").write_text("a week of work")
+    told = user.mlw("project", "restore", "--run-id", run, "--in-place", cwd=project)
+    assert told.code == 2 and "train.py" in told.err and "would be lost" in told.err
+    assert (project / "train.py").read_text() == "a week of work"
+
+
+@pytest.mark.parametrize("git", [True, False])
+def test_any_git_or_none(user, git):
+    """Complaint: only one vendor's git, and no way to detach from it."""
+    project = user.project("demo", train="print(1)")
+    env = {**user.env, "GIT_CONFIG_GLOBAL": os.devnull}
+    if git:
+        need("git")
+        shutil.rmtree(project / ".git", ignore_errors=True)
+        for words in (["init", "-q", "-b", "mine"], ["add", "-A"]):
+            subprocess.run(["git", *words], cwd=project, env=env, check=True)
+        who = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
+        subprocess.run(["git", *who, "commit", "-qm", "first"], cwd=project, env=env, check=True)
+        (project / "train.py").write_text("print(2)")
+    properties = user.info(user.mlw("submit", "train.py", cwd=project).run)["properties"]
+    assert (properties["Branch"], properties["Dirty"]) == (("mine", True) if git else (None, None))
+    assert bool(properties["CommitId"]) is git
+
+
+def test_the_history_is_plain_files(user):
+    """Complaint: the run history could not be taken along when the product was retired."""
+    project = user.project("demo", train="from mlworkbench import log\nlog('loss', 0.5)\nprint('hello')")
+    run = user.mlw("submit", "train.py", "--lr", "0.1", cwd=project).run
+    folder = user.folder(run)
+    assert json.loads((folder / "spec.json").read_text())["entry"]["arguments"] == ["--lr", "0.1"]
+    assert (folder / "log").read_text() == "hello\n"
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert events[-1]["kind"] == "finished" and events[-1]["data"]["exit"] == 0
+    assert '"loss"' in "".join(path.read_text() for path in (folder / "metrics").iterdir())
+    [row] = json.loads(user.mlw("history", "list", "-o", "json", cwd=project).out)
+    assert row["run_id"] == run and row["metrics"]["loss"] == 0.5
+    with sqlite3.connect(user.store / "history.db") as database:  # with any program that reads SQLite
+        assert database.execute("select count(*) from runs").fetchone() == (1,)
+    # Folders alone are the whole history: on another machine they are enough.
+    other = user.home / "elsewhere"
+    shutil.copytree(user.store / "runs", other / "runs")
+    env = {"MLW_HOME": str(other)}
+    assert user.mlw("history", "rebuild", env=env).code == 0
+    assert [one["run_id"] for one in json.loads(user.mlw("history", "list", "--all", "-o", "json", env=env).out)] == [
+        run
+    ]

@@ -1,0 +1,171 @@
+"""From facts to findings: what is well, what is not, and the remedy that a user is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mlworkbench.cli.units import size
+from mlworkbench.errors import ConfigError
+from mlworkbench.hosts.facts import Cpu, Engine, Facts, Logind, Memory, Nvidia, Store, System
+from mlworkbench.model import Compute, Interpreter
+from mlworkbench.targets.check import ERROR, OK, WARNING, Finding, is_fit, judge
+
+LOCAL = Compute(name="local", type="local")
+DOCKER = Compute(name="box", type="docker")
+GPU = replace(DOCKER, nvidia_docker=True)
+PYTHON = Interpreter("/usr/bin/python3", (3, 11, 7), "first python3 on PATH")
+GB = 10**9
+WELL = Facts(
+    os=System(system="Linux", title="Debian GNU/Linux 12", kernel="6.1.0", arch="x86_64", libc="glibc 2.36"),
+    cpu=Cpu(count=8, usable=8),
+    memory=Memory(total=16 * GB, available=8 * GB),
+    store=Store(
+        folder="/home/ann/store", writable=True, free=50 * GB, total=100 * GB, inodes_free=10**6, filesystem="ext4"
+    ),
+)
+ENGINE = Engine(program="docker", path="/usr/bin/docker", version="28.2", os="linux", arch="x86_64")
+DENIED = replace(ENGINE, version=None, error="permission denied while trying to connect to the Docker daemon socket")
+
+
+def found(facts=WELL, compute=LOCAL, python=PYTHON) -> dict[str, Finding]:
+    return {one.what: one for one in judge(facts, compute, python, size)}
+
+
+def test_a_machine_that_is_well():
+    findings = judge(WELL, LOCAL, PYTHON, size)
+    assert [(one.what, one.state, one.found, one.hint) for one in findings] == [
+        ("system", OK, "Debian GNU/Linux 12, kernel 6.1.0, x86_64, glibc 2.36", None),
+        ("python", OK, "3.11.7, /usr/bin/python3 (first python3 on PATH)", None),
+        ("store", OK, "50.0 GB free of 100 GB in /home/ann/store (ext4)", None),
+        ("processors", OK, "8", None),
+        ("memory", OK, "8.0 GB free of 16.0 GB", None),
+    ]
+    assert is_fit(findings)
+
+
+def test_a_machine_of_which_nothing_is_known():
+    findings = judge(Facts(), LOCAL, PYTHON, size)
+    assert is_fit(findings)
+    assert [one.found for one in findings if one.what in ("system", "processors", "memory")] == ["unknown"] * 3
+
+
+def test_no_python_is_the_error_that_submit_would_give():
+    findings = judge(WELL, LOCAL, ConfigError("no Python on PATH", "install Python"), size)
+    assert findings[1] == Finding("python", ERROR, "no Python on PATH", "install Python")
+    assert not is_fit(findings)
+
+
+@pytest.mark.parametrize(
+    ("store", "state", "words", "hint"),
+    [
+        ({"free": 2 * GB}, OK, "2.0 GB free", None),
+        ({"free": GB // 2}, WARNING, "500 MB free", "mlw experiment clean"),
+        ({"free": 10**6}, ERROR, "1.0 MB free", "make room"),
+        ({"inodes_free": 500}, WARNING, "room for 500 more files", "make room"),
+        ({"inodes_free": 0}, ERROR, "room for 0 more files", "make room"),
+        ({"inodes_free": None}, OK, "50.0 GB free", None),
+        ({"network": True, "filesystem": "nfs4"}, WARNING, "(nfs4)", "MLW_HOME"),
+        ({"writable": False}, ERROR, "/home/ann/store cannot be written", "MLW_HOME"),
+        ({"free": None, "total": None}, OK, "space unknown", None),
+    ],
+)
+def test_store(store, state, words, hint):
+    one = found(replace(WELL, store=replace(WELL.store, **store)))["store"]
+    assert one.state == state and words in one.found
+    assert (one.hint is None) if hint is None else hint in one.hint
+
+
+def test_processors_that_are_not_all_ours():
+    assert found(replace(WELL, cpu=Cpu(count=8, usable=2)))["processors"].found == "2 of 8"
+
+
+@pytest.mark.parametrize(
+    ("memory", "state", "words"),
+    [
+        (Memory(16 * GB, 8 * GB, 4 * GB), OK, "limited to 4.0 GB"),
+        (Memory(16 * GB, 10**8), WARNING, "100 MB free of 16.0 GB"),
+    ],
+)
+def test_memory(memory, state, words):
+    one = found(replace(WELL, memory=memory))["memory"]
+    assert one.state == state and words in one.found
+
+
+@pytest.mark.parametrize(
+    ("nvidia", "state", "words"),
+    [
+        (Nvidia("535.104", "/usr/bin/nvidia-smi"), OK, "NVIDIA driver 535.104, /usr/bin/nvidia-smi"),
+        (Nvidia("535.104"), OK, "NVIDIA driver 535.104"),
+        (Nvidia(None, "/usr/bin/nvidia-smi"), WARNING, "the driver is not loaded"),
+    ],
+)
+def test_gpu(nvidia, state, words):
+    one = found(replace(WELL, nvidia=nvidia))["gpu"]
+    assert one.state == state and words in one.found
+    assert "gpu" not in found(WELL)
+
+
+@pytest.mark.parametrize(
+    ("compute", "docker", "podman", "states"),
+    [
+        (LOCAL, None, None, {}),
+        (LOCAL, ENGINE, None, {"docker": OK}),
+        (LOCAL, DENIED, None, {"docker": WARNING}),
+        (DOCKER, None, None, {"docker": ERROR}),
+        (DOCKER, ENGINE, None, {"docker": OK}),
+        (DOCKER, DENIED, None, {"docker": ERROR}),
+        (DOCKER, DENIED, ENGINE, {"docker": WARNING, "podman": OK}),
+        (DOCKER, replace(ENGINE, os="windows"), None, {"docker": ERROR}),
+        (LOCAL, replace(ENGINE, os="windows"), None, {"docker": WARNING}),
+        (GPU, ENGINE, None, {"docker": ERROR}),
+        (GPU, replace(ENGINE, nvidia=True), None, {"docker": OK}),
+        (GPU, ENGINE, replace(ENGINE, nvidia=True), {"docker": WARNING, "podman": OK}),
+    ],
+)
+def test_engines_matter_to_targets_with_a_container(compute, docker, podman, states):
+    findings = found(replace(WELL, docker=docker, podman=podman), compute)
+    assert {name: one.state for name, one in findings.items() if name in ("docker", "podman")} == states
+    assert all(one.hint for one in findings.values() if one.state != OK)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        ("permission denied while trying to connect to the docker API", "usermod -aG docker"),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "systemctl start docker"),
+        ("it did not answer in time", "does not answer"),
+        ("something new", "/usr/bin/docker info"),
+    ],
+)
+def test_an_engine_says_itself_what_is_wrong_and_we_say_the_remedy(error, remedy):
+    one = found(replace(WELL, docker=replace(ENGINE, version=None, error=error)))["docker"]
+    assert error in one.found and remedy in one.hint
+    assert "a target of type local does not need it" in one.hint
+
+
+def test_docker_that_is_podman_says_so():
+    one = found(replace(WELL, docker=replace(ENGINE, program="podman", rootless=True, nvidia=True)))["docker"]
+    assert one.found == "podman 28.2, linux, x86_64, rootless, NVIDIA GPUs"
+
+
+@pytest.mark.parametrize(
+    ("logind", "state"),
+    [
+        (Logind(running=False), None),
+        (Logind(running=True, kill_user_processes=False), None),
+        (Logind(running=True, kill_user_processes=None), None),
+        (Logind(running=True, kill_user_processes=True, linger=True), OK),
+        (Logind(running=True, kill_user_processes=True, linger=False), WARNING),
+    ],
+)
+def test_sessions_that_end_their_processes(logind, state):
+    one = found(replace(WELL, logind=logind)).get("sessions")
+    assert (one.state if one else None) == state
+    assert state != WARNING or "loginctl enable-linger" in one.hint
+
+
+def test_a_system_that_is_not_tested():
+    one = found(replace(WELL, os=System(system="Darwin", kernel="23.1")))["system"]
+    assert one.state == WARNING and one.found == "Darwin, kernel 23.1"

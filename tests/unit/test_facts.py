@@ -1,0 +1,224 @@
+"""What is found out about a machine: texts as machines gave them, and the whole on this one and on odd ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.hosts.facts import Engine, Facts
+from mlworkbench.remote import facts
+from tests.interpreters import interpreters
+
+MOUNTS = """\
+22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+31 27 0:40 / /home rw,relatime shared:5 - nfs4 server:/home rw,vers=4.2
+32 31 0:41 / /home/ann rw - ext4 /dev/vdb rw
+33 27 0:42 / /mnt/my\\040disk rw - fuse.sshfs me@there: rw
+34 27 0:43 / /data rw - ext4 /dev/vdc rw
+35 27 0:44 / /data rw - lustre mds@tcp:/x rw
+nonsense
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "ext4"),
+        ("/tmp/x", "ext4"),
+        ("/home/bob/.mlw", "nfs4"),
+        ("/home/ann/.mlw", "ext4"),
+        ("/homeless", "ext4"),
+        ("/mnt/my disk/runs", "fuse.sshfs"),
+        ("/data/runs", "lustre"),
+    ],
+)
+def test_filesystem_is_that_of_the_nearest_mount(path, kind):
+    assert facts.filesystem(MOUNTS, path) == kind
+
+
+def test_filesystem_where_there_are_no_mounts_to_read():
+    assert facts.filesystem("", "/home") is None
+
+
+def test_memory_knows_the_limit_of_a_container():
+    text = "MemTotal:       24684100 kB\nMemFree: 1 kB\nMemAvailable:   12000000 kB\nHugePages_Total:       0\n"
+    assert facts.memory(text, None) == {"total": 24684100 * 1024, "available": 12000000 * 1024, "limit": None}
+    assert facts.memory(text, 2 * 10**9)["limit"] == 2 * 10**9
+    assert facts.memory(text, 2**63 - 4096)["limit"] is None  # what cgroup v1 says for: none
+    assert facts.memory("", None) == {"total": None, "available": None, "limit": None}
+
+
+def test_driver_of_the_open_and_of_the_closed_module():
+    closed = (
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 12.2.0"
+    )
+    opened = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder)"
+    assert facts.driver(closed) == "535.104.05"
+    assert facts.driver(opened) == "570.86.15"
+    assert facts.driver("") is None
+
+
+def test_os_release():
+    text = '# a comment\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n\n'
+    assert facts.os_release(text) == {
+        "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)",
+        "ID": "debian",
+        "VERSION_ID": "12",
+    }
+
+
+@pytest.mark.parametrize(
+    ("texts", "kills"),
+    [
+        ([""], None),
+        (["[Login]\n#KillUserProcesses=no\n"], False),
+        (["[Login]\n#KillUserProcesses=yes\n"], True),
+        (["[Login]\n#KillUserProcesses=no\n", "[Login]\nKillUserProcesses=yes\n"], True),
+        (["KillUserProcesses=yes", "KillUserProcesses = no"], False),
+        (["KillUserProcesses=yes", "#KillUserProcesses=no"], True),
+        (["KillExcludeUsers=root"], None),
+    ],
+)
+def test_what_logind_does_at_the_end_of_a_session(texts, kills):
+    assert facts.kill_user_processes(texts) is kills
+
+
+# -- engines: what they really print ---------------------------------------------------------------
+
+DENIED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
+DOCKER = {
+    "ServerVersion": "28.2.2",
+    "OSType": "linux",
+    "Architecture": "x86_64",
+    "SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless"],
+    "Runtimes": {"runc": {}, "nvidia": {}},
+}
+
+
+def test_an_engine_that_is_not_there():
+    assert facts.engine(None, None, "", "") is None
+
+
+def test_docker_at_work():
+    found = facts.engine("/usr/bin/docker", 0, json.dumps(DOCKER), "WARNING: No swap limit support\n")
+    assert found == {
+        "path": "/usr/bin/docker",
+        "error": None,
+        "program": "docker",
+        "version": "28.2.2",
+        "os": "linux",
+        "arch": "x86_64",
+        "rootless": True,
+        "nvidia": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "known"),
+    [
+        ({"Runtimes": {"runc": {}}}, False),
+        ({"Runtimes": None}, False),
+        ({"Runtimes": {}, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, True),
+    ],
+)
+def test_docker_knows_of_gpus_by_its_runtime_or_by_cdi(more, known):
+    assert facts.engine("/d", 0, json.dumps({**DOCKER, **more}), "")["nvidia"] is known
+
+
+def test_docker_that_this_user_may_not_use():
+    empty = json.dumps({"ServerVersion": "", "Runtimes": None, "SecurityOptions": None})
+    assert facts.engine("/d", 1, empty, DENIED + ": Get ...\nsecond line\n")["error"].startswith(DENIED)
+    old = json.dumps({"ServerVersion": "", "ServerErrors": [DENIED]})  # exit code 0, and nothing on stderr
+    assert facts.engine("/d", 0, old, "")["error"] == DENIED
+
+
+def test_docker_that_says_nothing_of_use():
+    assert facts.engine("/d", None, "", "")["error"] == "it did not answer in time"
+    assert facts.engine("/d", 1, "[]", "")["error"] == "it ended with 1 and said nothing"
+    assert facts.engine("/d", 1, "not json", "boom\n")["error"] == "boom"
+
+
+def test_podman_and_docker_that_is_podman():
+    version = '{"Client":{"Version":"4.3.1","OsArch":"linux/amd64","Os":"linux"}}'
+    found = facts.engine("/usr/bin/podman", 0, version, "")
+    assert (found["program"], found["version"], found["os"], found["arch"]) == ("podman", "4.3.1", "linux", "amd64")
+    alias = '{"host":{"os":"linux"},"version":{"Version":"5.1.0","OsArch":"linux/arm64"}}'
+    found = facts.engine("/usr/bin/docker", 0, alias, "Emulate Docker CLI using podman.\n")
+    assert (found["program"], found["version"], found["arch"], found["error"]) == ("podman", "5.1.0", "arm64", None)
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+def program(folder: Path, name: str, body: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_this_machine(tmp_path):
+    found = facts.gather(str(tmp_path / "not" / "there" / "yet"))
+    assert json.loads(json.dumps(found)) == found
+    assert found["facts"] == facts.FACTS
+    assert found["user"]["uid"] == os.getuid()
+    assert found["python"]["executable"] == sys.executable
+    assert found["cpu"]["usable"] == len(os.sched_getaffinity(0))
+    assert found["store"]["folder"] == str(tmp_path / "not" / "there" / "yet")
+    assert 0 < found["store"]["free"] <= found["store"]["total"]
+    assert 0 < found["memory"]["available"] <= found["memory"]["total"]
+    assert found["os"]["system"] == "Linux" and found["os"]["libc"]
+    assert not (tmp_path / "not").exists()  # looking makes nothing
+
+
+def test_an_engine_that_hangs_is_left_and_the_rest_is_told(tmp_path, monkeypatch):
+    child = tmp_path / "child"  # which holds the pipe when its parent was killed
+    program(tmp_path / "bin", "docker", f"sleep 1000 & echo $! > {child}; wait")
+    program(tmp_path / "bin", "podman", "echo no space left >&2; exit 125")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    found = facts.gather(str(tmp_path), patience=1.0)
+    os.kill(int(child.read_text()), signal.SIGKILL)
+    assert found["docker"]["error"] == "it did not answer in time"
+    assert found["podman"]["error"] == "no space left"
+    assert found["os"]["kernel"] and found["time"] <= time.time()
+
+
+def test_a_machine_with_nothing(tmp_path, monkeypatch):
+    program(tmp_path / "bin", "docker", "exit 0")
+    (tmp_path / "bin" / "docker").write_bytes(b"\x7fELF nonsense")  # cannot be started
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.delenv("SHELL", raising=False)
+    monkeypatch.setattr(facts, "_read", lambda path: "")
+    found = facts.gather("/nonexistent/store")
+    assert found["docker"] is None and found["podman"] is None
+    assert found["user"]["home_writable"] is False
+    assert found["boot_id"] is None and found["memory"]["total"] is None and found["store"]["network"] is None
+    assert Facts.from_json(found).user.home == "/nonexistent"
+
+
+@pytest.mark.parametrize("version", [one for one in interpreters() if one >= (3, 8)], ids=str)
+def test_every_python_that_a_host_may_have(version, tmp_path):
+    place = Path(facts.__file__).parents[1]
+    code = "import sys, json; sys.path.insert(0, sys.argv[1])\nfrom remote.facts import gather\n"
+    code += "print(json.dumps(gather(sys.argv[2])))"
+    words = [interpreters()[version], "-I", "-S", "-c", code, str(place), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["python"]["version"].startswith(".".join(map(str, version)))
+
+
+def test_facts_of_a_host_that_is_older_or_newer():
+    assert Facts.from_json({}) == Facts()
+    found = Facts.from_json(
+        {"facts": 9, "os": {"arch": "riscv64", "new": 1}, "cpu": None, "docker": {"path": "/d"}, "x": 2}
+    )
+    assert found.os.arch == "riscv64" and found.os.libc is None
+    assert found.docker == Engine(path="/d")
