@@ -32,6 +32,15 @@ class Compute:
     python_location: str | None = None
     spark_submit_location: str | None = None
     yarn_deploy_mode: str | None = None
+    port: int | None = None
+    jump_host: str | None = None
+    mounts: tuple[str, ...] = ()  # source[:target][:ro], paths of the target
+    shm_size: str | None = None
+    memory: str | None = None
+    cpus: str | None = None
+    network: str | None = None
+    keep_entrypoint: bool = False
+    registry_username: str | None = None
 
 
 @dataclass(frozen=True)

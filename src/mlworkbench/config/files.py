@@ -19,7 +19,7 @@ from .fields import Fields
 from .keys import APRIL, COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, TYPES, Key
 from .notes import Notes
 from .place import COMPUTE_SUFFIX, OLD_SUFFIX, RUNCONFIG_SUFFIX, is_plain_name
-from .schema import runconfig_text
+from .schema import compute_text, runconfig_text
 from .yamlfile import Mapping, Node, Scalar, Sequence, parse, read_bytes, show_path
 
 # Targets of environments are Linux, whatever the user's own machine is.
@@ -91,6 +91,29 @@ def create_runconfig(folder: Path, name: str, values: Values[str, str], *, force
         temporary.unlink(missing_ok=True)
         raise ConfigError(f"the file cannot be written: {error.strerror}", path=show_path(path)) from None
     return path
+
+
+def create_target(folder: Path, compute: Compute, *, force: bool = False) -> tuple[Path, Path]:
+    """Makes ``<name>.compute`` and ``<name>.runconfig`` with every key in them; both, or neither of them."""
+    if not is_plain_name(compute.name):
+        raise UsageError(f"{compute.name!r} cannot be the name of a target", "it becomes the name of two files")
+    path = folder / (compute.name + ".compute")
+    if os.path.lexists(path) and not force:
+        raise UsageError(f"{show_path(path)} is already there", "choose another name")
+    said = {key.name: getattr(compute, key.field) for key in COMPUTE if key.field}
+    values = {name: value for name, value in said.items() if value not in (None, (), False)}
+    temporary = folder / f".{compute.name}.{os.urandom(4).hex()}.tmp"
+    try:
+        temporary.write_text(compute_text(folder, compute.type, values), encoding="utf-8", newline="\n")
+        runconfig = folder / (compute.name + RUNCONFIG_SUFFIX)
+        if force or not os.path.lexists(runconfig):
+            create_runconfig(folder, compute.name, {"Target": compute.name, "Framework": "Python"}, force=force)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"the file cannot be written: {error.strerror}", path=show_path(path)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path, runconfig
 
 
 Reader = Callable[[Path], tuple[Notes, dict[str, Any]]]

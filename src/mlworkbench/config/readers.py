@@ -16,6 +16,8 @@ from .yamlfile import Mapping, Node, Scalar, Sequence, describe, plain
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SIZE = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B?\Z", re.IGNORECASE)
+_AMOUNT = re.compile(r"\d+[kmgt]?\Z")
+_NUMBER = re.compile(r"\d+(\.\d+)?\Z")
 _TRUE = ("true", "yes", "on")
 _FALSE = ("false", "no", "off")
 SECRET_POINTER = "AzureMlSecret="
@@ -107,6 +109,28 @@ def _fetch(key: Key, node: Node, notes: Notes) -> str:
         return text.lower()
     if not _SIZE.match(text):
         raise Wrong(node, f"{key.name} must be all, none or a size such as 500 MB, not {describe(node)}")
+    return text
+
+
+def _port(key: Key, node: Node, notes: Notes) -> int:
+    text = _text(key, node, notes)
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
+        raise Wrong(node, f"{key.name} must be a number from 1 to 65535, not {describe(node)}")
+    return int(text)
+
+
+def _amount(key: Key, node: Node, notes: Notes) -> str:
+    """Bytes, as Docker writes them."""
+    text = _text(key, node, notes).strip().lower().removesuffix("b")
+    if not _AMOUNT.match(text):
+        raise Wrong(node, f"{key.name} must be an amount of memory such as 512m or 8g, not {describe(node)}")
+    return text
+
+
+def _number(key: Key, node: Node, notes: Notes) -> str:
+    text = _text(key, node, notes).strip()
+    if not _NUMBER.match(text) or not float(text) > 0:
+        raise Wrong(node, f"{key.name} must be a number such as 2 or 2.5, not {describe(node)}")
     return text
 
 
@@ -238,6 +262,9 @@ READERS: dict[str, Callable[[Key, Node, Notes], Any]] = {
     "name": _name,
     "inside": _inside,
     "fetch": _fetch,
+    "port": _port,
+    "amount": _amount,
+    "number": _number,
     "texts": _texts,
     "arguments": _arguments,
     "texts_by_name": _texts_by_name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ _SHAPES: dict[str, JsonDict] = {
         "type": ["string", "number", "null"],
         "pattern": r"^([Aa]ll|[Nn]one|\d+(\.\d+)?\s*([KMGTkmgt]i?)?[Bb]?)$",
     },
+    "port": {"type": ["integer", "null"], "minimum": 1, "maximum": 65535},
+    "amount": {"type": ["string", "number", "null"], "pattern": r"^\d+[KMGTkmgt]?[Bb]?$"},
+    "number": {"type": ["string", "number", "null"], "pattern": r"^\d+(\.\d+)?$"},
     "texts": _TEXTS,
     "arguments": _TEXTS,
     "texts_by_name": {"type": ["object", "null"], "additionalProperties": _SCALAR_OR_NONE},
@@ -149,7 +153,7 @@ def write_schemas(folder: Path) -> None:
 # -- files with comments ---------------------------------------------------------------------------
 
 # What needs no quotes in YAML, and what looks like that but is a truth value or nothing there.
-_BARE = re.compile(r"[A-Za-z][\w./-]*\Z", re.ASCII)
+_BARE = re.compile(r"([A-Za-z]|[A-Za-z][\w./:@-]*[\w/]|\d+\.\d+\.\d+\.\d+)\Z", re.ASCII)
 _NOT_TEXT = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 
 # For keys without a default; they are commented out.
@@ -175,6 +179,43 @@ def runconfig_text(folder: Path, values: Mapping[str, str]) -> str:
             lines += [f"#{line}" for line in (f"{key.name}:", *_EXAMPLES[key.name])]
         else:
             lines.append(f"{key.name}: {_scalar(value)}")
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+# Of a target's file, for what a machine may not need; commented out.
+_UNUSED: dict[str, tuple[str, ...]] = {
+    "nativeSharedDirectory": (" ~/.azureml/share/",),
+    "mounts": ("", "  - /data:/data:ro"),
+    "shmSize": (" 8g",),
+    "memory": (" 16g",),
+    "cpus": (" 4",),
+    "network": (" bridge",),
+    "registryUsername": (" ada",),
+    "pythonLocation": (" python3",),
+    "sparkSubmitLocation": (" spark-submit",),
+    "userManagedEnvironment": (" true",),
+    "nvidiaDocker": (" true",),
+    "port": (" 22",),
+    "jumpHost": (" user@gateway",),
+}
+
+
+def compute_text(folder: Path, type_: str, values: Mapping[str, object]) -> str:
+    """A new compute target with every key that its type knows, and what it means; those without a value as comments."""
+    lines = []
+    if os.path.isfile(folder / FOLDER / "compute.schema.json"):
+        lines = [COMMENT.format("compute"), ""]
+    for key in COMPUTE:
+        if key.field is None or key.kind == "secret" or (key.types and type_ not in key.types):
+            continue
+        lines += textwrap.wrap(f"{key.doc}.", 100, initial_indent="# ", subsequent_indent="# ")
+        value = values.get(key.name, key.default)
+        if value is not None and (key.name in values or key.name not in _UNUSED):
+            lines.append(f"{key.name}: {_scalar(value)}")
+        else:
+            first, *more = _UNUSED.get(key.name, ("",))
+            lines += [f"#{key.name}:{first}", *(f"#{line}" for line in more)]
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"
 
