@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 MLW = Path(sys.executable).with_name("mlw")
+pytest_plugins = ["tests.machines.plugin"]
 REAL_PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 

@@ -1,0 +1,160 @@
+"""A Docker engine of the tests' own: own data, socket and network; nothing of this computer's Docker is touched."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.machines.image import IMAGE, import_image
+from tests.machines.network import ENGINE, Namespace, Switch, read, wait_until
+from tests.machines.place import Place, kill_group
+from tests.machines.programs import call, environment
+
+GROUP = 20999  # Who may use the socket.
+
+
+class Engine:
+    """`start` and `stop` it as often as you like; what it stores stays until the end of the session."""
+
+    def __init__(self, place: Place, switch: Switch) -> None:
+        self.place = place
+        self.folder = place.folder / "engine"
+        self.shared = self.folder / "run"  # Machines see this folder: the socket and nothing else.
+        self.shared.mkdir(parents=True)
+        self.socket = self.shared / "docker.sock"
+        self.address = place.address(ENGINE)
+        self.image = IMAGE
+        self.cgroup = f"/{place.cgroup}/engine"
+        self.usual = False
+        self._namespace = Namespace(place)
+        switch.join(self._namespace.pid, ENGINE)
+        self._dockerd: subprocess.Popen[bytes] | None = None
+        self._containerd_socket = self._start_containerd()
+
+    @property
+    def host(self) -> str:
+        """For DOCKER_HOST."""
+        return f"unix://{self.socket}"
+
+    @property
+    def netns(self) -> str:
+        return self._namespace.path
+
+    def start(self, live_restore: bool = False, gpus: bool = False, *options: str) -> None:
+        """`gpus`: the engine takes --gpus, as on a host with NVIDIA's tools (a hook that does nothing)."""
+        assert self._dockerd is None, "it is running"
+        argv = [
+            *("nsenter", f"--net={self.netns}", "dockerd"),
+            *("--containerd", str(self._containerd_socket)),
+            *("--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "exec")),
+            *("--host", self.host, "--pidfile", str(self.folder / "pid"), "--group", str(GROUP)),
+            *("--cgroup-parent", self.cgroup, "--insecure-registry", f"{self.address}/24"),
+            *(["--live-restore"] if live_restore else []),
+            *options,
+        ]
+        self.usual = not (live_restore or gpus or options)
+        self._dockerd = self._run(argv, self._environment(gpus))
+        wait_until(self._answers, f"the engine (see {self.folder}/log)")
+
+    def stop(self) -> None:
+        """As `systemctl stop docker`: containers end too, without --live-restore."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Only the engine dies; its containers go on."""
+        self._end(signal.SIGKILL)
+
+    @property
+    def running(self) -> bool:
+        return self._dockerd is not None and self._dockerd.poll() is None
+
+    def docker(self, *words: str, check: bool = True, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Logged in nowhere, whatever this computer's own docker knows."""
+        config = ("--host", self.host, "--config", str(self.folder / "client"))
+        return call("docker", *config, *words, check=check, text=text, timeout=120)
+
+    def containers(self) -> list[str]:
+        """Names of all there are, stopped ones too."""
+        return self.docker("ps", "--all", "--format", "{{.Names}}").stdout.split()
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        return dict(json.loads(self.docker("inspect", name).stdout)[0])
+
+    def load_image(self, tag: str = IMAGE, *changes: str) -> str:
+        """The small Debian image (with changes such as 'ENTRYPOINT ["/bin/cat"]')."""
+        return import_image(["docker", "--host", self.host], tag, *changes)
+
+    def tidy(self) -> None:
+        """After a test: the engine as it was at first, and no container."""
+        if not self.running:
+            kill_group(self.cgroup)  # Else the new engine waits ten seconds for each to end.
+            self._dockerd = None
+            self.start()
+        if names := self.containers():
+            self.docker("rm", "--force", "--volumes", *names)
+        if not self.usual:
+            self.stop()
+            self.start()
+
+    def close(self) -> None:
+        kill_group(self.cgroup)
+        if self.running:
+            self.kill()
+        self._containerd.kill()
+        self._containerd.wait()
+        self._namespace.close()
+
+    def _end(self, number: int) -> None:
+        assert self._dockerd, "it is not running"
+        self._dockerd.send_signal(number)
+        self._dockerd.wait(60)
+        self._dockerd = None
+        self.socket.unlink(missing_ok=True)
+
+    def _start_containerd(self) -> Path:
+        """A service of its own, as Debian has it: it goes on when the engine is killed, and so do containers."""
+        folder = self.folder / "containerd"
+        folder.mkdir()
+        socket = folder / "containerd.sock"
+        argv = [
+            "containerd",
+            "--address",
+            str(socket),
+            "--root",
+            str(folder / "root"),
+            "--state",
+            str(folder / "state"),
+        ]
+        (folder / "config.toml").write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
+        self._containerd = self._run([*argv, "--config", str(folder / "config.toml")], environment(**self.place.marked))
+        wait_until(socket.exists, "containerd")
+        return socket
+
+    def _run(self, argv: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _answers(self) -> bool:
+        assert self._dockerd
+        if self._dockerd.poll() is not None:
+            raise RuntimeError(f"the engine did not start:\n{read(self.folder / 'log')[-3000:]}")
+        return self.socket.exists() and self.docker("version", check=False).returncode == 0
+
+    def _environment(self, gpus: bool) -> dict[str, str]:
+        found = environment(**self.place.marked)
+        if gpus:
+            hook = self.folder / "nvidia" / "nvidia-container-runtime-hook"
+            hook.parent.mkdir(exist_ok=True)
+            hook.write_text("#!/bin/sh\nexec cat >/dev/null\n")
+            hook.chmod(0o755)
+            found["PATH"] = f"{hook.parent}:{found['PATH']}"
+        return found
+
+
+def programs() -> tuple[str, ...]:
+    return ("dockerd", "containerd", "runc", "docker", "iptables", "ip", "nsenter", "unshare")

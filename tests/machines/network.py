@@ -1,0 +1,133 @@
+"""The wires: a switch in a network namespace of its own, joined to this computer by one interface.
+
+Nothing of this computer's own network is changed but that interface, so an engine or a firewall that is already here
+neither disturbs the machines nor is disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.machines.place import Place
+from tests.machines.programs import call, environment
+
+GATEWAY, ENGINE, FIRST_MACHINE = 1, 2, 10
+
+
+class Namespace:
+    """A network namespace, held by a process that only sleeps."""
+
+    def __init__(self, place: Place) -> None:
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "sleep", "infinity"],
+            env=environment(**place.marked),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.pid = self._holder.pid
+        self.path = f"/proc/{self.pid}/ns/net"
+        own = os.readlink("/proc/self/ns/net")
+        wait_until(lambda: os.readlink(self.path) != own, "a network namespace")
+        self.ip("link set lo up")
+
+    def ip(self, *lines: str) -> None:
+        ip_in(self.path, *lines)
+
+    def close(self) -> None:
+        self._holder.kill()
+        self._holder.wait()
+
+
+class Switch:
+    """Two bridges: `outer`, where this computer is .1, and `inner`, which only jump hosts reach."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._namespace = Namespace(place)
+        self._next = FIRST_MACHINE
+        call(
+            "ip",
+            "link",
+            "add",
+            place.interface,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "uplink",
+            "netns",
+            str(self._namespace.pid),
+        )
+        self._namespace.ip(
+            "link add outer type bridge",
+            "link add inner type bridge",
+            "link set outer up",
+            "link set inner up",
+            "link set uplink master outer up",
+        )
+        call("ip", "address", "add", f"{place.address(GATEWAY)}/24", "dev", place.interface)
+        call("ip", "link", "set", place.interface, "up")
+        # Else what is meant for a machine behind a jump host would go out into the world.
+        call("ip", "route", "add", f"{place.address(0, inner=True)}/24", "dev", place.interface)
+
+    def number(self) -> int:
+        self._next += 1
+        return self._next
+
+    def join(self, pid: int, last: int, inner: bool = False) -> None:
+        """A wire from the namespace of that process: eth0 on the outer bridge or eth1 on the inner one."""
+        port, device = (f"i{last}", "eth1") if inner else (f"o{last}", "eth0")
+        netns, bridge = f"/proc/{pid}/ns/net", "inner" if inner else "outer"
+        # The same hardware address at every boot, so that nobody has to ask for it again.
+        hardware = f"02:00:0a:{214 if inner else 213:02x}:{self.place.number:02x}:{last:02x}"
+        self._namespace.ip(f"link add {port} type veth peer name {device} address {hardware} netns {pid}")
+        self._namespace.ip(f"link set {port} master {bridge} up")
+        ip_in(
+            netns,
+            "link set lo up",
+            f"address add {self.place.address(last, inner)}/24 dev {device}",
+            f"link set {device} up",
+            *([] if inner else [f"route add default via {self.place.address(GATEWAY)}"]),
+        )
+
+    def leave(self, last: int) -> None:
+        """The wires are gone at once; else they go some time after the namespace at their other end."""
+        for port in (f"o{last}", f"i{last}"):
+            call("nsenter", f"--net={self._namespace.path}", "ip", "link", "delete", port, check=False)
+
+    def rate(self, last: int, inner: bool, shaping: str | None) -> None:
+        """Shape what goes towards a machine (what comes from it is shaped at its own end)."""
+        shape(self._namespace.path, f"{'i' if inner else 'o'}{last}", shaping)
+
+    def close(self) -> None:
+        call("ip", "link", "delete", self.place.interface, check=False)
+        self._namespace.close()
+
+
+def ip_in(netns: str, *lines: str) -> None:
+    call("nsenter", f"--net={netns}", "ip", "-batch", "-", text="\n".join(lines) + "\n")
+
+
+def shape(netns: str, device: str, shaping: str | None) -> None:
+    tc = ("nsenter", f"--net={netns}", "tc", "qdisc")
+    if shaping is None:
+        call(*tc, "delete", "dev", device, "root", check=False)
+    else:
+        call(*tc, "replace", "dev", device, "root", "tbf", "rate", shaping, "burst", "16kb", "latency", "400ms")
+
+
+def wait_until(ready: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    """Look every few milliseconds until it is so."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} is not there after {seconds:.0f} s")
+        time.sleep(0.004)
+
+
+def read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
