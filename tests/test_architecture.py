@@ -11,18 +11,18 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.
 # A module may import from its own layer's folder and from layers further down.
 LAYERS = [
     {"cli"},
-    {"submit", "follow"},
+    {"attach", "submit", "follow", "fetch"},
     {"plan"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles"},
     {"hosts"},
-    {"registry", "secret"},
+    {"registry", "secret", "attachments"},
     {"paths", "model"},
     {"errors", "version"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
 # The last stop of a program, where anything may arrive; and two places where whatever happens, the user's run
 # must get its start or its ending told.
-BROAD = {"cli/main.py", "remote/__main__.py", "remote/launcher.py", "remote/supervisor.py"}
+BROAD = {"cli/main.py", "remote/launcher.py", "remote/supervisor.py", "remote/verbs.py"}
 
 
 def name(path: Path) -> str:

@@ -18,7 +18,7 @@ PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 
 def commands(text):
     """Every `mlw …` in code, as words without options and values."""
-    for found in re.finditer(r"(?:^\$ |`)mlw ((?:[a-z]+[ |`]?)+)", text, re.MULTILINE):
+    for found in re.finditer(r"(?:^\$ |`)mlw ((?:[a-z]+(?:-[a-z]+)*[ |`]?)+)", text, re.MULTILINE):
         yield found.group(1).replace("`", " ").split()
 
 

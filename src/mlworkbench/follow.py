@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,10 +12,13 @@ from .history.store import History
 from .hosts.host import News
 from .model import IN_CONTACT, Run, Status
 from .remote import endings
+from .runfiles.mirror import LOG, Mirror
 from .targets.target import Target
 
 CHUNK = 4 * 1024 * 1024
 QUICK, SLOW = 0.004, 0.1  # seconds between looks, in the first second of silence and later
+WAIT = 5.0  # seconds that another machine keeps a question for news before it answers "nothing"
+FIRST, LONGEST = 0.5, 30.0  # seconds between attempts to get into contact again
 CARE = 1.0  # seconds between attempts to put a new supervisor to work
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
 
@@ -27,7 +31,11 @@ class Follower:
         self.run, self._reading = history.known(run.id)
         self.target = target
         self.offset = offset  # in the log
+        self.tell_contact: Callable[[Run], None] = lambda run: None  # called when contact is lost or found again
+        self._mirror = Mirror(history.paths.root.run(run.id)) if target.host.distant else None
         self._cared = -CARE
+        self._failures = 0
+        self._lost = False  # as our user was told
 
     def refresh(self) -> Run:
         """See how the run stands. One that nobody watches gets a new supervisor, which finds out."""
@@ -43,50 +51,94 @@ class Follower:
         quiet_since = time.monotonic()
         while True:
             final = self.run.status.final
-            data = self._guarded(lambda: self._pull({"log": self.offset}))
+            data = self._next(live)
             if data:
                 self.offset += len(data)
                 quiet_since = time.monotonic()
                 yield data
-            elif final or not live or self.run.detail == INTERRUPTED:
+            elif not live or self.run.detail == INTERRUPTED or (final and not self._failures):
                 return
             else:
-                time.sleep(QUICK if time.monotonic() - quiet_since < 1.0 else SLOW)
+                self._pause(quiet_since)
 
-    def _pull(self, log: dict[str, int]) -> News:
+    def _next(self, live: bool) -> bytes:
+        """More of the log: from this machine if it is there, else from the target, by way of this machine."""
+        if self._mirror is None:
+            return self._guarded(lambda: self._pull({LOG: self.offset}))
+        data = self._mirror.read_log(self.offset, CHUNK)
+        if data or self.log_is_home() or (self._failures and not live):
+            return data  # to ask once more somebody who did not answer a moment ago would take long
+        home = self._mirror.size()
+        came = self._guarded(lambda: self._pull({LOG: home}, WAIT if live else 0.0))
+        return came if came and home == self.offset else self._mirror.read_log(self.offset, CHUNK)
+
+    def log_is_home(self) -> bool:
+        """Whether nothing more can come: then the target need not be asked."""
+        if self._mirror is None:
+            return True
+        return self.run.status.final and self._mirror.size() >= (self.run.log_size or 0)
+
+    def _pause(self, quiet_since: float) -> None:
+        if self._failures:  # each a little later than the last, and not all followers at the same moment
+            chance = 0.5 + os.urandom(1)[0] / 510
+            time.sleep(min(LONGEST, FIRST * 2 ** min(self._failures, 10)) * chance)
+        elif self._mirror is None or self.run.status.final:
+            time.sleep(QUICK if time.monotonic() - quiet_since < 1.0 else SLOW)
+
+    def _pull(self, log: dict[str, int], wait: float = 0.0) -> News:
         """Ask for everything that is new; the history takes in all but the log."""
         while not self.run.status.final:
-            news = self.target.news(self.run.id, {**self._reading.offsets, **log}, CHUNK)
+            news = self._ask({**self._reading.offsets, **log}, wait)
             before = self._reading
             self._take_in(news)
-            if self._reading == before or news.parts.get("log"):
-                if not news.supervised and not news.parts.get("log") and not self.run.status.final:
+            if self._reading == before or news.parts.get(LOG):
+                if not news.supervised and not news.parts.get(LOG) and not self.run.status.final:
                     self._look_after(news)
                 return news
-        return self.target.news(self.run.id, log, CHUNK)
+        return self._ask(log, 0.0)
+
+    def _ask(self, offsets: dict[str, int], wait: float) -> News:
+        news = self.target.news(self.run.id, offsets, CHUNK, wait)
+        if self._mirror is not None:
+            for name, data in news.parts.items():
+                self._mirror.write(name, offsets.get(name, 0), data)
+        return news
 
     def _take_in(self, news: News) -> None:
-        parts = {name: data for name, data in news.parts.items() if data and name != "log"}
+        parts = {name: data for name, data in news.parts.items() if data and name != LOG}
         if any(len(data) == CHUNK for name, data in parts.items() if name != "events.jsonl"):
             parts.pop("events.jsonl", None)  # the end is told after all that was measured
         if parts:
             self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
-        if self.run.contact != IN_CONTACT:
-            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=IN_CONTACT))
 
     def _guarded(self, pull: Callable[[], News]) -> bytes:
         """Lost contact is noted, and changes nothing else about the run."""
         try:
             news = pull()
         except HostError as error:
+            self._failures += 1
             self._note_contact(error)
             return b""
-        return news.parts.get("log", b"")
+        self._failures = 0
+        if self._is_back(news):
+            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=IN_CONTACT))
+        if self._lost:  # another command may have noted already that contact is back: our user is told by us
+            self._lost = False
+            self.tell_contact(self.run)
+        return news.parts.get(LOG, b"")
+
+    def _is_back(self, news: News) -> bool:
+        """Whether contact was lost, or the run was thought to be another machine's, and is no more."""
+        told = self.run.contact
+        return told.startswith("no contact") or (told != IN_CONTACT and (news.supervised or self.run.status.final))
 
     def _note_contact(self, error: HostError) -> None:
         if not self.run.contact.startswith("no contact"):
             words = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')} ({error.message})"
-            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
+            self.run = self.history.note(self.run.id, lambda run: _out_of_contact(run, words))
+        if not self._lost:
+            self._lost = True
+            self.tell_contact(self.run)
 
     def _look_after(self, news: News) -> None:
         """Nobody watches the run: find out why, and put a supervisor to work if there is something to watch."""
@@ -99,6 +151,8 @@ class Follower:
             return
         self._cared = time.monotonic()
         state, heartbeat = self.target.adopt(self.run.id)
+        if state == "away":
+            raise HostError("the folder with its runs is not there at the moment; is the home there mounted?")
         if state == "lost":
             self.run = self.history.note(self.run.id, _lost)
         elif state == "elsewhere":
@@ -107,7 +161,14 @@ class Follower:
                 words += f"; last sign of life {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(heartbeat))}"
             self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
         else:
-            self._take_in(self.target.news(self.run.id, self._reading.offsets, CHUNK))
+            self._take_in(self._ask(dict(self._reading.offsets), 0.0))
+            if self.run.contact != IN_CONTACT:  # it was thought to be another machine's
+                self.run = self.history.note(self.run.id, lambda run: replace(run, contact=IN_CONTACT))
+
+
+def _out_of_contact(run: Run, words: str) -> Run:
+    """Whoever noticed first knows since when."""
+    return run if run.contact.startswith("no contact") else replace(run, contact=words)
 
 
 def _interrupted(run: Run, detail: str | None) -> Run:

@@ -128,6 +128,31 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Container:
+    """What stands around the user's command: one container, decided to the last option."""
+
+    engine: str  # "docker" or "podman"
+    program: str
+    image: str
+    name: str
+    workdir: str
+    socket: str | None = None  # path of the engine's; None: the program's own default
+    user: str | None = None  # uid:gid; None: as the engine has it
+    mounts: tuple[tuple[str, str, str], ...] = ()  # source, target, "ro" or "rw"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[str, ...] | None = None  # UUIDs, or ("all",)
+    shm_size: str | None = None
+    network: str | None = None
+    memory: str | None = None
+    cpus: str | None = None
+    keep_entrypoint: bool = False
+    options: tuple[str, ...] = ()
+    registry: Mapping[str, str] | None = None
+    pull: bool = True
+
+
+@dataclass(frozen=True)
 class Git:
     """State of the project's repository when the snapshot was taken."""
 
@@ -171,10 +196,12 @@ class RunSpec:
     snapshot: str
     git: Git | None = None
     lock: JsonDict | None = None
+    container: Container | None = None
     gpus: str | None = None
     timeout: float | None = None
     grace: float = 30.0
     tracked: bool = True
+    fetch: str = "all"  # outputs that come home by themselves: all, none, or those up to a size
     tags: tuple[str, ...] = ()
     user: str | None = None
     spec: int = SPEC
@@ -187,7 +214,8 @@ class RunSpec:
         return RunSpec(
             **{
                 **_known(RunSpec, data),
-                "compute": Compute(**_known(Compute, data["compute"])),
+                "compute": _compute(data["compute"]),
+                "container": _container(data["container"]) if data.get("container") else None,
                 "entry": Entry(**{**_known(Entry, data["entry"]), "arguments": tuple(data["entry"]["arguments"])}),
                 "commands": tuple(Command(c["step"], tuple(c["argv"])) for c in data["commands"]),
                 "git": Git(**_known(Git, data["git"])) if data.get("git") else None,
@@ -196,6 +224,19 @@ class RunSpec:
                 "tags": tuple(data.get("tags", ())),
             }
         )
+
+
+def _compute(data: JsonDict) -> Compute:
+    return Compute(**{**_known(Compute, data), "mounts": tuple(data.get("mounts", ()))})
+
+
+def _container(data: JsonDict) -> Container:
+    gpus = data.get("gpus")
+    lists = {
+        "mounts": tuple(tuple(mount) for mount in data.get("mounts", ())),
+        "options": tuple(data.get("options", ())),
+    }
+    return Container(**{**_known(Container, data), **lists, "gpus": None if gpus is None else tuple(gpus)})
 
 
 def _known(kind: Any, data: JsonDict) -> JsonDict:

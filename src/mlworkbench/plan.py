@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .config.project import Project
-from .model import Command, Compute, Entry, JsonDict, RunConfig, RunSpec, Snapshot
+from .model import Command, Compute, Container, Entry, JsonDict, RunConfig, RunSpec, Snapshot
 from .remote.folder import Root
+from .targets.ground import Ground
 
 # What a script on this machine sees of the caller's environment. Everything else stays out: it would make runs
 # unrepeatable, and it is where secrets are. The README lists the same names.
@@ -43,6 +45,7 @@ class Request:
     name: str | None = None
     tags: tuple[str, ...] = ()
     user: str | None = None  # who asks
+    allowed_mounts: tuple[str, ...] = ()  # for this run, on this machine
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Parts:
     request: Request
     root: Root  # of the target
     inrun: str  # folder of the in-run library on the target
-    share: str  # base of the shared folders on the target
+    ground: Ground  # the machine
 
 
 def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
@@ -84,11 +87,39 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         snapshot=parts.snapshot.digest,
         git=parts.snapshot.git,
         lock=parts.lock,
+        container=_container(parts, run_id),
         timeout=parts.request.timeout,
         tracked=parts.runconfig.tracked_run,
+        fetch=parts.runconfig.fetch_outputs,
         tags=parts.request.tags,
         user=parts.request.user,
     )
+
+
+def _container(parts: Parts, run_id: str) -> Container | None:
+    ground = parts.ground
+    if ground.engine is None:
+        return None
+    from .targets.container import Places, contain  # noqa: PLC0415 - runs without a container need not wait for it
+
+    places = Places(
+        root=parts.root,
+        inrun=parts.inrun,
+        run_id=run_id,
+        project_id=parts.project.id,
+        uid=ground.uid,
+        gid=ground.gid,
+        user=ground.user,
+        share=_share(parts).rstrip("/"),
+        memory=ground.memory,
+    )
+    return contain(parts.compute, ground.engine, places)
+
+
+def _share(parts: Parts) -> str:
+    """The project's shared folder on the target. Scripts append a file name without a separator of their own."""
+    join = posixpath.join if parts.ground.share.startswith("/") else os.path.join
+    return join(parts.ground.share, _folder_name(parts.project), "")
 
 
 def _folder_name(project: Project) -> str:
@@ -100,12 +131,12 @@ def _folder_name(project: Project) -> str:
 def _environment(parts: Parts, run_id: str) -> dict[str, str]:
     asked = {**parts.runconfig.environment_variables, **parts.request.environment}
     behind = asked.pop("PYTHONPATH", None)
+    separator = ":" if parts.inrun.startswith("/") else os.pathsep  # a target is a Linux machine, this one may not be
     return {
         "PYTHONUNBUFFERED": "1",  # stdout is a file: a line would show up only when 8 kB are full
         **asked,
-        "PYTHONPATH": os.pathsep.join([parts.inrun, behind] if behind else [parts.inrun]),
-        # Scripts append a file name to it without a separator of their own.
-        "AZUREML_NATIVE_SHARE_DIRECTORY": os.path.join(parts.share, _folder_name(parts.project), ""),
+        "PYTHONPATH": separator.join([parts.inrun, behind] if behind else [parts.inrun]),
+        "AZUREML_NATIVE_SHARE_DIRECTORY": _share(parts),
         "MLW_RUN_ID": run_id,
         "MLW_RUN_FOLDER": parts.root.run(run_id).path,
     }

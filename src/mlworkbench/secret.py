@@ -25,6 +25,52 @@ def find_secret(name: str, ask: bool = True) -> str:
     )
 
 
+def registry_password(server: str, username: str) -> str:
+    """For pulling an image. The project names the registry, so the user's word must name it too: a stranger's
+    project must not get a password sent to a server of its own."""
+    where = server or "the engine's own registry"
+    if os.environ.get("MLW_REGISTRY_SERVER", "") == server and "MLW_REGISTRY_PASSWORD" in os.environ:
+        return os.environ["MLW_REGISTRY_PASSWORD"]
+    name = f"registry:{username}@{server}"
+    kept = stored(name)
+    if kept:
+        return kept
+    if sys.stdin is not None and sys.stdin.isatty():
+        return str(click.prompt(f"Password of {username} at {where}", hide_input=True, err=True))
+    raise UsageError(
+        f"the password of {username} at {where} is nowhere to be found",
+        f"set MLW_REGISTRY_PASSWORD, and MLW_REGISTRY_SERVER to {server!r}; or: keyring set {SERVICE} '{name}'",
+    )
+
+
+def stored(name: str) -> str | None:
+    """What the keyring has under this name."""
+    return _from_keyring(name)
+
+
+def keep(name: str, value: str) -> bool:
+    """Put it into the keyring; False if this machine has none."""
+    import keyring  # noqa: PLC0415 - slow to import, and most targets take keys
+    from keyring.errors import KeyringError  # noqa: PLC0415
+
+    try:
+        keyring.set_password(SERVICE, name, value)
+    except KeyringError:
+        return False
+    return stored(name) == value
+
+
+def forget(name: str) -> None:
+    """Take it out of the keyring, if it is there."""
+    import keyring  # noqa: PLC0415
+    from keyring.errors import KeyringError  # noqa: PLC0415
+
+    try:
+        keyring.delete_password(SERVICE, name)
+    except KeyringError:
+        pass  # it is not there
+
+
 def _from_keyring(name: str) -> str | None:
     import keyring  # noqa: PLC0415 - slow to import, and most runs have no secrets
     from keyring.errors import KeyringError  # noqa: PLC0415

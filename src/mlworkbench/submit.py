@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from .plan import Parts, Request, plan
 from .registry import known, load
 from .remote.failpoint import failpoint
 from .snapshot.take import holds, take
+from .targets.ground import Ground, survey
 from .targets.target import Target
 
 Progress = Callable[[int, int], None]
@@ -36,11 +38,20 @@ class Draft:
     target: Target
 
 
-def draft(project: Project, request: Request, paths: UserPaths, progress: Progress | None = None) -> Draft:
-    """Decide everything about the run. Nothing has happened when this returns, but for a snapshot in the store."""
+def draft(
+    project: Project, request: Request, paths: UserPaths, progress: Progress | None = None, *, eager: bool = True
+) -> Draft:
+    """Decide everything about the run. Nothing has happened when this returns, but for a snapshot in the store.
+
+    ``eager``: another machine is called while the snapshot is taken, for it will be needed next.
+    """
     runconfig, compute = choose(project, request)
     framework = framework_of(runconfig)
     target = open_target(compute, paths)
+    if eager:
+        target.host.warm_up()
+    ground = survey(target, compute, paths)
+    refuse_mounts(compute, ground, request.allowed_mounts)
     entry = choose_entry(project, runconfig, request.entry)
     environment = choose_environment(compute, os.environ, project.root, paths.interpreters)
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
@@ -55,13 +66,13 @@ def draft(project: Project, request: Request, paths: UserPaths, progress: Progre
         runconfig=runconfig,
         compute=compute,
         entry=entry,
-        command=framework.command(entry, environment.interpreter.path),
+        command=framework.command(entry, _expand(environment.interpreter.path, ground.home)),
         lock=environment.lock(),
         snapshot=snapshot,
         request=request,
         root=target.host.root,
         inrun=target.host.inrun(),
-        share=_share(compute, paths),
+        ground=ground,
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
     spec = plan(parts, new_id(project.name), key, time.time())
@@ -89,14 +100,24 @@ def record(history: History, made: Draft) -> tuple[RunSpec, bool]:
     return stored, new
 
 
-def launch(history: History, spec: RunSpec, target: Target, secrets: Mapping[str, str]) -> Run:
-    """Put a recorded run to work. Harmless if it already is."""
+def launch(
+    history: History, spec: RunSpec, target: Target, secrets: Mapping[str, str], progress: Progress | None = None
+) -> Run:
+    """Put a recorded run to work. Harmless if it already is. ``progress`` is of the code that travels."""
     history.make_folder(spec)
     run = history.take_over(spec.id)
     failpoint("launching")
-    target.launch(spec, secrets)
+    target.launch(spec, secrets, history.paths.root, progress)
     failpoint("launched-here")
     return run
+
+
+def cancel(run: Run, target: Target, by: str, grace: float | None) -> str:
+    """Ask for the end of a run. A machine that may not have heard of it yet hears of it now: then it never starts."""
+    if run.accepted is not None or not target.host.distant:
+        return target.cancel(run.id, by, grace)
+    words = [by] if grace is None else [by, str(grace)]
+    return str(target.host.call("cancel", run.id, words, {"spec": run.spec.to_json()}).get("state"))
 
 
 def choose(project: Project, request: Request) -> tuple[RunConfig, Compute]:
@@ -191,6 +212,24 @@ def _script(project: Project, name: str) -> str:
     raise UnknownName("script", name, scripts)
 
 
-def _share(compute: Compute, paths: UserPaths) -> str:
-    given = compute.native_shared_directory
-    return os.path.abspath(os.path.expanduser(given)) if given else str(paths.share)
+def _expand(path: str, home: str) -> str:
+    """~ is the home of the user on the target."""
+    return home + path[1:] if path.startswith("~/") else path
+
+
+def refuse_mounts(compute: Compute, ground: Ground, allowed: tuple[str, ...]) -> None:
+    """A project may name any folder of the machine; containers see only those that this user allowed."""
+    if ground.engine is None:
+        return
+    from .targets.container import mounts, not_allowed  # noqa: PLC0415 - runs without a container need not wait for it
+
+    own = [posixpath.join(ground.home, ".azureml"), posixpath.join(ground.home, ".mlw")]
+    places = (*ground.allowed_mounts, *allowed)
+    wrong = not_allowed(mounts(compute), places)
+    if compute.native_shared_directory:
+        wrong += not_allowed([(ground.share, "", "rw")], (*places, *own))
+    if wrong:
+        how = f"mlw computetarget update {compute.name} --allow-mount {wrong[0]}"
+        if compute.type == "docker":
+            how = f"mlw submit --allow-mount {wrong[0]} …"
+        raise ConfigError(f"{compute.name}.compute mounts {', '.join(wrong)}, which you have not allowed", how)

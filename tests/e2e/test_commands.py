@@ -133,7 +133,6 @@ def test_a_run_configuration_in_place_of_a_script(user, project):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("computetarget attach remotedocker -n x -a 1.2.3.4 -u me -w secret", "runs on this machine only"),
         (
             "computetarget attach --type cluster -n x",
             "'computetarget attach --type' is now 'computetarget attach cluster'",

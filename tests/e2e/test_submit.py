@@ -353,9 +353,10 @@ def test_framework_that_is_not_there_yet(user):
 
 def test_target_that_is_not_there_yet(user):
     project = user.project("demo", train="print(1)")
-    done = user.mlw("submit", "-c", "docker", "train.py", cwd=project)
+    (project / "aml_config" / "spark.compute").write_text("type: cluster\naddress: 10.0.0.7\n")
+    done = user.mlw("submit", "-c", "local", "-t", "spark", "train.py", cwd=project)
     assert done.code == 75
-    assert "targets of type docker (docker) are not in this version yet" in done.err
+    assert "targets of type cluster (spark) are not in this version yet" in done.err
 
 
 def test_no_interpreter(user, tmp_path):

@@ -141,12 +141,25 @@ def environment(pid: int) -> list[bytes]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    somewhere = Place(tmp_path)
-    yield somewhere
+    yield Place(tmp_path)
+    end_marked(tmp_path)
+
+
+@pytest.fixture
+def spot(tmp_path: Path, engine: Any) -> Iterator[Any]:
+    """A target whose runs are containers of a real engine."""
+    from .contained import Spot
+
+    yield Spot(tmp_path, engine)
+    end_marked(tmp_path)
+
+
+def end_marked(folder: Path) -> None:
+    """No test leaves a process behind."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                mark = os.fsencode(tmp_path)
+                mark = os.fsencode(folder)
                 if mark in (entry / "environ").read_bytes() or mark in (entry / "cmdline").read_bytes():
                     os.kill(int(entry.name), signal.SIGKILL)
             except OSError:

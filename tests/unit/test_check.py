@@ -116,12 +116,14 @@ def test_gpu(nvidia, state, words):
         (DOCKER, None, None, {"docker": ERROR}),
         (DOCKER, ENGINE, None, {"docker": OK}),
         (DOCKER, DENIED, None, {"docker": ERROR}),
-        (DOCKER, DENIED, ENGINE, {"docker": WARNING, "podman": OK}),
+        (DOCKER, DENIED, ENGINE, {"docker": ERROR, "podman": OK}),
         (DOCKER, replace(ENGINE, os="windows"), None, {"docker": ERROR}),
         (LOCAL, replace(ENGINE, os="windows"), None, {"docker": WARNING}),
         (GPU, ENGINE, None, {"docker": ERROR}),
         (GPU, replace(ENGINE, nvidia=True), None, {"docker": OK}),
-        (GPU, ENGINE, replace(ENGINE, nvidia=True), {"docker": WARNING, "podman": OK}),
+        (GPU, ENGINE, replace(ENGINE, nvidia=True), {"docker": ERROR, "podman": OK}),
+        (DOCKER, ENGINE, DENIED, {"docker": OK, "podman": WARNING}),
+        (DOCKER, None, ENGINE, {"podman": OK}),
     ],
 )
 def test_engines_matter_to_targets_with_a_container(compute, docker, podman, states):

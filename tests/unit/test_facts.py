@@ -107,9 +107,13 @@ def test_an_engine_that_is_not_there():
     assert facts.engine(None, None, "", "") is None
 
 
-def test_docker_at_work():
+def test_docker_at_work(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/user/1000/docker.sock")
     found = facts.engine("/usr/bin/docker", 0, json.dumps(DOCKER), "WARNING: No swap limit support\n")
+    assert found is not None
+    found.pop("selinux")
     assert found == {
+        "socket": "/run/user/1000/docker.sock",
         "path": "/usr/bin/docker",
         "error": None,
         "program": "docker",

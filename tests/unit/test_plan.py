@@ -15,6 +15,8 @@ from mlworkbench.frameworks.python import Python
 from mlworkbench.model import Compute, Entry, RunConfig, Snapshot
 from mlworkbench.plan import INHERITED, Parts, Request, plan
 from mlworkbench.remote.folder import Root
+from mlworkbench.targets.container import Engine
+from mlworkbench.targets.ground import Ground
 
 PARTS = Parts(
     project=Project(Path("/projects/demo"), "id", "demo"),
@@ -27,7 +29,7 @@ PARTS = Parts(
     request=Request(environment={"B": "asked", "C": "asked"}, secrets=("TOKEN",), timeout=5.0, tags=("x",)),
     root=Root("/home/me/.mlw"),
     inrun="/home/me/.mlw/lib/1/remote/inrun",
-    share="/data/share",
+    ground=Ground("/home/me", "/data/share", 1000, 1000, "me"),
 )
 
 
@@ -61,6 +63,20 @@ def test_ours_come_first_and_cannot_be_set():
     assert environment["PYTHONUNBUFFERED"] == "", "the user may want it off"
 
 
+def test_a_container_is_decided_too():
+    compute = Compute(
+        "dsvm", "remotedocker", base_docker_image="team/image:1", nvidia_docker=True, mounts=("/data:ro",)
+    )
+    ground = replace(PARTS.ground, engine=Engine("/usr/bin/docker"))
+    container = plan(replace(PARTS, compute=compute, ground=ground), "run-1", "k", 0).container
+    assert container is not None
+    assert (container.name, container.image, container.user) == ("mlw-run-1", "team/image:1", "1000:1000")
+    assert container.gpus == ("all",)
+    assert ("/data", "/data", "ro") in container.mounts
+    assert ("/data/share/demo-id", "/azureml-share", "rw") in container.mounts
+    assert container.environment["AZUREML_NATIVE_SHARE_DIRECTORY"] == "/azureml-share/"
+
+
 def test_planning_is_pure():
     assert plan(PARTS, "run-1", "k", 1.0) == plan(PARTS, "run-1", "k", 1.0)
 
@@ -85,7 +101,7 @@ def test_python_command(entry, command):
 
 def test_registry_answers_with_the_known_names():
     assert registry.load("frameworks", "Python") is Python
-    with pytest.raises(UnknownName, match="unknown compute type 'gpu'; known are local"):
+    with pytest.raises(UnknownName, match="unknown compute type 'gpu'; known are docker, local, remote, remotedocker"):
         registry.load("targets", "gpu")
 
 

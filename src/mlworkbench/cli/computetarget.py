@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
-from ..config.keys import COMPUTE
+from ..attach.attempt import key_in_words
+from ..attachments import Attachments
+from ..config.keys import COMPUTE, IN_CONTAINER, OVER_SSH
 from ..config.project import Project
 from ..environments.choose import choose_environment
 from ..errors import ConfigError, LaunchError, MlwError
+from ..hosts.contact import drop
+from ..hosts.facts import Facts
+from ..hosts.ssh import SshHost
 from ..model import Compute, Interpreter
 from ..paths import UserPaths, user_paths
 from ..submit import open_target
-from ..targets.check import is_fit, judge
+from ..targets.check import Finding, is_fit, judge
+from ..targets.remote import OUTSIDE, find_attachment, look, not_attached
 from . import render, units
 from .completion import complete_target
 from .options import in_project, rendering, the_project
 from .verbs import Verbs
 
-_COLUMNS = ("name", "type", "address", "run_configurations")
+_COLUMNS = ("name", "type", "address", "attached", "identity", "run_configurations")
 _FINDINGS = ("what", "state", "found", "hint")
 
 
-@click.group(cls=Verbs)
+@click.group(
+    cls=Verbs,
+    verbs={
+        "attach": ("attach:attach", "Make a machine that you reach by SSH a target"),
+        "detach": ("attach:detach", "Undo an attach"),
+        "update": ("attach:update", "Change what is allowed on a target"),
+        "reset-key": ("attach:reset_key", "Make a new key for a target"),
+    },
+)
 def computetarget() -> None:
-    """List, show and check compute targets."""
+    """Attach, list, show and check compute targets."""
 
 
 @computetarget.command("list", epilog="Example: mlw computetarget list -o json")
 @in_project
 @rendering
 def list_targets(folder: str | None, output: str, query: str | None) -> None:
-    """List the compute targets. JSON has their names only, as it always had; the table says more."""
+    """List the compute targets, and whether you attached those that are elsewhere.
+
+    JSON has their names only, as it always had; the table says more.
+    """
     here = the_project(folder)
     if not here.computes():
         render.message("no compute targets")
@@ -49,13 +66,18 @@ def _rows(here: Project) -> list[dict[str, str | None]]:
         except ConfigError as error:
             render.warn(error.message)
     rows: list[dict[str, str | None]] = []
+    paths = user_paths()
     for name in here.computes():
         found = _compute(here, name)
+        attachment = find_attachment(found, paths) if found else None
+        elsewhere = found is not None and found.type in OVER_SSH
         rows.append(
             {
                 "name": name,
                 "type": found.type if found else None,
                 "address": found.address if found else None,
+                "attached": ("yes" if attachment else "no") if elsewhere else None,
+                "identity": attachment.identity if attachment else None,
                 "run_configurations": ", ".join(users.get(name, ())),
             }
         )
@@ -75,7 +97,7 @@ def _compute(here: Project, name: str) -> Compute | None:
 @in_project
 @rendering
 def show(name: str, folder: str | None, output: str, query: str | None) -> None:
-    """Show all that the file of a compute target says, defaults included."""
+    """Show all that the file of a compute target says, defaults included; and what is known of an attached machine."""
     here = the_project(folder)
     found = here.compute(name)
     values = asdict(found)
@@ -85,7 +107,31 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
             facts[key.name] = values[key.field]
     if found.password:
         facts["password"] = "(a pointer of the original, not used)"
+    if found.type in OVER_SSH:
+        facts.update(_attached(found, user_paths(), tidy=output == "table" and query is None))
     render.emit(facts, output=output, query=query)
+
+
+def _attached(compute: Compute, paths: UserPaths, tidy: bool) -> dict[str, object]:
+    """What this user knows of the machine, without asking it."""
+    found = find_attachment(compute, paths)
+    if found is None:
+        render.message(f"hint: {not_attached(compute).hint}")
+        return {"attached": False}
+    known: dict[str, object] = {
+        "attached": True,
+        "identity": found.identity,
+        "key": key_in_words(found),
+        "hostKey": found.host_key,
+        "allowedMounts": list(found.allowed_mounts),
+        "linger": found.linger,
+        "projects": [list(one) for one in found.projects],
+    }
+    if not tidy:
+        return {**known, "facts": dict(found.facts)}
+    findings = judge(Facts.from_json(found.facts), compute, None, units.size)
+    known["projects"] = ", ".join(path for path, _ in found.projects)
+    return {**known, **{f"{one.what} (when last checked)": one.found for one in findings}}
 
 
 @computetarget.command(epilog="Example: mlw computetarget check local")
@@ -95,12 +141,11 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
 def check(name: str, folder: str | None, output: str, query: str | None) -> int:
     """Look at the machine of a compute target: what is there, what is missing, and the remedy.
 
-    Exits with 75 if something is missing that runs need.
+    Exits with 75 if something is missing that runs need, and with 69 if the machine cannot be reached.
     """
     here, paths = the_project(folder), user_paths()
     compute = here.compute(name)
-    facts = open_target(compute, paths).host.facts()
-    findings = judge(facts, compute, _python(here, compute, paths), units.size)
+    findings = _check_there(compute, paths) if compute.type in OVER_SSH else _check_here(here, compute, paths)
     tidy = output == "table" and query is None
     rows = [asdict(one) for one in findings]
     shown = [{key: row[key] for key in _FINDINGS[:-1]} for row in rows] if tidy else rows
@@ -109,6 +154,24 @@ def check(name: str, folder: str | None, output: str, query: str | None) -> int:
         if one.hint:
             render.message(f"hint: {one.what}: {one.hint}")
     return 0 if is_fit(findings) else LaunchError.exit_code
+
+
+def _check_here(here: Project, compute: Compute, paths: UserPaths) -> list[Finding]:
+    facts = open_target(compute, paths).host.facts()
+    return judge(facts, compute, _python(here, compute, paths), units.size)
+
+
+def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
+    """By a new connection: what has changed for the user there, such as a group, shows to those who log in anew."""
+    host = open_target(compute, paths).host
+    if not isinstance(host, SshHost):
+        return judge(host.facts(), compute, None, units.size)  # nobody attached it: this refuses
+    drop(host.attachment)
+    python = None if compute.type in IN_CONTAINER else compute.python_location or "python3"
+    facts, link = look(host, python, OUTSIDE)
+    host.close()
+    Attachments(paths).save(replace(host.attachment, facts=asdict(facts)))  # for the next submit
+    return judge(facts, compute, None, units.size, link)
 
 
 def _python(here: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError:

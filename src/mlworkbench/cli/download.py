@@ -6,8 +6,12 @@ import os
 
 import click
 
+from ..errors import UsageError
+from ..fetch import bring_outputs, is_home
+from ..follow import Follower
 from ..history.store import History
 from ..paths import user_paths
+from ..runfiles.download import covers, plain_name
 from ..runfiles.download import download as fetch
 from ..runfiles.transfer import Outcome
 from . import render
@@ -40,7 +44,9 @@ def download(
     goes on where it stopped. Exits with 1 if something could not be copied.
     """
     history = History(user_paths())
-    found = open_run(history, run or by_option, folder).refresh()
+    follower = open_run(history, run or by_option, folder)
+    found = follower.refresh()
+    _bring_home(follower, artifacts)
     place = place or _default(found.id, folder)
     with render.Progress("outputs", None if artifacts else found.output_bytes) as progress:
         outcome, recorded = fetch(
@@ -49,6 +55,23 @@ def download(
     if not recorded:
         render.warn("the run has no list of outputs yet: these are the files as they are now")
     return tell(outcome, place)
+
+
+def _bring_home(follower: Follower, artifacts: tuple[str, ...]) -> None:
+    """Of a run elsewhere: first into its folder here, whatever its run configuration said of that."""
+    run, host = follower.run, follower.target.host
+    folder = follower.history.paths.root.run(run.id)
+    if not host.distant or is_home(folder):
+        return
+    if not run.status.final:
+        raise UsageError(f"run {run.id} has not ended: its outputs are still on {run.spec.compute.name}", "wait for it")
+    names = [plain_name(artifact) for artifact in artifacts]
+    with render.Progress("from the target") as progress:
+        bring_outputs(run, host, folder, progress.report, lambda one: _is_wanted(one.path, names))
+
+
+def _is_wanted(path: str, names: list[str]) -> bool:
+    return not names or any(covers(name, path) for name in names)
 
 
 def _default(run: str, folder: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .. import submit as submitting
-from ..errors import HistoryError, MlwError, Unreachable, UsageError
+from ..errors import HistoryError, Unreachable, UsageError
 from ..follow import INTERRUPTED, Follower, forget
 from ..history.store import History
 from ..model import IN_CONTACT
@@ -17,11 +17,14 @@ from . import render
 from .completion import complete_run
 from .options import debugging, in_project, maybe_project, rendering
 from .records import NOW, summary
+from .refresh import refresh
 from .show import show_run, show_runs
-from .submit import known_secrets
+from .submit import known_secrets, put_to_work
 from .submit import resume as resume_run
 from .verbs import Verbs
-from .view import stream, watch
+from .view import stream, tell_lost, watch
+
+PATIENCE = 15.0  # seconds for machines elsewhere to answer
 
 
 @click.group(
@@ -67,6 +70,7 @@ def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
     if follow:
         return watch(follower, known_secrets(known).values(), raw=raw)
     stream(follower, secrets=known_secrets(known).values(), live=False, raw=raw)
+    tell_lost([follower.run])
     return 0
 
 
@@ -90,15 +94,9 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
     """List the runs that have not ended."""
     history = History(user_paths())
     project = None if everywhere else maybe_project(folder)
-    runs = []
-    for run in history.unfinished(project.id if project else None):
-        try:
-            target = submitting.open_target(run.spec.compute, history.paths)
-            runs.append(Follower(history, run, target).refresh())
-        except MlwError as error:  # one run that cannot be asked about must not hide the others
-            render.warn(f"run {run.id}: {error.message}")
-            runs.append(run)
+    runs = refresh(history, history.unfinished(project.id if project else None), PATIENCE)
     show_runs([run for run in runs if not run.status.final], output, query, NOW)
+    tell_lost(runs)
     if any(run.detail == INTERRUPTED for run in runs):
         render.message("hint: a submit was interrupted before the start; mlw experiment resume RUN, or mlw cancel RUN")
 
@@ -153,7 +151,7 @@ def _await_end(history: History, follower: Follower) -> str:
 def ask_to_end(history: History, follower: Follower, grace: float | None) -> None:
     run = follower.run
     history.make_folder(run.spec)  # an interrupted submit may not have got that far
-    follower.target.cancel(run.id, f"{user_name()} with mlw cancel", grace)
+    submitting.cancel(run, follower.target, f"{user_name()} with mlw cancel", grace)
     follower.refresh()
     _record_end(history, follower)
 
@@ -161,7 +159,7 @@ def ask_to_end(history: History, follower: Follower, grace: float | None) -> Non
 def _record_end(history: History, follower: Follower) -> None:
     """Where nobody has claimed the run: a supervisor that finds it cancelled records that, and starts nothing."""
     if follower.run.detail == INTERRUPTED:
-        follower.run = submitting.launch(history, follower.run.spec, follower.target, {})
+        follower.run = put_to_work(history, follower.run.spec, follower.target, {})
 
 
 @experiment.command(epilog="Example: mlw experiment resume demo-swift")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..errors import MlwError, UsageError
+from ..errors import UsageError
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
@@ -16,6 +16,8 @@ from .options import debugging, in_project, maybe_project, rendering
 from .records import LIST
 from .show import LOGS, show_artifact, show_run, show_runs
 from .verbs import Verbs
+
+PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is known here
 
 
 @click.group(
@@ -48,11 +50,7 @@ def list_runs(everywhere: bool, folder: str | None, output: str, query: str | No
         store = History(user_paths(), progress.report)
         project = None if everywhere else maybe_project(folder)
         asked = make_query(project.id if project else None, wishes)
-        for run in store.unfinished(project.id if project else None):
-            try:
-                refreshed(store, run)
-            except MlwError as error:  # one run that cannot be asked about must not hide the others
-                render.warn(f"run {run.id}: {error.message}")
+        refreshed(store, store.unfinished(project.id if project else None))
         found = store.search(asked)
     show_runs(found, output, query, LIST)
 
@@ -62,12 +60,13 @@ def _reading_folders() -> render.Progress:
     return render.Progress("reading run folders", show=lambda count: f"{count:,.0f}")
 
 
-def refreshed(store: History, run: Run) -> Run:
+def refreshed(store: History, runs: list[Run]) -> list[Run]:
+    if not runs:
+        return []
     # Takes 40 ms, and a list of runs that have all ended needs none of it.
-    from .. import submit as submitting  # noqa: PLC0415
-    from ..follow import Follower  # noqa: PLC0415
+    from .refresh import refresh  # noqa: PLC0415
 
-    return Follower(store, run, submitting.open_target(run.spec.compute, store.paths)).refresh()
+    return refresh(store, runs, PATIENCE)
 
 
 @history.command(epilog="Example: mlw history last -o json")
@@ -114,7 +113,7 @@ def info(
 def remove(runs: tuple[str, ...], yes: bool) -> None:
     """Delete runs with their logs, metrics and outputs."""
     store = History(user_paths())
-    found = [refreshed(store, store.get(name)) for name in runs]
+    found = refreshed(store, [store.get(name) for name in runs])
     for run in found:
         if not run.status.final:
             raise UsageError(f"run {run.id} has not ended", f"first: mlw cancel {run.id}")

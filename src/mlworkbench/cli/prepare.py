@@ -11,6 +11,7 @@ from .. import submit as submitting
 from ..environments.choose import choose_environment
 from ..paths import user_paths
 from ..plan import Request
+from ..targets.ground import survey
 from . import render
 from .completion import complete_runconfig, complete_target
 from .options import in_project, rendering, the_project
@@ -35,7 +36,9 @@ def prepare(runconfig: str | None, target: str | None, folder: str | None, outpu
     here, paths = the_project(folder), user_paths()
     chosen, compute = submitting.choose(here, Request(runconfig=runconfig, target=target))
     submitting.framework_of(chosen)  # what a submit would refuse is refused here
-    host = submitting.open_target(compute, paths).host
+    opened = submitting.open_target(compute, paths)
+    host = opened.host
+    survey(opened, compute, paths)  # an engine that is missing is told now
     environment = choose_environment(compute, os.environ, here.root, paths.interpreters)
     lock = environment.lock()
     steps = environment.steps(lock, host.root.path)

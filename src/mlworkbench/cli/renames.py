@@ -21,10 +21,6 @@ OLD_OPTIONS = {
 }
 # What has no successor here: the sentence, and what to do. Asked only about commands that do not exist.
 _SERVING = "serving models was another product; outputs of a run: mlw history download, mlw history promote"
-_ONLY_HERE = (
-    "this version runs on this machine only: no other can be attached",
-    "its target is there already: mlw submit -c local SCRIPT",
-)
 GONE = {
     "account": ("mlw needs no account", "start with: mlw project create --name demo"),
     "workspace": (
@@ -43,8 +39,6 @@ GONE = {
         "read data in the script; AZUREML_NATIVE_SHARE_DIRECTORY outlives runs",
     ),
     "notebook": ("mlw does not start notebooks", "start it in the project's folder: jupyter notebook"),
-    "computetarget attach": _ONLY_HERE,
-    "computetarget detach": _ONLY_HERE,
     "project update": ("mlw needs no repository to be named: it records the state of the project's git", "mlw show"),
     "project delete": (
         "a project is a folder: delete it like any other",
@@ -53,10 +47,9 @@ GONE = {
 }
 # Options of submit that take a value: behind the first word that is none of them, all belongs to the user's script.
 VALUED = frozenset(
-    "-c --run-configuration --runconfig -t --target --name --tag --env --secret --timeout --key --project -o --output"
-    " --query".split()
+    "-c --run-configuration --runconfig -t --target --name --tag --env --secret --timeout --key --allow-mount --project"
+    " -o --output --query".split()
 )
-_ATTACH_TYPES = ("remotedocker", "cluster", "remote")
 
 
 def translate(words: list[str]) -> tuple[list[str], str | None]:
@@ -109,7 +102,7 @@ def _options(command: list[str], words: list[str]) -> list[str]:
 
 
 def _attach(words: list[str]) -> list[str]:
-    """The type was an option until December 2017, and remote Docker without it; ``--cluster`` still earlier."""
+    """The type was an option until December 2017; ``--cluster`` still earlier. Without one the command decides."""
     if words[:1] and not words[0].startswith("-"):
         return words  # named as today, or a mistake that the command itself explains
     kind, rest, index = "", [], 0
@@ -125,9 +118,7 @@ def _attach(words: list[str]) -> list[str]:
         else:
             rest.append(words[index])
         index += 1
-    if not kind and (not words or {"-h", "--help"} & set(words)):
-        return words
-    return [kind or _ATTACH_TYPES[0], *rest]
+    return [kind, *rest] if kind else words
 
 
 def _hint(old: list[str], new: list[str], theirs: int) -> str:

@@ -12,13 +12,14 @@ import click
 
 from .. import submit as submitting
 from ..config.place import OLD_SUFFIX, RUNCONFIG_SUFFIX
-from ..errors import UsageError
+from ..errors import HostError, LaunchError, UsageError
 from ..follow import INTERRUPTED, Follower
 from ..history.store import History
 from ..model import Entry, Run, RunSpec
 from ..paths import user_name, user_paths
 from ..plan import Request
-from ..secret import find_secret
+from ..secret import find_secret, registry_password
+from ..targets.target import Target
 from . import render, units
 from .completion import complete_runconfig, complete_target
 from .options import in_project, rendering, the_project
@@ -87,6 +88,13 @@ class SubmitCommand(click.Command):
     metavar="NAME",
     help="Give the script a secret as a variable; from the environment, the keyring, or asked for.",
 )
+@click.option(
+    "--allow-mount",
+    "mounts",
+    multiple=True,
+    metavar="PATH",
+    help="This run's container may mount what is below it.",
+)
 @click.option("--timeout", metavar="TIME", help="Stop the run after 90, 90s, 15m, 2h or 7d.")
 @click.option("--key", metavar="TEXT", help="The same key is the same run: repeating is harmless.")
 @in_project
@@ -105,26 +113,46 @@ def submit(**asked: Any) -> int:
         if known:
             return _go_on(history, known, asked, request)
     with render.Progress("snapshot") as progress:
-        made = submitting.draft(project, request, paths, progress.report)
+        made = submitting.draft(project, request, paths, progress.report, eager=not asked["dry_run"])
     for note in made.parts.snapshot.notes:
         render.warn(note)
     if asked["dry_run"]:
         render.emit(made.spec.to_json(), output="json", query=asked["query"])
         render.message(f"the snapshot has {made.parts.snapshot.files} files, {units.size(made.parts.snapshot.size)}")
         return 0
-    secrets = {name: find_secret(name) for name in request.secrets}
+    secrets = secrets_of(made.spec)
     stored, new = submitting.record(history, made)
     if not new:
         return _go_on(history, history.get(stored.id), asked, request)
     follower = Follower(history, Run(stored), made.target)
     try:
         _announce(stored)
-        submitting.launch(history, stored, made.target, secrets)
+        put_to_work(history, stored, made.target, secrets)
     except KeyboardInterrupt:
         follower.refresh()
         detached(follower.run)
         raise
+    except (HostError, LaunchError) as error:
+        later = f"mlw experiment resume {stored.id} goes on with it, mlw cancel {stored.id} gives it up"
+        error.hint = f"{error.hint}; {later}" if error.hint else later
+        raise
     return _finish(follower, asked, secrets)
+
+
+def secrets_of(spec: RunSpec) -> dict[str, str]:
+    """The values that travel beside the run, asked for if need be; the script gets those that it was promised."""
+    secrets = {name: find_secret(name) for name in spec.secrets}
+    if spec.container and spec.container.registry:
+        from ..remote.engine import REGISTRY_PASSWORD  # noqa: PLC0415 - runs without a container need not wait for it
+
+        registry = spec.container.registry
+        secrets[REGISTRY_PASSWORD] = registry_password(registry["server"], registry["username"])
+    return secrets
+
+
+def put_to_work(history: History, spec: RunSpec, target: Target, secrets: dict[str, str]) -> Run:
+    with render.Progress("upload") as progress:
+        return submitting.launch(history, spec, target, secrets, progress.report)
 
 
 def _announce(spec: RunSpec) -> None:
@@ -165,8 +193,7 @@ def resume(history: History, run: Run) -> Follower:
     target = submitting.open_target(run.spec.compute, history.paths)
     follower = Follower(history, run, target)
     if follower.refresh().detail == INTERRUPTED:
-        secrets = {name: find_secret(name) for name in run.spec.secrets}
-        follower.run = submitting.launch(history, run.spec, target, secrets)
+        follower.run = put_to_work(history, run.spec, target, secrets_of(run.spec))
     return follower
 
 
@@ -204,6 +231,7 @@ def _request(asked: dict[str, Any]) -> Request:
         name=asked["name"],
         tags=tuple(asked["tags"]),
         user=user_name(),
+        allowed_mounts=tuple(asked["mounts"]),
     )
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TextIO
 
-from ..errors import HistoryError, LaunchError
+from ..errors import HistoryError, HostError, LaunchError
 from ..follow import INTERRUPTED, Follower
-from ..model import Run
+from ..model import IN_CONTACT, Run
 from ..paths import RunFolder
 from ..runfiles.manifest import read_outputs
 from . import render, units
@@ -49,9 +49,13 @@ def stream(
 
 
 def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None = None, raw: bool = False) -> int:
-    """Stream a run to its end and say how it ended. Ctrl-C leaves the run alone."""
+    """Stream a run to its end, bring its outputs home, and say how it ended. Ctrl-C leaves the run alone."""
+    follower.tell_contact = tell_contact
+    if follower.run.contact != IN_CONTACT:
+        tell_contact(follower.run)  # lost before we came
     try:
         stream(follower, secrets=secrets, log_to=log_to, raw=raw)
+        fetch_outputs(follower)
     except KeyboardInterrupt:
         detached(follower.run)
         raise
@@ -64,6 +68,46 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
         return LaunchError.exit_code
     closing(follower.run, follower.history.paths.root.run(follower.run.id))
     return exit_code(follower.run)
+
+
+def tell_contact(run: Run) -> None:
+    """Lost contact is no failure of the run: said once, and once more when it is back."""
+    if run.contact == IN_CONTACT:
+        render.message("in contact again")
+    else:
+        render.message(f"{run.contact}; the run goes on, and so do the attempts (Ctrl-C leaves it alone)")
+
+
+def tell_lost(runs: Iterable[Run]) -> None:
+    """Which machines could not be asked: what is shown of their runs is as old as the last contact."""
+    lost = {(run.spec.compute.name, run.contact) for run in runs if run.contact != IN_CONTACT and not run.status.final}
+    for name, words in sorted(lost):
+        render.message(f"{name}: {words}; its runs go on, and are shown as last known")
+
+
+def fetch_outputs(follower: Follower) -> None:
+    """Of a run elsewhere that has ended: what its run configuration wants at home."""
+    run, host = follower.run, follower.target.host
+    if not host.distant or not run.status.final:
+        return
+    from ..fetch import bring_outputs  # noqa: PLC0415 - runs on this machine have nothing to fetch
+
+    try:
+        with render.Progress("outputs") as progress:
+            brought = bring_outputs(run, host, follower.history.paths.root.run(run.id), progress.report)
+    except HostError as error:
+        render.warn(f"the outputs are not here yet: {error.message}")
+        render.message(f"hint: mlw history download -r {run.id}")
+        return
+    if brought is None:
+        return
+    for path, why in brought.outcome.failed[:_SHOWN]:
+        render.warn(f"output {plain(path)}: {why}")
+    if brought.left:
+        render.message(
+            f"{brought.left} outputs ({units.size(brought.left_bytes)}) stay on {run.spec.compute.name}:"
+            f" mlw history download -r {run.id}"
+        )
 
 
 def detached(run: Run) -> None:

@@ -10,8 +10,10 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Any image with glibc will do: the environment is mounted into it and brings its own Python.
-DEFAULT_IMAGE = "debian:12-slim"
+from ..remote.complaints import SUGGESTED_IMAGE
+
+# A plain image with glibc; its own Python runs the script.
+DEFAULT_IMAGE = SUGGESTED_IMAGE
 
 # `docker` and `localdocker` were the same thing in the original; its samples use both.
 SAME_TYPE = {"localdocker": "docker"}
@@ -71,8 +73,8 @@ COMPUTE = (
         choices=("bridge", "none", "host"), open=True),
     Key("keepEntrypoint", "flag", "Start the script through the image's own ENTRYPOINT (ML Workbench only)",
         "keep_entrypoint", default=False, types=IN_CONTAINER),
-    Key("registryUsername", "word", "User at the image's private registry; the password is the secret"
-        " MLW_REGISTRY_PASSWORD (ML Workbench only)", "registry_username", types=IN_CONTAINER),
+    Key("registryUsername", "word", "User at the image's private registry; the password is asked for, or kept in the"
+        " keyring (ML Workbench only)", "registry_username", types=IN_CONTAINER),
     Key("userManagedEnvironment", "flag", "You look after the Python packages on the target yourself",
         "user_managed_environment", types=("remote", "docker", "remotedocker"),
         modern=("environment.python.userManagedDependencies",)),

@@ -207,7 +207,7 @@ def compute_text(folder: Path, type_: str, values: Mapping[str, object]) -> str:
     if os.path.isfile(folder / FOLDER / "compute.schema.json"):
         lines = [COMMENT.format("compute"), ""]
     for key in COMPUTE:
-        if key.field is None or key.kind == "secret" or (key.types and type_ not in key.types):
+        if key.field is None or (key.types and type_ not in key.types):
             continue
         lines += textwrap.wrap(f"{key.doc}.", 100, initial_indent="# ", subsequent_indent="# ")
         value = values.get(key.name, key.default)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from ..config.keys import IN_CONTAINER, OVER_SSH
 from ..model import Command, Compute, Dependencies, Interpreter, JsonDict
 from .existing import Existing, find_python
+from .given import Given
 
 
 class Environment(Protocol):
@@ -29,4 +31,8 @@ def choose_environment(
     compute: Compute, environ: Mapping[str, str], root: Path, cache: Path | None = None
 ) -> Environment:
     """The environment for runs of a project on a target, found and checked; raises ConfigError if it will not do."""
+    if compute.type in IN_CONTAINER:
+        return Given("image", compute.python_location, f"of the image {compute.base_docker_image}")
+    if compute.type in OVER_SSH:
+        return Given("target", compute.python_location, "of the target")
     return Existing(find_python(compute.python_location, environ, root, cache))

@@ -83,6 +83,8 @@ class Engine:
     arch: str | None = None
     rootless: bool | None = None
     nvidia: bool | None = None
+    socket: str | None = None  # where it listens, if the user's environment there says so
+    selinux: bool | None = None
     error: str | None = None  # the first line of what it said itself
 
 
@@ -105,6 +107,16 @@ class Logind:
 
 
 @dataclass(frozen=True)
+class Reach:
+    """Whether a host outside answered, where somebody asked for that."""
+
+    host: str | None = None
+    way: bool | None = None
+    proxy: bool | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class Facts:
     """One machine at one moment."""
 
@@ -122,6 +134,8 @@ class Facts:
     docker: Engine | None = None
     podman: Engine | None = None
     logind: Logind = Logind()
+    script: Python | None = None  # the one that would run scripts, if it was looked for
+    reach: Reach | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Facts:
@@ -141,6 +155,8 @@ class Facts:
             docker=_part(Engine, data.get("docker")),
             podman=_part(Engine, data.get("podman")),
             logind=_part(Logind, data.get("logind")) or Logind(),
+            script=_part(Python, data.get("script")),
+            reach=_part(Reach, data.get("reach")),
         )
 
 

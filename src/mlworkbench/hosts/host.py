@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..remote.folder import Root
 
 if TYPE_CHECKING:
+    from ..attachments import Attachment
     from .facts import Facts
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 @dataclass(frozen=True)
@@ -23,21 +26,49 @@ class News:
 
 
 class Host(Protocol):
-    """One machine. May raise HostError only."""
+    """One machine. May raise HostError only; Unreachable if contact was lost."""
 
-    root: Root
+    identity: str  # "local", or user@host:port
+    distant: bool  # another machine: bytes have to travel
+
+    @property
+    def root(self) -> Root:
+        """The folder that holds everything of this user there."""
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """What attach learnt of another machine."""
 
     def call(self, verb: str, run_id: str, words: Sequence[str], message: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask our program on the host (``remote/__main__.py``); the message travels by stdin."""
+        """Start, adopt or cancel (``remote/verbs.py``). "lacks": "code" in the answer asks for ``send_code``."""
 
-    def news(self, run_id: str, offsets: Mapping[str, int], limit: int) -> News:
-        """New bytes of the named files, and of metric files not named yet; at most ``limit`` of each."""
+    def send_code(self, digest: str, store: Root, progress: Progress | None = None) -> None:
+        """Bring a snapshot from the store here to the host; what it has does not travel again."""
+
+    def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
+        """New bytes of the named files, and of metric files not named yet; at most ``limit`` of each.
+
+        With ``wait`` the answer may come that many seconds later, when something is new. Not waited is for a run
+        that nobody watches.
+        """
+
+    def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
+        """Bytes of one file of a run (``remote/serve.py`` lists which); empty if there are none."""
+
+    def outputs(self, run_id: str, files: Sequence[tuple[str, int]]) -> Iterator[tuple[int, bytes]]:
+        """Index in ``files`` (path below outputs, offset) and next bytes, file after file."""
+
+    def facts(self) -> Facts:
+        """What the machine is like, and whether runs can be kept there. May take seconds where an engine is slow."""
+
+    def ask(self, request: Mapping[str, Any], body: bytes = b"", patience: float = 60.0) -> dict[str, Any]:
+        """Any other request that the agent answers with one message (``remote/answers.py``)."""
 
     def inrun(self) -> str:
         """Folder on the host that holds the in-run library."""
 
-    def facts(self) -> Facts:
-        """What the machine is like, and whether runs can be kept there. May take seconds where an engine is slow."""
+    def warm_up(self) -> None:
+        """Begin to connect; whoever asks something next waits for the rest."""
 
     def close(self) -> None:
         """Let go of connections; harmless when called twice."""

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import remote
 from ..errors import HostError
-from ..remote import machine
+from ..remote import machine, serve
 from ..remote.folder import Root
-from ..remote.tree import NOFOLLOW, remove
-from .host import News
+from ..remote.tree import remove
+from . import library
+from .host import News, Progress
 
 if TYPE_CHECKING:
     from .facts import Facts
 
-_TRAVELS = Path(remote.__file__).parent
-
 
 class LocalHost:
     """Runs live in the same folders as the history's: nothing is copied."""
+
+    identity = "local"
+    distant = False
+    attachment = None
 
     def __init__(self, root: Root, environment: Mapping[str, str]) -> None:
         self.root = root
@@ -63,19 +64,23 @@ class LocalHost:
             last = (said.decode(errors="replace").strip().splitlines() or ["nothing was said"])[-1]
             raise HostError(f"the supervisor program failed on this machine: {last}") from None
 
-    def news(self, run_id: str, offsets: Mapping[str, int], limit: int) -> News:
-        folder = self.root.run(run_id)
-        # Before the bytes are read: what a supervisor wrote before it let go of the lock must not be missed.
-        supervised = machine.is_locked(folder.lock)
-        parts = {name: _read(os.path.join(folder.path, name), offset, limit) for name, offset in offsets.items()}
-        # After the events: a file that is there when the end is told must not be missed.
-        for name in _names(folder.metrics):
-            if name not in parts:
-                parts[name] = _read(os.path.join(folder.path, name), 0, limit)
-        return News(parts, os.path.exists(folder.spec), os.path.exists(folder.owner), supervised)
+    def send_code(self, digest: str, store: Root, progress: Progress | None = None) -> None:
+        """The store here is the host's own."""
 
-    def inrun(self) -> str:
-        return str(self._installed() / "inrun")
+    def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
+        news = serve.News(self.root.run(run_id), dict(offsets))
+        if wait > 0:
+            news.wait(wait, _sleep)
+        standing = news.standing()
+        parts = {**dict.fromkeys(offsets, b""), **dict(news.parts(limit))}
+        return News(parts, **standing)
+
+    def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
+        serve.check_name(name)
+        return serve.read_plain(os.path.join(self.root.run(run_id).path, name), offset, limit)
+
+    def outputs(self, run_id: str, files: Sequence[tuple[str, int]]) -> Iterator[tuple[int, bytes]]:
+        return serve.read_outputs(self.root.run(run_id), [list(one) for one in files])
 
     def facts(self) -> Facts:
         from ..remote.facts import gather  # noqa: PLC0415 - most commands do without
@@ -83,16 +88,25 @@ class LocalHost:
 
         return Facts.from_json(gather(self.root.path))
 
+    def ask(self, request: Mapping[str, Any], body: bytes = b"", patience: float = 60.0) -> dict[str, Any]:
+        from ..remote import answers  # noqa: PLC0415 - most commands do without
+
+        return answers.answer(answers.Talk(self.root, None), dict(request), body)
+
+    def inrun(self) -> str:
+        return str(self._installed() / "inrun")
+
+    def warm_up(self) -> None:
+        """This machine is always there."""
+
     def close(self) -> None:
         """Nothing is held open."""
 
     def _heal(self) -> bool:
         """Whether what is installed was damaged (a power cut), and is whole now."""
         place = self._installed()
-        files = _files()
-        if all(
-            (place / name).is_file() and (place / name).read_bytes() == (_TRAVELS / name).read_bytes() for name in files
-        ):
+        files = library.files()
+        if all((place / name).is_file() and (place / name).read_bytes() == files[name] for name in files):
             return False
         remove(str(place.parent))
         self._library = None
@@ -113,29 +127,26 @@ def _ask(process: subprocess.Popen[bytes], message: bytes) -> bytes:
     return process.stdout.read()
 
 
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
 def install(root: Root) -> Path:
     """Put what travels under ``lib/<digest>/remote`` of the root, unless it is there."""
-    files = _files()
-    digest = hashlib.sha256()
-    for name in files:
-        digest.update(str(name).encode() + b"\0" + (_TRAVELS / name).read_bytes() + b"\0")
-    place = Path(root.lib) / digest.hexdigest()[:16]
+    place = Path(root.lib) / library.digest()
     if not place.exists():
-        _copy(files, place)
+        _copy(place)
     return place / "remote"
 
 
-def _files() -> list[Path]:
-    return sorted(path.relative_to(_TRAVELS) for path in _TRAVELS.glob("**/*.py"))
-
-
-def _copy(files: Sequence[Path], place: Path) -> None:
+def _copy(place: Path) -> None:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = place.parent / f".part-{os.urandom(8).hex()}"
-    for name in files:
+    for name, content in library.files().items():
         (part / "remote" / name).parent.mkdir(parents=True, exist_ok=True)
         with open(part / "remote" / name, "wb") as file:
-            file.write((_TRAVELS / name).read_bytes())
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
     machine.sync_folder(str(part))
@@ -145,23 +156,3 @@ def _copy(files: Sequence[Path], place: Path) -> None:
         remove(str(part))
         if not place.exists():
             raise
-
-
-def _names(metrics: str) -> list[str]:
-    try:
-        return [f"metrics/{name}" for name in os.listdir(metrics)]
-    except OSError:
-        return []  # no metrics yet
-
-
-def _read(path: str, offset: int, limit: int) -> bytes:
-    """Bytes of a plain file; a script may have put anything in its place."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except OSError:
-        return b""
-    with open(descriptor, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return b""
-        file.seek(offset)
-        return file.read(limit) or b""

@@ -43,11 +43,22 @@ def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oo
 
     ``exit`` is what the launcher wrote, ``stop`` is "cancel" or "timeout" if a signal of ours reached the run
     before it ended by itself, ``oom`` whether the kernel killed for want of memory meanwhile.
+
+    For a container ``exit`` also says: ``oom``, its own limit did; ``limited``, it has one, and so what the kernel
+    killed elsewhere is no evidence; ``stopped``, who ended it if not the script; ``unstarted``, a cancel came before
+    the script had its word.
     """
+    oom = oom and not (exit and exit.get("limited"))
+    if exit and exit.get("unstarted"):
+        return CANCELLED, exit["problem"]
     if stop == "timeout":
         return TIMEOUT, None
     if stop == "cancel":
         return (CANCELLED_FORCED if forced else CANCELLED), None
+    if exit and exit.get("oom"):
+        return OUT_OF_MEMORY, _beyond_limit(exit)
+    if exit and exit.get("stopped") and not (exit["signal"] == _SIGKILL and oom):
+        return ENGINE_STOPPED, exit["stopped"]
     if exit is None or (exit["code"] is None and exit["signal"] is None and not exit.get("problem")):
         return EXIT_UNKNOWN, "the process ended while nothing of ours was there to see how"
     if exit.get("problem"):
@@ -57,3 +68,13 @@ def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oo
     if exit["signal"] is not None or exit["code"] != 0:
         return FAILED, None
     return SUCCEEDED, None
+
+
+def _beyond_limit(exit: Dict[str, Any]) -> str:
+    """The main process may have lived on when the kernel took one of its children."""
+    if exit["code"] is not None:
+        words = (
+            "the kernel killed a process in the container at the container's memory limit; the script went on to exit"
+        )
+        return words + " code %d, so what it did may be incomplete" % exit["code"]
+    return "the container reached its memory limit, and the kernel killed the script"

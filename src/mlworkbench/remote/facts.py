@@ -28,16 +28,24 @@ NETWORK = frozenset(
 )
 _LOGIND = ("/usr/lib/systemd", "/lib/systemd", "/run/systemd", "/etc/systemd")  # weakest first
 _CDI = ("/etc/cdi", "/var/run/cdi")
+_TRY = "import socket, sys; socket.create_connection((sys.argv[1], 443), 3).close()"
 # All that a strange machine may answer with.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, subprocess.SubprocessError)
 
 
-def gather(folder: str, patience: float = PATIENCE) -> Data:
-    """Everything, with ``folder`` as the place where runs are kept (it need not exist yet)."""
+def gather(
+    folder: str, patience: float = PATIENCE, python: "Optional[str]" = None, reach: "Optional[str]" = None
+) -> Data:
+    """Everything, with ``folder`` as the place where runs are kept (it need not exist yet).
+
+    ``python``: the one that would run scripts, to be looked for. ``reach``: a host outside, to be tried.
+    """
     questions = {
         "docker": _ask("docker", "info", "--format", "{{json .}}"),
         "podman": _ask("podman", "version", "--format", "json"),  # `podman info` takes ten times as long
         "linger": _ask("loginctl", "show-user", str(_uid()), "--property=Linger") if _has_logind() else None,
+        "script": _ask(os.path.expanduser(python), "--version") if python else None,
+        "reach": _ask(sys.executable, "-I", "-S", "-c", _TRY, reach) if reach else None,
     }
     until = time.monotonic() + patience
     simple: Dict[str, Callable[[], Any]] = {
@@ -59,6 +67,8 @@ def gather(folder: str, patience: float = PATIENCE) -> Data:
         "docker": lambda: engine(*_answer(questions["docker"], until)),
         "podman": lambda: engine(*_answer(questions["podman"], until)),
         "logind": lambda: _logind(questions["linger"], until),
+        "script": lambda: script(*_answer(questions["script"], until)) if python else None,
+        "reach": lambda: _reach(reach, _answer(questions["reach"], until)) if reach else None,
     }
     found: Data = {"facts": FACTS}
     for name, find in simple.items():
@@ -224,7 +234,7 @@ def engine(path: Optional[str], code: Optional[int], out: str, err: str) -> Opti
         return None
     said = _safely(lambda: json.loads(out))
     said = said if isinstance(said, dict) else {}
-    found: Data = {"path": path, "error": None}
+    found: Data = {"path": path, "error": None, "socket": None, "selinux": os.path.exists("/sys/fs/selinux/enforce")}
     if "host" in said or "Client" in said:  # the former where `docker` is podman under another name
         found.update(_podman(said))
     else:
@@ -233,6 +243,12 @@ def engine(path: Optional[str], code: Optional[int], out: str, err: str) -> Opti
     if not found["version"]:
         told = "it did not answer in time" if code is None else "it ended with %s and said nothing" % code
         found["error"] = lines[0] if lines else told
+    given = os.environ.get("DOCKER_HOST") if found["program"] == "docker" else None
+    if given and given.startswith("unix://"):
+        found["socket"] = given[len("unix://") :]
+    elif given:
+        # Runs mount folders of this machine: an engine elsewhere would not find them, or find others.
+        found["error"] = "DOCKER_HOST is %s, and only an engine of this machine can be used" % given
     return found
 
 
@@ -245,7 +261,9 @@ def _docker(said: Mapping[str, Any]) -> Data:
         "os": said.get("OSType") or None,
         "arch": said.get("Architecture") or None,
         "rootless": any("rootless" in option for option in options),
+        # The toolkit's hook on PATH is enough for --gpus; the runtime need not be configured.
         "nvidia": "nvidia" in (said.get("Runtimes") or {})
+        or shutil.which("nvidia-container-runtime-hook") is not None
         or any(str(device.get("ID")).startswith("nvidia.com/gpu") for device in devices),
     }
 
@@ -261,6 +279,23 @@ def _podman(said: Mapping[str, Any]) -> Data:
         "rootless": _uid() != 0,
         "nvidia": bool(_safely(_has_cdi)),
     }
+
+
+# -- what scripts would meet -----------------------------------------------------------------------
+
+
+def script(path: Optional[str], code: Optional[int], out: str, err: str) -> Data:
+    """What ``python3 --version`` said; no executable if there is no such program."""
+    name, _, version = (out.strip() or err.strip()).partition(" ")  # before 3.4 it was told as an error
+    return {"executable": path, "version": version if name == "Python" and code == 0 else None}
+
+
+def _reach(host: str, answer: "Tuple[Optional[str], Optional[int], str, str]") -> Data:
+    """Whether connections to the world outside are answered; a proxy is told of by its being there only."""
+    _, code, _, err = answer
+    last = (err.strip().splitlines() or ["it took too long"])[-1]
+    proxy = any(os.environ.get(name) for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"))
+    return {"host": host, "way": code == 0, "proxy": proxy, "error": None if code == 0 else last.partition(": ")[2]}
 
 
 # -- sessions --------------------------------------------------------------------------------------

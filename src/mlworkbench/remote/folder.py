@@ -1,6 +1,12 @@
 """Every file name on a host, once: the root folder of a user and the folder of a run in it."""
 
 import os
+import posixpath
+
+
+def _join(folder: str, *names: str) -> str:
+    """A Windows client also speaks of folders on Linux machines."""
+    return posixpath.join(folder, *names) if folder.startswith("/") else os.path.join(folder, *names)
 
 
 class Root:
@@ -8,23 +14,23 @@ class Root:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.runs = os.path.join(path, "runs")
-        self.blobs = os.path.join(path, "blobs")
-        self.snapshots = os.path.join(path, "snapshots")
-        self.spares = os.path.join(path, "spares")
-        self.lib = os.path.join(path, "lib")
+        self.runs = _join(path, "runs")
+        self.blobs = _join(path, "blobs")
+        self.snapshots = _join(path, "snapshots")
+        self.spares = _join(path, "spares")
+        self.lib = _join(path, "lib")
 
     def run(self, run_id: str) -> "RunFolder":
-        return RunFolder(os.path.join(self.runs, run_id))
+        return RunFolder(_join(self.runs, run_id))
 
     def blob(self, digest: str) -> str:
-        return os.path.join(self.blobs, digest[:2], digest[2:])
+        return _join(self.blobs, digest[:2], digest[2:])
 
     def snapshot(self, digest: str) -> str:
-        return os.path.join(self.snapshots, digest + ".json")
+        return _join(self.snapshots, digest + ".json")
 
     def spare(self, project_id: str) -> str:
-        return os.path.join(self.spares, project_id)
+        return _join(self.spares, project_id)
 
 
 class RunFolder:
@@ -32,24 +38,31 @@ class RunFolder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.spec = os.path.join(path, "spec.json")
-        self.claim = os.path.join(path, "claim")
-        self.owner = os.path.join(self.claim, "owner.json")
-        self.lock = os.path.join(path, "lock")
-        self.work = os.path.join(path, "work")
-        self.outputs = os.path.join(self.work, "outputs")
-        self.log = os.path.join(path, "log")
-        self.supervisor_log = os.path.join(path, "supervisor.log")
-        self.events = os.path.join(path, "events.jsonl")
-        self.metrics = os.path.join(path, "metrics")
-        self.gate = os.path.join(path, "gate.json")
-        self.starting = os.path.join(path, "starting.json")
-        self.started = os.path.join(path, "started.json")
-        self.exit = os.path.join(path, "exit.json")
-        self.cancel = os.path.join(path, "cancel.json")
-        self.stopping = os.path.join(path, "stopping.json")
-        self.heartbeat = os.path.join(path, "heartbeat")
-        self.reserve = os.path.join(path, "reserve")
-        self.manifest = os.path.join(path, "outputs.json")
-        self.placed = os.path.join(path, "placed.json")
-        self.git_diff = os.path.join(path, "git.diff")
+        self.spec = _join(path, "spec.json")
+        self.claim = _join(path, "claim")
+        self.owner = _join(self.claim, "owner.json")
+        self.lock = _join(path, "lock")
+        self.work = _join(path, "work")
+        self.outputs = _join(self.work, "outputs")
+        self.log = _join(path, "log")
+        self.supervisor_log = _join(path, "supervisor.log")
+        self.events = _join(path, "events.jsonl")
+        self.metrics = _join(path, "metrics")
+        self.gate = _join(path, "gate.json")
+        self.starting = _join(path, "starting.json")
+        self.started = _join(path, "started.json")
+        self.exit = _join(path, "exit.json")
+        self.cancel = _join(path, "cancel.json")
+        self.stopping = _join(path, "stopping.json")
+        self.heartbeat = _join(path, "heartbeat")
+        self.reserve = _join(path, "reserve")
+        self.manifest = _join(path, "outputs.json")
+        self.placed = _join(path, "placed.json")
+        self.git_diff = _join(path, "git.diff")
+        self.home = _join(path, "home.json")  # all outputs of a run elsewhere have been brought here
+        # only where the command runs in a container
+        self.container = _join(path, "container.json")  # there may be one
+        self.word = _join(path, "word")  # a FIFO
+        self.watch = _join(path, "watch")  # a lock: held by the launcher, or by who watches in its place
+        self.pull = _join(path, "pull.json")  # the image is being fetched
+        self.build_log = _join(path, "build.log")

@@ -13,7 +13,8 @@ import time
 from . import machine
 from .failpoint import failpoint
 from .folder import RunFolder
-from .journal import read_json, spare_room, write_first, write_note, write_whole
+from .journal import spare_room, write_first, write_note
+from .notes import write_exit
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -48,21 +49,12 @@ def put_to_work(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], u
 
 def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> None:
     """Body of the launcher process."""
-    # Handlers, not SIG_IGN: ignored signals would stay ignored in the user's program.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name != "nt" else ():
-        signal.signal(number, lambda *_: None)
-    machine.become_reaper()
-    if machine.FORKS:
-        # What our caller ignores or blocks must reach neither us, who wait for the child, nor the child.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    stand_fast()
     failpoint("before-gate")
     if not pass_gate(run, "start"):
         return
     failpoint("after-gate")
-    clock = time.monotonic()
-    facts = {"launcher": os.getpid(), "launcher_start": machine.start_time(os.getpid()), "time": time.time()}
-    facts.update(clock=clock, oom_kills=machine.oom_kills())
+    facts = launch_facts()
     os.umask(umask)
     try:
         argv = [encode(word) for word in spec["commands"][-1]["argv"]]
@@ -71,27 +63,33 @@ def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask:
         pid, problem = None, "cannot start it: %s: %s" % (type(error).__name__, error)
     os.umask(0o077)
     if pid is None:
-        _write_exit(run, {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0})
+        write_exit(run, {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0})
         return
     os.replace(run.starting, run.started)
     failpoint("after-start")
     code, fatal = _wait(pid)
     failpoint("before-exit")
     ending = {"code": code, "signal": fatal, "problem": None}
-    _write_exit(run, dict(ending, ended=time.time(), elapsed=time.monotonic() - clock))
+    write_exit(run, dict(ending, ended=time.time(), elapsed=time.monotonic() - facts["clock"]))
 
 
-def promote(run: RunFolder) -> Optional[Dict[str, Any]]:
-    """What a launcher that died between its word to the child and its note of the start would have done next."""
-    try:
-        os.rename(run.starting, run.started)
-    except OSError:
-        pass  # it had done so, or the child never became the user's program
-    return read_json(run.started, "pid", "start", "launcher", "time", "clock")
+def stand_fast() -> None:
+    """A launcher lives until its work is done: signals for our caller's group are not for us."""
+    # Handlers, not SIG_IGN: ignored signals would stay ignored in the user's program.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if os.name != "nt" else ():
+        signal.signal(number, lambda *_: None)
+    machine.become_reaper()
+    if machine.FORKS:
+        # What our caller ignores or blocks must reach neither us, who wait for the child, nor the child.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def _write_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
-    spare_room(run, lambda: write_whole(run.exit, ending))
+def launch_facts() -> Dict[str, Any]:
+    """What is noted of a start beside the process itself."""
+    facts: Dict[str, Any] = {"launcher": os.getpid(), "launcher_start": machine.start_time(os.getpid())}
+    facts.update(time=time.time(), clock=time.monotonic(), oom_kills=machine.oom_kills())
+    return facts
 
 
 def _start(

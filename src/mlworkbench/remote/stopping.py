@@ -1,37 +1,38 @@
-"""Cancel and time limit: TERM, grace, KILL of the whole tree, daemonised children too."""
+"""Cancel and time limit: TERM, grace, KILL of all that the run is."""
 
 from __future__ import annotations
 
 import math
 import os
-import signal
 import time
 
-from . import machine
 from .failpoint import failpoint
 from .folder import RunFolder
 from .journal import Journal, log, read_json, spare_room, write_whole
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Dict, Optional, Union
+
+    from .container import Contained
+    from .processes import Processes
 
     Facts = Optional[Dict[str, Any]]
-    Family = Callable[[Facts], List[Tuple[int, int]]]
+    Work = Union[Processes, Contained]
 
 STUCK = 60.0  # seconds after KILL before we say that a process will not die
 
 
 class Stopping:
-    """Whether and why the run is being stopped. ``family`` finds its living processes."""
+    """Whether and why the run is being stopped. ``work`` is what there is to stop."""
 
-    def __init__(self, run: RunFolder, spec: Dict[str, Any], journal: Journal, family: Family) -> None:
+    def __init__(self, run: RunFolder, spec: Dict[str, Any], journal: Journal, work: Work) -> None:
         self.why: Optional[str] = None
         self.forced = False
         self._run = run
         self._spec = spec
         self._journal = journal
-        self._family = family
+        self._work = work
         self._begun = 0.0
         self._deadline: Optional[float] = None
         self._killed: Optional[float] = None
@@ -72,7 +73,7 @@ class Stopping:
         self._tell({"why": self.why, "grace": grace})
         self._begun = time.monotonic()
         self._deadline = self._begun + grace
-        machine.signal_all(self._family(facts), signal.SIGTERM)
+        self._work.terminate(facts)
         failpoint("terminated")
 
     def _note(self) -> None:
@@ -93,30 +94,18 @@ class Stopping:
             self.forced = True
             self._note()
         self._killed = self._killed or time.monotonic()
-        kill_all(lambda: self._family(facts))
+        self._work.kill(facts)
         if time.monotonic() - self._killed > STUCK and not self._told_stuck:
             self._told_stuck = True
-            self._tell({"why": self.why, "stuck": [pid for pid, _ in self._family(facts)]})
+            self._tell({"why": self.why, "stuck": [pid for pid, _ in self._work.living(facts)]})
 
     def sweep(self, facts: Facts) -> None:
         """The main process has ended on our word: what it left behind gets the rest of the grace, then KILL."""
         if self._deadline is None:
             return
-        while self._family(facts):
+        while self._work.living(facts):
             if time.monotonic() >= self._deadline:
                 self._kill(facts)
                 if self._told_stuck:
                     return
             time.sleep(0.05)
-
-
-def kill_all(family: Callable[[], List[Tuple[int, int]]]) -> None:
-    """First stop them all, so that none can fork away from us, then kill."""
-    stopped: Dict[Tuple[int, int], bool] = {}
-    for _ in range(20):
-        new = [one for one in family() if one not in stopped]
-        if not new:
-            break
-        machine.signal_all(new, getattr(signal, "SIGSTOP", signal.SIGTERM))
-        stopped.update(dict.fromkeys(new, True))
-    machine.signal_all(stopped, getattr(signal, "SIGKILL", signal.SIGTERM))

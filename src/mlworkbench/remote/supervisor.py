@@ -11,14 +11,18 @@ import time
 from . import PROTOCOL, endings, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
-from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json, spare_room, write_whole
-from .launcher import decode, pass_gate, promote, put_to_work
+from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json
+from .launcher import pass_gate
+from .notes import read_exit, read_gate, read_started
+from .processes import Processes
 from .stopping import Stopping
 from .workcopy import place, recycle
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, Optional
+
+    from .stopping import Work
 
 HEARTBEAT = 5.0
 LOOK = 0.4  # how long a cancel may go unnoticed
@@ -32,10 +36,9 @@ class Supervisor:
         self.run = run
         self.spec = spec
         self.journal = Journal(run)
-        self._reaped: Dict[int, int] = {}
-        self._stopping = Stopping(run, spec, self.journal, self.family)
+        self._work = work_of(run, spec)
+        self._stopping = Stopping(run, spec, self.journal, self._work)
         self._beat = 0.0
-        self._launcher: Tuple[Optional[int], Optional[int]] = (None, None)
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
 
@@ -55,8 +58,7 @@ class Supervisor:
             self.never("cannot prepare the run: %s" % error)
             return
         failpoint("prepared")
-        pid = put_to_work(self.run, self.spec, secrets, umask)
-        self._launcher = (pid, machine.start_time(pid))
+        self._work.put_to_work(secrets, umask)
         failpoint("launched")
         self._await_start()
         self.watch()
@@ -66,15 +68,13 @@ class Supervisor:
         place(self.root, self.spec["snapshot"], self.spec["project_id"], self.run)
         failpoint("placed")
         os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
-        share = self.spec["environment"].get("AZUREML_NATIVE_SHARE_DIRECTORY")
-        if share:
-            os.makedirs(share, exist_ok=True)
+        self._work.prepare()
         keep_room(self.run)
 
     def _await_start(self) -> None:
         """The start is a matter of milliseconds: look often, for a short while."""
         patience = time.monotonic() + 1.0
-        while time.monotonic() < patience and _alive(self._launcher):
+        while time.monotonic() < patience and self._work.coming():
             if os.path.exists(self.run.started) or os.path.exists(self.run.exit):
                 return
             time.sleep(0.001)
@@ -95,7 +95,7 @@ class Supervisor:
 
     def go_on(self) -> None:
         """Take over, from what is on disk."""
-        gate = self._gate()
+        gate = read_gate(self.run)
         here = machine.identity()
         owner = gate or read_json(self.run.owner) or {}
         if owner.get("boot_id") != here["boot_id"]:
@@ -111,30 +111,12 @@ class Supervisor:
         if gate and gate["decision"] == "never":
             self.finish_unstarted(gate.get("reason") or "it was decided not to start it")
             return
-        ended = self._exit()
+        ended = read_exit(self.run)
         if ended:
             self.conclude(ended)
             return
         pass_gate(self.run, "never", "the machine was rebooted")
         self.finish(endings.TARGET_REBOOTED, "the machine was rebooted while the run was going on", None)
-
-    # -- what is on disk: None if it is not there, or not what it should be ------------------------
-
-    def _gate(self) -> Optional[Dict[str, Any]]:
-        gate = read_json(self.run.gate, "decision", "pid", "start", "boot_id")
-        if gate is None and os.path.exists(self.run.gate):
-            # Damaged: somebody has decided, and who knows what. It may have started, so it never will again.
-            return dict(machine.identity(), decision="start", pid=None, start=None)
-        return gate
-
-    def _started(self) -> Optional[Dict[str, Any]]:
-        return read_json(self.run.started, "pid", "start", "launcher", "time", "clock")
-
-    def _starting(self) -> Optional[Dict[str, Any]]:
-        return read_json(self.run.starting, "pid", "start", "launcher", "time", "clock")
-
-    def _exit(self) -> Optional[Dict[str, Any]]:
-        return read_json(self.run.exit, "code", "signal", "ended", "elapsed")
 
     # -- watching ----------------------------------------------------------------------------------
 
@@ -144,18 +126,19 @@ class Supervisor:
         facts = self._started_facts()
         wait = machine.waiter(facts["launcher"] if facts else None)
         while True:
-            self._reap()
-            gate = self._gate()
-            if gate is None and not _alive(self._launcher):
+            self._work.reap()
+            gate = read_gate(self.run)
+            if gate is None and not self._work.coming():
                 self.never("the launcher died before the start")
                 return
             if gate and gate["decision"] == "never":
                 self.finish_unstarted(gate.get("reason") or "it was decided not to start it")
                 return
             facts = facts or self._started_facts()
-            ended = self._exit() or self._ended_unseen()
+            ended = read_exit(self.run) or self._work.ended_unseen()
             if ended:
                 break
+            self._tell_step()
             self._beat_heart()
             self._settle()
             self._pause(wait, facts)
@@ -174,55 +157,16 @@ class Supervisor:
         settled()
 
     def _started_facts(self) -> Optional[Dict[str, Any]]:
-        facts = self._started() or self._started_by_a_dead_launcher()
+        facts = self._work.started()
         if facts and "started" not in self.journal.kinds:
             self.journal.add("started", {"pid": facts["pid"], "time": facts["time"]})
             failpoint("started")
         return facts
 
-    def _started_by_a_dead_launcher(self) -> Optional[Dict[str, Any]]:
-        """It gave the child the word and died before it could tell: the child has become the user's program."""
-        facts = self._starting()
-        if facts is None or _alive((facts["launcher"], facts.get("launcher_start"))):
-            return None
-        child = (facts["pid"], facts["start"])
-        return promote(self.run) if child in machine.family(self.run.path, [], []) else None
-
-    def _ended_unseen(self) -> Optional[Dict[str, Any]]:
-        """The ending of a child whose launcher is gone: from our own wait, or unknown."""
-        gate = self._gate()
-        launcher = (gate["pid"], gate["start"]) if gate else self._launcher
-        if _alive(launcher):
-            return None
-        facts = self._started() or self._starting()  # the launcher writes no more
-        if facts and _alive((facts["pid"], facts["start"])):
-            return None
-        if facts is None and machine.family(self.run.path, [], []):
-            return None  # its note is gone, and the child is known by its mark
-        facts = promote(self.run)  # a child that never became the user's program has removed it
-        self._reap()  # it may have ended since the last time
-        written = self._exit()  # it may have been written between our two looks
-        if written:
-            return written
-        status = self._reaped.get(facts["pid"]) if facts else None
-        code, number = decode(status) if status is not None else (None, None)
-        ended: Dict[str, Any] = {"code": code, "signal": number, "problem": None}
-        ended.update(ended=time.time(), elapsed=None)
-        if facts is None and gate and gate["pid"] is not None and not os.path.exists(self.run.log):
-            ended["problem"] = "the launcher died before the start"
-        spare_room(self.run, lambda: write_whole(self.run.exit, ended))
-        return ended
-
-    def _reap(self) -> None:
-        """Our children: the launcher, and what it left to us when it died."""
-        while os.name != "nt":
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self._reaped[pid] = status
+    def _tell_step(self) -> None:
+        step = self._work.step()
+        if step:
+            self.journal.add("step", step)
 
     def _beat_heart(self) -> None:
         if time.monotonic() - self._beat >= HEARTBEAT:
@@ -240,7 +184,7 @@ class Supervisor:
         ending, reason = endings.decide(ended, self._stopping.why, self._stopping.forced, oom)
         if ending == endings.TIMEOUT:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
-        elif self._stopping.why == "cancel":
+        elif self._stopping.why == "cancel" and not ended.get("unstarted"):
             reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "somebody")
         if ending == endings.FAILED:
             reason = self._explain(ended)
@@ -267,12 +211,13 @@ class Supervisor:
         """Tell the ending, once."""
         if "finished" in self.journal.kinds:
             return
-        facts = self._started()
+        facts = read_started(self.run)
         data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": _size(self.run.log)}
         if ended:
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
             data.update(self._collect_safely())
-            data["leftovers"] = [pid for pid, _ in self.family(facts)]
+            data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
+        self._work.leave()
         failpoint("finishing")
         self.journal.add("finished", data, lasting=True)
         self._settle()
@@ -284,16 +229,6 @@ class Supervisor:
             recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run)
         except OSError as error:
             log("the work copy could not be kept for the next run: %s" % error)
-
-    def family(self, facts: Optional[Dict[str, Any]]) -> List[Tuple[int, int]]:
-        """All living processes of the user's, the main one last."""
-        if facts is None:
-            return machine.family(self.run.path, [os.getpid()], [])
-        main = (facts["pid"], facts["start"])
-        # Once the main process is dead, its number may be another's session.
-        sessions = [facts["pid"]] if _alive(main) else []
-        found = machine.family(self.run.path, [os.getpid(), facts["launcher"], facts["pid"]], sessions)
-        return found + ([main] if _alive(main) else [])
 
     def _collect_safely(self) -> Dict[str, Any]:
         """Nothing that can be done without may stand between the end of a run and its being told."""
@@ -312,9 +247,13 @@ class Supervisor:
         return {"outputs": count, "output_bytes": size}
 
 
-def _alive(process: Tuple[Optional[int], Optional[int]]) -> bool:
-    pid, start = process
-    return pid is not None and start is not None and machine.start_time(pid) == start
+def work_of(run: RunFolder, spec: Dict[str, Any]) -> Work:
+    """What the supervisor looks after: processes, or a container."""
+    if not spec.get("container"):
+        return Processes(run, spec)
+    from .container import Contained  # noqa: PLC0415 - what plain runs need not hold
+
+    return Contained(run, spec)
 
 
 def _size(path: str) -> int:
@@ -328,4 +267,5 @@ def _full(path: str) -> bool:
     if not hasattr(os, "statvfs"):
         return False
     facts = os.statvfs(path)
-    return facts.f_bavail * facts.f_frsize < RESERVE
+    # Not zero: the reserve was given back, and file systems refuse a write while a little is left.
+    return facts.f_bavail * facts.f_frsize < 16 * RESERVE

@@ -16,6 +16,7 @@ MB, GB = 10**6, 10**9
 SCARCE, FULL = GB, 100 * MB  # of disk: a run may fail; a run cannot be recorded
 FEW_INODES = 10_000
 LITTLE_MEMORY = 256 * MB
+SKEW = 120.0  # seconds that two clocks may differ
 UNTESTED = ("Darwin", "win32", "Windows")
 
 
@@ -29,26 +30,106 @@ class Finding:
     hint: str | None = None
 
 
+@dataclass(frozen=True)
+class Link:
+    """The way to a machine elsewhere."""
+
+    identity: str
+    trip: float  # seconds there and back
+    skew: float  # seconds that its clock is ahead of this machine's
+    library: str  # version of our program there
+
+
 Size = Callable[[float], str]
 
 
-def judge(facts: Facts, compute: Compute, python: Interpreter | MlwError, size: Size) -> list[Finding]:
-    """All findings about a machine, for a target of this type. ``size`` says bytes as people do."""
+def judge(
+    facts: Facts, compute: Compute, python: Interpreter | MlwError | None, size: Size, link: Link | None = None
+) -> list[Finding]:
+    """All findings about a machine, for a target of this type. ``size`` says bytes as people do.
+
+    ``python``: which one runs scripts here. Elsewhere the facts say it, and there is a ``link``.
+    """
     return [
+        *_link(link),
         _system(facts),
-        _python(python),
-        _store(facts, size),
+        *([] if link is None else [_clock(link), _agent(facts, link)]),
+        *(_script(facts, compute) if python is None else [_python(python)]),
+        _store(facts, size, link is not None),
         _processors(facts),
         _memory(facts, size),
         *_gpu(facts),
         *_engines(facts, compute),
         *_sessions(facts),
+        *_reach(facts),
     ]
 
 
 def is_fit(findings: list[Finding]) -> bool:
     """Whether runs can be put there: nothing that is needed is missing."""
     return all(one.state != ERROR for one in findings)
+
+
+def _link(link: Link | None) -> list[Finding]:
+    if link is None:
+        return []
+    return [Finding("connection", OK, f"{link.identity}, {link.trip * 1000:.1f} ms there and back")]
+
+
+def _clock(link: Link) -> Finding:
+    ahead = "ahead of" if link.skew > 0 else "behind"
+    if abs(link.skew) <= SKEW:
+        exact = abs(link.skew) < 1 + link.trip
+        return Finding("clock", OK, "as here" if exact else f"{abs(link.skew):.0f} s {ahead} this machine's")
+    found = f"its clock is {_duration(abs(link.skew))} {ahead} this machine's"
+    return Finding("clock", WARNING, found, "set it right there: sudo timedatectl set-ntp true; or set this machine's")
+
+
+def _duration(seconds: float) -> str:
+    for name, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def _agent(facts: Facts, link: Link) -> Finding:
+    """Our own program there, and the Python that it was started with."""
+    return Finding("agent", OK, f"library {link.library}, Python {facts.python.version}, {facts.python.executable}")
+
+
+def _script(facts: Facts, compute: Compute) -> list[Finding]:
+    """The Python of scripts on another machine; in a container it is the image's, which is not looked into."""
+    if compute.type in IN_CONTAINER or facts.script is None:
+        return []
+    name = compute.python_location or "python3"
+    hint = f"set pythonLocation in {compute.name}.compute to one that is there"
+    if facts.python.executable:
+        hint += f", such as {facts.python.executable}"
+    if not facts.script.executable:
+        return [Finding("python", ERROR, f"there is no {name} on that machine's PATH", hint)]
+    if not facts.script.version:
+        return [Finding("python", ERROR, f"{facts.script.executable} does not start", hint)]
+    return [Finding("python", OK, f"{facts.script.version}, {facts.script.executable} (runs scripts)")]
+
+
+def _reach(facts: Facts) -> list[Finding]:
+    """Whether the machine gets out by itself, where that was tried."""
+    reach = facts.reach
+    if reach is None:
+        return []
+    if reach.way:
+        return [Finding("network", OK, f"{reach.host} can be reached")]
+    if reach.proxy:
+        return [Finding("network", OK, f"{reach.host} is not reached directly; a proxy is set there")]
+    why = f" ({reach.error.rpartition('] ')[2]})" if reach.error else ""
+    return [
+        Finding(
+            "network",
+            WARNING,
+            f"no way out to {reach.host}{why}; packages will come from this machine",
+            "images must be there, and scripts cannot download: open the network, or set https_proxy there",
+        )
+    ]
 
 
 def _system(facts: Facts) -> Finding:
@@ -72,15 +153,17 @@ def _python(python: Interpreter | MlwError) -> Finding:
     return Finding("python", OK, f"{version}, {python.path} ({python.reason})")
 
 
-def _store(facts: Facts, size: Size) -> Finding:
+def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
     store = facts.store
     found = f"{size(store.free)} free" if store.free is not None else "space unknown"
     if store.total:
         found += f" of {size(store.total)}"
     found += f" in {store.folder}" + (f" ({store.filesystem})" if store.filesystem else "")
-    room = "make room on that disk; mlw experiment clean shows what mlw can give back"
+    which = " -t NAME" if elsewhere else ""
+    room = f"make room on that disk; mlw experiment clean{which} shows what mlw can give back"
     if store.writable is False:
-        return Finding("store", ERROR, f"{store.folder} cannot be written", "set MLW_HOME to a folder that can")
+        hint = "your user must be able to write it" if elsewhere else "set MLW_HOME to a folder that can"
+        return Finding("store", ERROR, f"{store.folder} cannot be written", hint)
     if store.free is not None and store.free < FULL:
         return Finding("store", ERROR, found, room)
     if store.inodes_free is not None and store.inodes_free < FEW_INODES:
@@ -89,7 +172,8 @@ def _store(facts: Facts, size: Size) -> Finding:
     if store.free is not None and store.free < SCARCE:
         return Finding("store", WARNING, found, room)
     if store.network:
-        local = "network file systems are slow here; set MLW_HOME to a folder on a disk of this machine"
+        local = "network file systems are slow here; "
+        local += "a link ~/.mlw to a disk there helps" if elsewhere else "set MLW_HOME to a folder on a disk here"
         return Finding("store", WARNING, found, local)
     return Finding("store", OK, found)
 
@@ -131,15 +215,15 @@ def _engines(facts: Facts, compute: Compute) -> list[Finding]:
         hint = "install Docker Engine or podman on that machine, or use a target without a container"
         return [Finding("docker", ERROR, "neither docker nor podman is there", hint)]
     findings = []
-    fit = any(_trouble(one, compute) is None for one in engines.values())  # one of them is enough
     for name, one in engines.items():
-        trouble = _trouble(one, compute)
+        spare = name == "podman" and "docker" in engines  # Docker goes first, also when it is in trouble
+        trouble = engine_trouble(one, compute)
         if trouble is None:
             findings.append(Finding(name, OK, _engine(name, one)))
         else:
             found, hint = trouble
             hint += "" if needed else f" (a target of type {compute.type} does not need it)"
-            findings.append(Finding(name, ERROR if needed and not fit else WARNING, found, hint))
+            findings.append(Finding(name, ERROR if needed and not spare else WARNING, found, hint))
     return findings
 
 
@@ -151,7 +235,7 @@ def _engine(name: str, engine: Engine) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
+def engine_trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
     """What keeps containers of this target from running in the engine, and the remedy."""
     if engine.error:
         return f"{engine.path} cannot be used: {engine.error}", _remedy(engine)

@@ -1,0 +1,182 @@
+"""Attach: connect, check, and only then write."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ..attachments import Attachment, Attachments
+from ..config.files import create_target
+from ..config.project import Project
+from ..errors import LaunchError, UsageError
+from ..hosts import contact
+from ..hosts.facts import Facts
+from ..hosts.openssh import printable
+from ..hosts.ssh import SshHost
+from ..model import Compute, JsonDict
+from ..paths import UserPaths
+from ..registry import known
+from ..remote.failpoint import failpoint
+from ..targets.check import ERROR, WARNING, Finding, judge
+from ..targets.remote import look
+from . import login
+from .attempt import Attempt, bury, key_in_words
+from .wish import Talk, Wish, complete
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What an attach has done."""
+
+    written: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    attachment: Attachment
+    kind: str
+
+    @property
+    def key(self) -> str:
+        return key_in_words(self.attachment)
+
+    @property
+    def record(self) -> JsonDict:
+        return {
+            "identity": self.attachment.identity,
+            "type": self.kind,
+            "key": self.key,
+            "host_key": self.attachment.host_key,
+            "findings": [asdict(one) for one in self.findings],
+            "written": list(self.written),
+        }
+
+
+def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Callable[[float], str]) -> Attached:
+    """Make a machine a target of the project. A failure changes nothing, here or there."""
+    wish, there = complete(project, wish)
+    assert wish.address and wish.kind
+    _refuse_later(wish.kind)
+    mounts = tuple(allowed_mount(path) for path in wish.mounts)
+    who = contact.resolve(wish.address, wish.username, wish.port, wish.jump)
+    attachments = Attachments(paths)
+    dead = bury(attachments)
+    old = attachments.find(wish.address, who.username, who.port, wish.jump)
+    old = old if old and old.jump == wish.jump else None  # by another way it may be another machine
+    draft = attachments.draft(who.identity, address=wish.address, username=who.username, port=who.port, jump=wish.jump)
+    attempt = Attempt(draft, paths, talk, old)
+    files = _Files(project, wish.name)
+    try:
+        attempt.draft, methods = login.meet(draft, wish.host_key, talk, old)
+        if not login.as_before(attempt, wish):
+            login.get_in(attempt, wish, methods)
+        findings, compute = _look(attempt, wish, size)
+        failpoint("attaching")
+        written = () if there else create_target(project.folder, compute, force=wish.replace)
+        failpoint("files-written")
+        unused = attempt.unused(dead)
+        contact.forget(attempt.draft)  # its connection is known by the draft's folder
+        saved = attachments.save(_kept(attempt.draft, old, mounts, (str(project.root), wish.name)))
+    except BaseException:
+        attempt.undo()
+        files.restore()
+        raise
+    attempt.tidy(saved, unused, dead)
+    return Attached(tuple(str(path) for path in written), tuple(findings), saved, wish.kind)
+
+
+class _Files:
+    """The target's two files as they are before, to be put back."""
+
+    def __init__(self, project: Project, name: str) -> None:
+        self._before: dict[Path, bytes | None] = {}
+        for suffix in (".compute", ".runconfig"):
+            path = project.folder / (name + suffix)
+            self._before[path] = path.read_bytes() if path.is_file() else None
+
+    def restore(self) -> None:
+        for path, data in self._before.items():
+            if data is None:
+                path.unlink(missing_ok=True)
+            elif path.read_bytes() != data:
+                path.write_bytes(data)
+
+
+def _refuse_later(kind: str) -> None:
+    if kind not in known("targets"):
+        raise LaunchError(
+            f"targets of type {kind} are not in this version yet; nothing was attached",
+            "a single machine of the cluster can be attached: mlw computetarget attach remote …",
+        )
+
+
+def allowed_mount(path: str, option: str = "--allow-mount") -> str:
+    if not posixpath.isabs(path) or posixpath.normpath(path) in ("/", "//"):
+        raise UsageError(f"{option} {path} is not a folder of the target", "give its full path, such as /data")
+    return posixpath.normpath(path)
+
+
+def _look(attempt: Attempt, wish: Wish, size: Callable[[float], str]) -> tuple[list[Finding], Compute]:
+    """What machine it is, and the target that is made of it; an error if runs could not be put there."""
+    host = SshHost(attempt.draft, attempt.paths)
+    attempt.connect(host)
+    facts, link = look(host, "python3")
+    location = None
+    if _sees_to_sessions(host, facts, attempt):
+        facts, link = look(host, "python3")
+    if not (facts.script and facts.script.executable):  # then the one that our own program was started with
+        location = facts.python.executable
+        facts, link = look(host, location)
+    attempt.draft = replace(host.attachment, facts=asdict(facts), linger=attempt.linger)
+    compute = _compute(wish, attempt.draft, location)
+    findings = judge(facts, compute, None, size, link)
+    host.close()
+    wrong = [one for one in findings if one.state == ERROR]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        what = f"{host.identity} cannot be a target of type {wish.kind}: {wrong[0].found}{more}"
+        raise LaunchError(what, wrong[0].hint)
+    return [one for one in findings if one.state == WARNING], compute
+
+
+def _sees_to_sessions(host: SshHost, facts: Facts, attempt: Attempt) -> bool:
+    """Where the end of a login ends all processes, the user is excepted from that, said aloud."""
+    if not (facts.logind.running and facts.logind.kill_user_processes) or facts.logind.linger:
+        return False
+    attempt.linger = True
+    answer = host.ask({"do": "linger", "on": True})
+    if not answer.get("ok"):
+        attempt.linger = False
+        raise LaunchError(
+            f"{host.identity} ends all processes of a user at logout (KillUserProcesses), and would not except you:"
+            f" {printable(str(answer.get('problem')))}",
+            f"ask its administrator for: loginctl enable-linger {host.attachment.username}",
+        )
+    attempt.talk.say("runs there outlive logouts now: loginctl enable-linger was called for you; detach undoes it")
+    return True
+
+
+def _compute(wish: Wish, draft: Attachment, python: str | None) -> Compute:
+    facts = Facts.from_json(draft.facts)
+    contained = wish.kind == "remotedocker"
+    engine = facts.docker or facts.podman
+    return Compute(
+        name=wish.name,
+        type=wish.kind or "",
+        address=wish.address,
+        username=draft.username,
+        port=None if draft.port == 22 else draft.port,
+        jump_host=draft.jump,
+        base_docker_image=wish.image,
+        shared_volumes=contained,
+        nvidia_docker=bool(contained and facts.nvidia.driver and engine and engine.nvidia),
+        user_managed_environment=None if contained else True,
+        python_location=None if contained else python,
+    )
+
+
+def _kept(draft: Attachment, old: Attachment | None, mounts: tuple[str, ...], project: tuple[str, str]) -> Attachment:
+    """With what an earlier attach of the same machine allowed."""
+    allowed = dict.fromkeys((*(old.allowed_mounts if old else ()), *mounts))
+    projects = dict.fromkeys((*(old.projects if old else ()), project))
+    linger = draft.linger or bool(old and old.linger)
+    return replace(draft, allowed_mounts=tuple(allowed), projects=tuple(projects), linger=linger)

@@ -1,0 +1,233 @@
+"""The way in: first the machine's own key, then ours. Before its key is accepted, no secret is sent."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from .. import secret
+from ..attachments import MADE, Attachment
+from ..errors import HostError, UsageError
+from ..hosts import contact
+from ..hosts.openssh import HostKeyChanged, LoginRefused, key_changed
+from ..hosts.ssh import SshHost
+from ..remote.failpoint import failpoint
+from .attempt import Attempt
+from .wish import Talk, Wish
+
+MARK = "mlw-"  # the comment of our line in authorized_keys begins so
+
+
+def meet(
+    draft: Attachment, host_key: str | None, talk: Talk, known: Attachment | None
+) -> tuple[Attachment, tuple[str, ...]]:
+    """Whose key the machine shows, accepted by somebody; and the ways to log in. ``known``: it as it was met before."""
+    before = known.host_key if known else ""
+    try:
+        shown = contact.first_contact(draft, alone=host_key is not None)
+    except HostKeyChanged as error:  # by the user's own known_hosts, which need not say what it was
+        raise key_changed(known or draft, before, error.fingerprint) from None
+    if host_key is not None:
+        if not contact.key_fits(shown, host_key):
+            raise HostError(
+                f"{draft.identity} shows the key {shown.fingerprint}, not {host_key}; nothing was sent",
+                "compare it with the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+            )
+    elif before and before != shown.fingerprint:
+        raise key_changed(known or draft, before, shown.fingerprint)
+    elif not shown.trusted and not before:
+        _ask_about_key(draft, shown, talk)
+    return replace(draft, host_key=shown.fingerprint), shown.methods
+
+
+def _ask_about_key(draft: Attachment, shown: contact.Contact, talk: Talk) -> None:
+    talk.say(f"{draft.identity} has never been met; it shows the key {shown.fingerprint} ({shown.kind})")
+    answer = talk.confirm("Is that the key of the machine?")
+    if answer is None:
+        raise HostError(
+            f"nobody vouches for the key of {draft.identity}, and there is no terminal to ask at",
+            f"compare it with the machine itself, then say --host-key {shown.fingerprint}",
+        )
+    if not answer:
+        raise UsageError(
+            "nothing was attached: the key was not accepted",
+            "the machine shows its own with: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+        )
+
+
+def get_in(attempt: Attempt, wish: Wish, methods: tuple[str, ...]) -> None:
+    """From now on the attempt's draft logs in by itself."""
+    draft = attempt.draft
+    if wish.own_key:
+        _with_own_key(attempt)
+        return
+    if wish.private_key_file:
+        _with_key_file(attempt, wish)
+        return
+    if wish.password is None and contact.try_keys(draft):
+        attempt.entered(draft)
+        return
+    if methods and not {"password", "keyboard-interactive"} & set(methods):
+        raise LoginRefused(
+            f"{draft.identity} does not know any of your keys, and takes no passwords",
+            "say --private-key-file, or -k for a key to be appended to ~/.ssh/authorized_keys there",
+            methods,
+        )
+    password = wish.password or attempt.talk.secret(f"Password of {draft.identity}")
+    if not password:
+        raise LoginRefused(
+            f"none of your keys opens {draft.identity}, and no password was given",
+            "say --password-stdin or --private-key-file, or run it at a terminal to be asked",
+            methods,
+        )
+    _with_password(attempt, password)
+
+
+def _with_password(attempt: Attempt, password: str) -> None:
+    draft, talk = attempt.draft, attempt.talk
+    try:
+        contact.login_with_password(draft, password, talk.secret)
+    except LoginRefused as error:
+        raise LoginRefused(
+            f"{draft.identity} does not accept the password", "check user name and password", error.methods
+        ) from None
+    attempt.entered(draft)
+    if _install_key(attempt):
+        talk.say("a key for this target was installed; the password is not needed any more and stored nowhere")
+        return
+    if not secret.keep(draft.keyring_name, password):
+        raise HostError(
+            f"{draft.identity} accepts no keys, and this machine has no keyring to keep the password in",
+            "install one (gnome-keyring, KWallet), or let the server accept keys: PubkeyAuthentication yes",
+        )
+    attempt.password = True
+    attempt.entered(replace(draft, password=True))
+    talk.say("the server accepts no keys: the password is kept in this machine's keyring")
+
+
+def _install_key(attempt: Attempt) -> bool:
+    """Over the connection that is open: a key of this target's own. False if the server takes none."""
+    draft = attempt.draft
+    with_key, line = contact.make_key(draft, MARK + draft.folder.name.removeprefix(".draft-"))
+    host = SshHost(draft, attempt.paths)
+    attempt.connect(host)
+    attempt.line = line
+    added = host.ask({"do": "key", "action": "add", "line": line})
+    if not added.get("ok"):
+        raise HostError(
+            f"no key could be put into ~/.ssh/authorized_keys on {draft.identity}: {added.get('problem')}",
+            "see that your user can write that file, or say --private-key-file",
+        )
+    failpoint("key-installed")
+    if contact.key_works(with_key):
+        host.disconnect()
+        attempt.entered(with_key)
+        return True
+    host.ask({"do": "key", "action": "remove", "line": line})
+    host.close()
+    attempt.line = None
+    for name in ("key", "key.pub"):
+        (draft.folder / name).unlink()
+    return False
+
+
+def _with_key_file(attempt: Attempt, wish: Wish) -> None:
+    """A key without a passphrase serves as it is; with one, it is used once, like a password."""
+    draft, talk = contact.use_key_file(attempt.draft, Path(wish.private_key_file or "")), attempt.talk
+    path = draft.key_file or Path()
+    if not contact.has_passphrase(path):
+        if contact.try_keys(draft):
+            attempt.entered(draft)
+            return
+        raise LoginRefused(
+            f"{draft.identity} does not know the key {path}",
+            "append its public half to ~/.ssh/authorized_keys there, or give another key",
+            (),
+        )
+    given = [wish.passphrase] if wish.passphrase else []
+    answers: list[bool] = []
+
+    def ask(question: str) -> str | None:
+        answer = given.pop() if given else talk.secret(question.rstrip(": ")) if not answers else None
+        answers.append(answer is not None)
+        return answer
+
+    if not contact.try_keys(draft, ask):
+        if not any(answers) and answers:
+            why = f"the key {path} has a passphrase, and there is no terminal to ask for it"
+            raise UsageError(why, "load it into your ssh-agent (ssh-add) and leave --private-key-file out")
+        raise LoginRefused(
+            f"{draft.identity} does not let us in with the key {path}", "is it the right key and passphrase?", ()
+        )
+    attempt.entered(draft)
+    if not _install_key(attempt):
+        raise HostError(
+            f"the key {path} has a passphrase, and no other key could be installed",
+            "load it into your ssh-agent (ssh-add) and attach without --private-key-file",
+        )
+    talk.say("the key has a passphrase, so another key was installed for this target")
+
+
+def _with_own_key(attempt: Attempt) -> None:
+    """The original's -k: one key for all targets of this user, whose public half the user puts there."""
+    path, draft, talk = attempt.paths.home / "key", attempt.draft, attempt.talk
+    if not path.exists():
+        contact.make_key(draft, f"{MARK}user")
+        os.replace(draft.folder / "key.pub", path.with_suffix(".pub"))
+        os.replace(draft.folder / "key", path)
+    with_key = contact.use_key_file(draft, path)
+    if contact.key_works(with_key):
+        attempt.entered(with_key)
+        return
+    line = path.with_suffix(".pub").read_text().strip()
+    talk.say(f"append this line to ~/.ssh/authorized_keys of {draft.username} on {draft.address}:\n\nrestrict {line}\n")
+    if talk.confirm("Is it there?") and contact.key_works(with_key):
+        attempt.entered(with_key)
+        return
+    raise LoginRefused(f"{draft.identity} does not know that key yet", "append the line, and attach again", ())
+
+
+def as_before(attempt: Attempt, wish: Wish) -> bool:
+    """The machine was attached before, and the way in of that time still is one: then it stays."""
+    old = attempt.old
+    if old is None or wish.private_key_file or wish.own_key:
+        return False
+    again = replace(attempt.draft, key=old.key, password=old.password)
+    if old.password:
+        password = wish.password or secret.stored(old.keyring_name)
+        if not password or not _still_right(again, password):
+            return False
+        secret.keep(again.keyring_name, password)
+    elif not (old.key != MADE or copy_files(old, again, "key", "key.pub")) or not contact.try_keys(again):
+        for name in ("key", "key.pub"):
+            (again.folder / name).unlink(missing_ok=True)
+        return False
+    attempt.entered(again)
+    return True
+
+
+def copy_files(source: Attachment, to: Attachment, *names: str) -> bool:
+    """Whether all of them were there."""
+    for name in names:
+        try:
+            data = (source.folder / name).read_bytes()
+        except OSError:
+            return False
+        with open(os.open(to.folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+    return True
+
+
+def _still_right(draft: Attachment, password: str) -> bool:
+    try:
+        contact.login_with_password(draft, password)
+    except LoginRefused:
+        return False
+    return True
+
+
+def remove_key(host: SshHost, attachment: Attachment) -> bool:
+    """Take our line out of authorized_keys there."""
+    line = (attachment.folder / "key.pub").read_text().strip()
+    return bool(host.ask({"do": "key", "action": "remove", "line": line}).get("changed"))

@@ -1,0 +1,93 @@
+"""What the user asked for, and how attach talks to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..config.place import is_plain_name
+from ..config.project import Project
+from ..errors import ConfigError, UsageError
+from ..model import Compute
+
+DEFAULT_KIND = "remotedocker"  # the original's, when --type was left out
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The words of the command line; secrets are in it only for as long as the command runs."""
+
+    name: str
+    kind: str | None = None
+    address: str | None = None
+    username: str | None = None
+    port: int | None = None
+    jump: str | None = None
+    password: str | None = None
+    private_key_file: str | None = None
+    passphrase: str | None = None  # "" means: ask
+    own_key: bool = False
+    host_key: str | None = None
+    mounts: tuple[str, ...] = ()
+    image: str | None = None
+    replace: bool = False
+
+
+class Talk(Protocol):
+    """The person at the keyboard; None where there is nobody."""
+
+    def say(self, text: str) -> None: ...
+
+    def confirm(self, question: str) -> bool | None: ...
+
+    def secret(self, question: str) -> str | None: ...
+
+
+def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
+    """What the command line leaves out comes from the target's file, as in a project that was cloned.
+
+    Also tells what that file says: it stays as it is if it is about the same machine.
+    """
+    if not is_plain_name(wish.name):
+        raise UsageError(f"{wish.name!r} cannot be the name of a target", "it becomes the name of two files")
+    there = _there(project, wish)
+    if there is None:
+        if wish.address is None:
+            raise UsageError("--address is missing", f"for example: --name {wish.name} --address 10.0.0.7")
+        return replace(wish, kind=wish.kind or DEFAULT_KIND), None
+    asked = (wish.kind or there.type, wish.address or there.address, wish.username or there.username)
+    same = asked == (there.type, there.address, there.username) and wish.port in (None, there.port or 22)
+    if not same and not wish.replace:
+        raise UsageError(
+            f"aml_config/{wish.name}.compute is there and names another machine:"
+            f" {there.type} {there.username or ''}@{there.address}",
+            "choose another --name, or say --replace",
+        )
+    filled = replace(
+        wish,
+        kind=asked[0],
+        address=asked[1],
+        username=asked[2],
+        port=wish.port or there.port,
+        jump=wish.jump or there.jump_host,
+    )
+    if filled.address is None:
+        raise UsageError("--address is missing")
+    return filled, there if same else None
+
+
+def _there(project: Project, wish: Wish) -> Compute | None:
+    if wish.name not in project.computes():
+        return None
+    try:
+        found = project.compute(wish.name)
+    except ConfigError:
+        if wish.replace:
+            return None
+        raise
+    if found.type in ("local", "docker") and not wish.replace:
+        raise UsageError(
+            f"{wish.name} is a target of type {found.type}, which needs no attach",
+            "choose another --name, or say --replace",
+        )
+    return found

@@ -1,0 +1,171 @@
+"""``mlw computetarget attach|detach|update|reset-key``: which machines are yours to run on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..attach import detach as detaching
+from ..attach.attach import attach as attach_machine
+from ..attach.wish import Wish
+from ..config.yamlfile import show_path
+from ..errors import UsageError
+from ..paths import user_paths
+from . import render, units
+from .options import debugging, in_project, rendering, the_project
+
+TYPES = ("remotedocker", "remote", "cluster")
+_SEEN = "is seen by everybody who lists processes on this machine, and stays in the shell's history"
+
+
+class Terminal:
+    """Asks the person at the keyboard. Where there is none, the answer is None."""
+
+    def say(self, text: str) -> None:
+        render.message(text)
+
+    def warn(self, text: str) -> None:
+        render.warn(text)
+
+    def confirm(self, question: str) -> bool | None:
+        if not _is_terminal():
+            return None
+        return click.confirm(question, default=False, err=True)
+
+    def secret(self, question: str) -> str | None:
+        if not _is_terminal():
+            return None
+        return str(click.prompt(question, hide_input=True, err=True, default="", show_default=False)) or None
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+@click.command(epilog="Example: mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada")
+@click.argument("kind", required=False, metavar="[remotedocker|remote|cluster]")
+@click.option("-n", "--name", required=True, help="Of the target, and of its files in aml_config.")
+@click.option("-a", "--address", help="IP address, host name, or an alias of ~/.ssh/config.")
+@click.option("-u", "--username", help="User to log in as; that of ~/.ssh/config or your own if left out.")
+@click.option("-w", "--password", help="Used once to install a key. Better: leave it out and be asked.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@click.option("-k", "--use-azureml-ssh-key", "own_key", is_flag=True, help="Print a public key to append over there.")
+@click.option("--private-key-file", type=click.Path(dir_okay=False), help="A key of yours to log in with.")
+@click.option(
+    "--private-key-passphrase", is_flag=False, flag_value="", default=None, help="Ask for the passphrase of that key."
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the SSH server, if it is not 22.")
+@click.option("--jump", metavar="[USER@]HOST[:PORT]", help="A host to go through.")
+@click.option("--host-key", metavar="SHA256:…", help="The fingerprint that the machine must have.")
+@click.option("--allow-mount", "mounts", multiple=True, metavar="PATH", help="Containers may mount what is below it.")
+@click.option("--image", help="The image for containers: baseDockerImage.")
+@click.option("--replace", is_flag=True, help="Replace the files of another target with this name.")
+@in_project
+@rendering
+def attach(**asked: Any) -> int:
+    """Make a machine that you reach by SSH a compute target.
+
+    Connects, checks, and only then writes aml_config/NAME.compute and NAME.runconfig. Keys and your SSH agent
+    are tried first; a password is used once, to install a key for this target, and is stored nowhere.
+    """
+    wish = _wish(asked)
+    done = attach_machine(the_project(asked["folder"]), wish, user_paths(), Terminal(), units.size)
+    for path in done.written:
+        render.message(f"wrote {show_path(Path(path))}")
+    for finding in done.findings:
+        render.warn(f"{finding.what}: {finding.found}")
+        if finding.hint:
+            render.message(f"hint: {finding.hint}")
+    render.message(f"{wish.name} is attached: {done.kind} at {done.attachment.identity}, with {done.key}")
+    render.message(f"hint: mlw submit -c {wish.name} train.py")
+    if asked["output"] != "table" or asked["query"]:
+        render.emit(done.record, output=asked["output"], query=asked["query"])
+    return 0
+
+
+def _wish(asked: dict[str, Any]) -> Wish:
+    kind = _kind(asked)
+    password, passphrase = asked["password"], asked["private_key_passphrase"]
+    if password is not None and asked["password_stdin"]:
+        raise UsageError("--password and --password-stdin are both given", "leave one of them out")
+    if password is not None:
+        render.warn(f"a password on the command line {_SEEN}")
+        render.message("hint: leave --password out to be asked for it, or pipe it to --password-stdin")
+    if passphrase:
+        render.warn(f"a passphrase on the command line {_SEEN}")
+    if asked["password_stdin"]:
+        # At a terminal the words would be seen as they are typed.
+        password = Terminal().secret("Password") if _is_terminal() else sys.stdin.readline().rstrip("\r\n")
+        if not password:
+            raise UsageError("--password-stdin was given, and nothing came", "for example: pass show dsvm | mlw …")
+    return Wish(
+        kind=kind,
+        name=asked["name"],
+        address=asked["address"],
+        username=asked["username"],
+        port=asked["port"],
+        jump=asked["jump"],
+        password=password,
+        private_key_file=asked["private_key_file"],
+        passphrase=passphrase,
+        own_key=asked["own_key"],
+        host_key=asked["host_key"],
+        mounts=asked["mounts"],
+        image=asked["image"],
+        replace=asked["replace"],
+    )
+
+
+def _kind(asked: dict[str, Any]) -> str | None:
+    kind: str | None = asked["kind"]
+    if kind is not None and kind not in TYPES:
+        raise UsageError(
+            f"{kind!r} is not a type of machine that is attached; those are {', '.join(TYPES)}",
+            "local and docker need no attach: their files come with every project",
+        )
+    return kind
+
+
+@click.command(epilog="Example: mlw computetarget detach my_dsvm --purge")
+@click.argument("name")
+@click.option("--purge", is_flag=True, help="Also delete ~/.mlw there, with all runs in it.")
+@click.option("--keep-files", is_flag=True, help="Leave the files in aml_config.")
+@click.option("--force", is_flag=True, help="Forget it also if it cannot be reached.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@in_project
+@debugging
+def detach(name: str, purge: bool, keep_files: bool, force: bool, yes: bool, folder: str | None) -> None:
+    """Undo an attach: remove the key that it installed there, and the target's files here."""
+    here = the_project(folder)
+    if purge and not yes and not Terminal().confirm(f"delete ~/.mlw on {name}, with all runs in it?"):
+        raise UsageError("nothing was detached", "say --yes to delete without being asked")
+    for line in detaching.detach(here, name, user_paths(), purge=purge, keep_files=keep_files, force=force):
+        render.message(line)
+
+
+@click.command(epilog="Example: mlw computetarget update my_dsvm --allow-mount /data")
+@click.argument("name")
+@click.option("--allow-mount", "allow", multiple=True, metavar="PATH", help="Containers may mount what is below it.")
+@click.option("--forbid-mount", "forbid", multiple=True, metavar="PATH", help="No longer.")
+@in_project
+@debugging
+def update(name: str, allow: tuple[str, ...], forbid: tuple[str, ...], folder: str | None) -> None:
+    """Change what this user allows on a target. It is kept outside the project."""
+    mounts = detaching.update(the_project(folder), name, user_paths(), allow=allow, forbid=forbid)
+    render.message(
+        f"containers on {name} may mount what is below: {', '.join(mounts) or 'nothing but their own folders'}"
+    )
+
+
+@click.command("reset-key", epilog="Example: mlw computetarget reset-key my_dsvm")
+@click.argument("name")
+@click.option("--host-key", metavar="SHA256:…", help="The machine's new fingerprint, if it was installed anew.")
+@in_project
+@debugging
+def reset_key(name: str, host_key: str | None, folder: str | None) -> None:
+    """Make a new key for a target in place of the old one; or accept that the machine itself has a new one."""
+    for line in detaching.reset_key(the_project(folder), name, user_paths(), Terminal(), host_key=host_key):
+        render.message(line)

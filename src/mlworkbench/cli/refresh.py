@@ -1,0 +1,77 @@
+"""How runs stand that have not ended: each machine is asked once, all at the same time, and none for too long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .. import submit as submitting
+from ..errors import MlwError
+from ..follow import Follower
+from ..history.store import History
+from ..model import Run
+from ..targets.target import Target
+from . import render
+
+
+def refresh(history: History, runs: Iterable[Run], patience: float) -> list[Run]:
+    """The runs as they stand now; of a machine that does not answer in time, as they stood at the last contact."""
+    groups: dict[str, tuple[Target, list[Run]]] = {}
+    found: dict[str, Run] = {}
+    for run in runs:
+        found[run.id] = run
+        try:
+            target = submitting.open_target(run.spec.compute, history.paths)
+        except MlwError as error:  # one run that cannot be asked about must not hide the others
+            render.warn(f"run {run.id}: {error.message}")
+            continue
+        groups.setdefault(target.host.identity, (target, []))[1].append(run)
+    here = [group for group in groups.values() if not group[0].host.distant]
+    away = [_Asking(history, *group) for group in groups.values() if group[0].host.distant]
+    for target, ours in here:
+        found.update((run.id, Follower(history, run, target).refresh()) for run in ours)
+    deadline = time.monotonic() + patience
+    for asking in away:
+        asking.join(max(0.0, deadline - time.monotonic()))
+        found.update(asking.answers)
+        if asking.is_alive():
+            unknown = [run for run in asking.runs if run.id not in asking.answers]
+            found.update((run.id, _silent(history, run, patience)) for run in unknown)
+    return list(found.values())
+
+
+def _silent(history: History, run: Run, patience: float) -> Run:
+    """The machine may still answer; what is told of the run is that it has not."""
+    if run.contact.startswith("no contact"):
+        return run
+    words = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')} (no answer within {patience:g} s)"
+    return history.note(run.id, lambda known: replace(known, contact=words))
+
+
+class _Asking(threading.Thread):
+    """One machine, asked about all its runs over one connection."""
+
+    def __init__(self, history: History, target: Target, runs: list[Run]) -> None:
+        super().__init__(name=runs[0].spec.compute.name, daemon=True)
+        self.answers: dict[str, Run] = {}
+        self._paths = history.paths
+        self._target = target
+        self.runs = runs
+        self.start()
+
+    def run(self) -> None:
+        history = History(self._paths)  # a connection to the index belongs to one thread
+        lost: str | None = None
+        for run in self.runs:
+            if lost is None:
+                now = Follower(history, run, self._target).refresh()
+                lost = now.contact if now.contact.startswith("no contact") else None
+            elif run.contact.startswith("no contact"):
+                now = run
+            else:  # the machine did not answer a moment ago: it would not now
+                now = history.note(run.id, lambda known, words=lost: replace(known, contact=words))  # type: ignore[misc]
+            self.answers[run.id] = now
+        self._target.host.close()
+        history.close()

@@ -1,0 +1,115 @@
+"""Outputs of a run that has ended on another machine → the history's run folder. Resumable, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .errors import HistoryError, HostError
+from .hosts.host import Host
+from .model import Run
+from .remote.folder import RunFolder
+from .remote.journal import write_whole
+from .remote.tree import NEW
+from .runfiles.incoming import Incoming
+from .runfiles.manifest import Output, read_outputs
+from .runfiles.mirror import Mirror
+from .runfiles.transfer import Outcome
+
+CHUNK = 4 * 1024 * 1024
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What came, and what stays there until somebody asks for it."""
+
+    outcome: Outcome
+    left: int = 0
+    left_bytes: int = 0
+
+
+def most_bytes(fetch: str) -> float:
+    """``FetchOutputs`` as the size up to which a file comes by itself."""
+    word = fetch.strip().lower()
+    if word in ("all", "none"):
+        return float("inf") if word == "all" else -1.0
+    number = word.rstrip("bkmgti ").strip()
+    unit = word[len(number) :].strip().removesuffix("b")
+    return float(number) * _UNITS[unit]
+
+
+def is_home(folder: RunFolder) -> bool:
+    """Whether all outputs have been brought here."""
+    return os.path.exists(folder.home)
+
+
+def bring_outputs(
+    run: Run,
+    host: Host,
+    folder: RunFolder,
+    progress: Progress,
+    chosen: Callable[[Output], bool] | None = None,
+) -> Brought | None:
+    """Fetch what the run configuration asks for, or else what ``chosen`` says. None: there is nothing to fetch."""
+    if not host.distant or not run.status.final or is_home(folder):
+        return None
+    _bring_build_log(run, host, folder)
+    if not run.outputs:
+        return None
+    _bring_list(run, host, folder)
+    most = most_bytes(run.spec.fetch)
+    wanted = chosen or (lambda one: one.size <= most)
+    total = sum(one.size for one in read_outputs(folder.manifest) if wanted(one))
+    incoming = Incoming(folder.outputs, lambda files: host.outputs(run.id, files), lambda done: progress(done, total))
+    outcome = incoming.fetch(one for one in read_outputs(folder.manifest) if wanted(one))
+    left = left_bytes = 0
+    for one in read_outputs(folder.manifest):  # read again rather than held: there may be very many
+        if one.is_file and not wanted(one):
+            left, left_bytes = left + 1, left_bytes + one.size
+    if outcome.whole and not left:
+        write_whole(folder.home, {"outputs": run.outputs})
+    return Brought(outcome, left, left_bytes)
+
+
+def _bring_list(run: Run, host: Host, folder: RunFolder) -> None:
+    """The list of outputs with their digests, as the run's supervisor wrote it."""
+    if os.path.exists(folder.manifest):
+        return
+    part = f"{folder.manifest}.{os.urandom(8).hex()}.part"
+    try:
+        with open(os.open(part, NEW, 0o600), "wb") as file:
+            for data in _whole_file(host, run.id, "outputs.json"):
+                file.write(data)
+        for _ in read_outputs(part):  # damaged: an error here, and no list that would be believed later
+            pass
+        os.replace(part, folder.manifest)
+    except OSError as error:
+        raise HistoryError(f"cannot write {folder.manifest}: {error.strerror}") from error
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+
+
+def _bring_build_log(run: Run, host: Host, folder: RunFolder) -> None:
+    mirror = Mirror(folder)
+    at = mirror.size("build.log")
+    for data in _whole_file(host, run.id, "build.log", at):
+        mirror.write("build.log", at, data)
+        at += len(data)
+
+
+def _whole_file(host: Host, run_id: str, name: str, at: int = 0) -> Iterable[bytes]:
+    while data := host.read_file(run_id, name, at, CHUNK):
+        yield data
+        at += len(data)
+
+
+def try_outputs(run: Run, host: Host, folder: RunFolder, progress: Progress) -> tuple[Brought | None, str | None]:
+    """As bring_outputs; lost contact is told in words, for the run itself has ended well or badly all the same."""
+    try:
+        return bring_outputs(run, host, folder, progress), None
+    except HostError as error:
+        return None, error.message

@@ -1,0 +1,226 @@
+"""The first meeting with a machine: who it is, which key it shows, how one gets in. Used by attach, key by key."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..attachments import FILE, MADE, Attachment
+from ..errors import HostError, UsageError
+from .askpass import Ask, Askpass, once
+from .master import Master
+from .openssh import (
+    LoginRefused,
+    check_names,
+    environment,
+    explain,
+    methods,
+    offered_key,
+    printable,
+    program,
+    quoted,
+    users_config,
+    write_config,
+)
+from .ssh import names
+
+_KEYS_ONLY = ("PreferredAuthentications=publickey",)
+_PASSWORD_ONLY = ("PreferredAuthentications=password,keyboard-interactive", "PubkeyAuthentication=no")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An address as this user's ssh understands it."""
+
+    address: str  # as typed
+    host: str
+    username: str
+    port: int
+    jump: str | None  # from ~/.ssh/config, which ssh obeys by itself
+
+    @property
+    def identity(self) -> str:
+        return f"{self.username}@{self.host}:{self.port}"
+
+
+def resolve(address: str, username: str | None = None, port: int | None = None, jump: str | None = None) -> Resolved:
+    """By ``ssh -G``: aliases, users and ports of ~/.ssh/config. Names that could do harm are refused first."""
+    check_names(address, username, jump)
+    options = [*(["-l", username] if username else []), *(["-p", str(port)] if port else [])]
+    with tempfile.TemporaryDirectory(prefix="mlw-") as folder:
+        config = Path(folder) / "config"
+        config.write_text(users_config())
+        words = [program(), "-G", "-F", str(config), *options, "--", address]
+        try:
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise HostError(f"ssh could not be asked about {address}: {error}") from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()
+        raise HostError(f"ssh does not understand {address}: {said}", "check ~/.ssh/config")
+    found = dict(line.partition(" ")[::2] for line in reversed(done.stdout.decode(errors="replace").splitlines()))
+    made = Resolved(
+        address, found.get("hostname", address), found["user"], int(found.get("port", 22)), found.get("proxyjump")
+    )
+    check_names(made.host, made.username)
+    return made
+
+
+@dataclass(frozen=True)
+class Contact:
+    """What a machine showed before anybody logged in."""
+
+    trusted: bool  # this user's own known_hosts vouch for the key
+    fingerprint: str  # SHA256:…
+    kind: str  # ssh-ed25519 …
+    methods: tuple[str, ...]  # ways to log in that the server offers; empty: it lets anybody in
+
+
+def first_contact(draft: Attachment, alone: bool = False) -> Contact:
+    """Connect without logging in. A key that nobody vouches for is left in the draft's known_hosts: ask, or stop.
+
+    Raises HostKeyChanged if the user's own known_hosts say otherwise; with ``alone`` they are not asked, because the
+    user says which key it must be.
+    """
+    draft.known_hosts.unlink(missing_ok=True)
+    options = ["-v", "LogLevel=DEBUG1", "StrictHostKeyChecking=accept-new", "PreferredAuthentications=none"]
+    if alone:
+        options += [f"UserKnownHostsFile={quoted(draft.known_hosts)}", "GlobalKnownHostsFile=none"]
+    code, said = Master(draft).run(None, [*options, "PubkeyAuthentication=no", "HashKnownHosts=no"], "true")
+    shown = [line for line in said.splitlines() if line.startswith("debug1: Server host key: ")]
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
+        raise explain(draft, _without_debug(said))
+    if not shown or (code and not methods(said)):
+        raise explain(draft, said if "banner line" in said else _without_debug(said))
+    kind, _, fingerprint = shown[-1].removeprefix("debug1: Server host key: ").partition(" ")
+    trusted = not draft.known_hosts.exists() or not draft.known_hosts.read_bytes().strip()
+    if not trusted:
+        draft.known_hosts.chmod(0o600)
+    return Contact(trusted, fingerprint.strip(), kind, methods(said))
+
+
+def key_fits(contact: Contact, given: str) -> bool:
+    """Whether ``--host-key`` (a fingerprint, or a line as in known_hosts) is the key that was shown."""
+    given = given.strip()
+    if given.startswith("SHA256:"):
+        return given.rstrip("=") == contact.fingerprint
+    return fingerprint_of(given) == contact.fingerprint
+
+
+def fingerprint_of(line: str) -> str:
+    """Of a public key, or a line of known_hosts."""
+    words = line.split()
+    start = next((index for index, word in enumerate(words) if word.startswith(("ssh-", "ecdsa-", "sk-"))), None)
+    if start is None or len(words) < start + 2:
+        return ""
+    done = subprocess.run(
+        [program("ssh-keygen"), "-lf", "-"],
+        input=" ".join(words[start : start + 2]).encode(),
+        capture_output=True,
+        env=environment(),
+        timeout=30,
+    )
+    return offered_key(done.stdout.decode(errors="replace"))
+
+
+# -- ways in -------------------------------------------------------------------------------------------
+
+
+def try_keys(draft: Attachment, ask: Ask | None = None) -> bool:
+    """Whether a key gets us in: the agent's, those of ~/.ssh, or that of ``draft.key``. The connection is kept.
+
+    ``ask`` is for passphrases; without it a key that has one does not count.
+    """
+    try:
+        if ask is None:
+            Master(draft).open(None, _KEYS_ONLY)
+        else:
+            with Askpass(ask) as askpass:
+                Master(draft).open(askpass, _KEYS_ONLY)
+    except LoginRefused:
+        return False
+    return True
+
+
+def login_with_password(draft: Attachment, password: str, otherwise: Ask | None = None) -> None:
+    """Open the connection with a password, given once; ``otherwise`` answers other questions, of a jump host say.
+
+    Raises LoginRefused if it is the wrong one.
+    """
+    with Askpass(once(password, names(draft), otherwise)) as askpass:
+        Master(draft).open(askpass, _PASSWORD_ONLY)
+
+
+def make_key(draft: Attachment, comment: str) -> tuple[Attachment, str]:
+    """A key for this target alone; the draft that uses it, and the line for authorized_keys."""
+    path = draft.folder / "key"
+    for old in (path, path.with_suffix(".pub")):
+        old.unlink(missing_ok=True)
+    words = [program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=60)
+    if done.returncode:
+        raise HostError(f"no key could be made: {done.stderr.decode(errors='replace').strip()}")
+    return replace(draft, key=MADE), path.with_suffix(".pub").read_text().strip()
+
+
+def use_key_file(draft: Attachment, path: Path) -> Attachment:
+    """Log in with this key; it stays where it is."""
+    path = Path(os.path.abspath(path.expanduser()))
+    if not path.is_file():
+        raise UsageError(
+            f"there is no key file {path}", "--private-key-file takes the private half, such as ~/.ssh/id_ed25519"
+        )
+    return replace(draft, key=f"{FILE}{path}")
+
+
+def has_passphrase(path: Path) -> bool:
+    """Whether a private key is of no use without one. Something that is no key at all is refused."""
+    try:
+        with open(path, "rb") as file:
+            private = b"PRIVATE KEY" in file.read(4096)
+    except OSError as error:
+        raise UsageError(f"the key {path} cannot be read: {error.strerror}") from None
+    if not private:
+        raise UsageError(f"{path} is not a private key", "give the private half, not the one that ends in .pub")
+    words = [program("ssh-keygen"), "-y", "-P", "", "-f", str(path)]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30)
+    said = done.stderr.decode(errors="replace")
+    if done.returncode and ("UNPROTECTED" in said or "bad permissions" in said):
+        raise UsageError(f"others may read the key {path}, so ssh does not take it", f"run: chmod 600 {path}")
+    if done.returncode and "incorrect passphrase" not in said:
+        raise UsageError(f"ssh cannot use the key {path}: {printable(said)}", "is the file damaged?")
+    return bool(done.returncode)
+
+
+def key_works(draft: Attachment) -> bool:
+    """Whether the draft's key alone gets us in, by a connection of its own: no agent, no password."""
+    options = [*_KEYS_ONLY, "PasswordAuthentication=no", "KbdInteractiveAuthentication=no", "IdentityAgent=none"]
+    write_config(draft)
+    code, said = Master(draft).run(None, options, "exit 0")
+    if code == 255:
+        problem = explain(draft, said)
+        if not isinstance(problem, LoginRefused):
+            raise problem
+        return False
+    return True
+
+
+def drop(attachment: Attachment) -> None:
+    """No new channel goes through the kept connection: the next one logs in anew. Open channels go on."""
+    master = Master(attachment)
+    if master.is_open():
+        master.drop()
+
+
+def forget(draft: Attachment) -> None:
+    """End the connection of a draft that is given up, or was renamed."""
+    Master(draft).close()
+
+
+def _without_debug(said: str) -> str:
+    return "\n".join(line for line in said.splitlines() if not line.startswith(("debug1:", "OpenSSH_")))

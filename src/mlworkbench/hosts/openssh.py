@@ -1,0 +1,303 @@
+"""OpenSSH's client: the file of options, command lines, and what its complaints mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from ..attachments import Attachment
+from ..errors import HostError, Unreachable, UsageError
+from ..remote.tree import NEW
+
+MULTIPLEXES = os.name != "nt"
+_HOST = re.compile(r"(?:[A-Za-z0-9_]|::)(?:[A-Za-z0-9._:%-]*[A-Za-z0-9_.])?")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@+-]*")
+
+
+class LoginRefused(HostError):
+    """The server knows us not. ``methods`` is what it would take."""
+
+    def __init__(self, message: str, hint: str | None, methods: tuple[str, ...]) -> None:
+        super().__init__(message, hint)
+        self.methods = methods
+
+
+class HostKeyChanged(Unreachable):
+    """Somebody else answers, or the machine was set up anew. Nothing was sent."""
+
+    def __init__(self, message: str, hint: str | None, fingerprint: str) -> None:
+        super().__init__(message, hint)
+        self.fingerprint = fingerprint  # the one that was offered
+
+
+class HostKeyUnknown(HostError):
+    """The machine's key was never accepted."""
+
+
+@lru_cache
+def program(name: str = "ssh") -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise HostError(f"the program {name} is not installed on this machine", "install the OpenSSH client")
+    return found
+
+
+def check_names(address: str, username: str | None = None, jump: str | None = None) -> None:
+    """Names go into option files and, by ~/.ssh/config, into command lines: nothing but plain names passes."""
+    if not _HOST.fullmatch(address):
+        raise UsageError(f"{address!r} is not the name or address of a machine")
+    if username is not None and not _USER.fullmatch(username):
+        raise UsageError(f"{username!r} is not the name of a user")
+    for hop in (jump or "").split(",") if jump else ():
+        user, host, port = split_hop(hop)
+        if not _HOST.fullmatch(host) or (user and not _USER.fullmatch(user)) or not 0 < port < 65536:
+            raise UsageError(f"{hop!r} is not a jump host", "for example: --jump user@gateway:2222")
+
+
+def split_hop(hop: str) -> tuple[str, str, int]:
+    """user@host:port → its parts; "" and 22 where they are missing."""
+    user, _, host = hop.rpartition("@")
+    name, colon, port = host.rpartition(":")
+    if colon and port.isdigit() and (":" not in name or name.startswith("[")):
+        return user, name.strip("[]"), int(port)
+    return user, host.strip("[]"), 22
+
+
+# -- the file ------------------------------------------------------------------------------------------
+
+
+def write_config(attachment: Attachment) -> Path:
+    """The -F file for this target, next to what it was made from."""
+    path = attachment.folder / "ssh_config"
+    _write(attachment.folder / "jump_config", users_config())
+    _write(path, config_text(attachment))
+    return path
+
+
+def config_text(attachment: Attachment) -> str:
+    """Our options first, for the target only: the first value wins. Then what the user's own ssh would read."""
+    ours = [
+        f"User {attachment.username}",
+        f"Port {attachment.port}",
+        "BatchMode yes",
+        "StrictHostKeyChecking yes",
+        f"UserKnownHostsFile {quoted(attachment.known_hosts)} {_known_hosts()}",
+        "UpdateHostKeys no",
+        "CheckHostIP no",
+        "RemoteCommand none",
+        "RequestTTY no",
+        "ClearAllForwardings yes",
+        "ForwardAgent no",
+        "ForwardX11 no",
+        "Tunnel no",
+        "PermitLocalCommand no",
+        "EscapeChar none",
+        "Compression no",  # what is worth it is compressed before it gets here
+        "ServerAliveInterval 5",
+        "ServerAliveCountMax 3",
+        "ConnectTimeout 10",
+        "ConnectionAttempts 1",
+        "NumberOfPasswordPrompts 1",
+        "ControlMaster no",
+        "ControlPersist 10m",
+        "LogLevel ERROR",
+    ]
+    if attachment.key_file:
+        ours += [f"IdentityFile {quoted(attachment.key_file)}", "IdentitiesOnly yes"]
+    if attachment.jump:
+        ours.append(f"ProxyCommand {_jump(attachment)}")
+    lines = [f"# Made by mlw for {attachment.identity}.", f"Host {attachment.address}"]
+    return "".join(f"{line}\n" for line in [*lines, *(f"  {line}" for line in ours), *_users_own()])
+
+
+def users_config() -> str:
+    """What the user's own ssh would read, and nothing of ours."""
+    return "".join(f"{line}\n" for line in _users_own())
+
+
+def _users_own() -> list[str]:
+    home = Path.home()
+    return [
+        "Host *",
+        f"Include {quoted(home / '.ssh' / 'config', tokens=False)}",
+        "Include /etc/ssh/ssh_config",
+        "Host *",
+        f"  UserKnownHostsFile {_known_hosts()}",
+    ]
+
+
+def _known_hosts() -> str:
+    folder = Path.home() / ".ssh"
+    return f"{quoted(folder / 'known_hosts')} {quoted(folder / 'known_hosts2')}"
+
+
+def quoted(path: Path, tokens: bool = True) -> str:
+    text = str(path)
+    if any(sign in text for sign in '"\n'):
+        raise HostError(f"ssh cannot use a folder with such a name: {text!r}", "set MLW_HOME to another folder")
+    return '"%s"' % (text.replace("%", "%%") if tokens else text)
+
+
+def _jump(attachment: Attachment) -> str:
+    """Each leg but the last as the user's own ssh would go; with -J our own options would apply to it too."""
+    *before, last = (attachment.jump or "").split(",")
+    user, host, port = split_hop(last)
+    words = [program(), "-F", str(attachment.folder / "jump_config"), "-o", "NumberOfPasswordPrompts=1"]
+    words += ["-J", ",".join(before)] if before else []
+    words += ["-l", user] if user else []
+    words += ["-p", str(port)] if last.rstrip("]").endswith(f":{port}") else []
+    return " ".join(shlex.quote(word).replace("%", "%%") for word in words) + f" -W [%h]:%p -- {host}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        if path.read_text() == text:
+            return
+    except OSError:
+        pass
+    part = path.with_name(f".{path.name}-{os.urandom(6).hex()}")
+    with open(os.open(part, NEW, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(part, path)
+
+
+# -- command lines -------------------------------------------------------------------------------------
+
+
+def command(attachment: Attachment, options: Sequence[str], *words: str, socket: Path | None = None) -> list[str]:
+    """``ssh`` to the target; ``words`` are for the login shell there."""
+    made = [program(), "-F", str(attachment.folder / "ssh_config")]
+    made += ["-S", str(socket) if socket else "none"]
+    for option in options:
+        made += [option] if option.startswith("-") else ["-o", option]
+    return [*made, "--", attachment.address, *words]
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """No question may appear on a screen or a terminal unless it is asked by us."""
+    made = {name: value for name, value in os.environ.items() if not name.startswith(("SSH_ASKPASS", "MLW_RUN_"))}
+    made["SSH_ASKPASS_REQUIRE"] = "never"
+    return {**made, **(more or {})}
+
+
+# -- complaints ----------------------------------------------------------------------------------------
+
+
+def printable(said: str, most: int = 300) -> str:
+    """Words of another machine, made harmless for a terminal."""
+    text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in said.strip().replace("\r\n", "\n"))
+    return text if len(text) <= most else text[:most] + "…"
+
+
+_CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)
+
+
+def unfit(attachment: Attachment, said: str) -> HostError:
+    """Somebody is let in there, and our program did not come to life: ``said`` is what came instead of it."""
+    found = _CANNOT_WRITE.findall(said)
+    if found:
+        what = printable(found[-1].replace("\r", "").partition(": ")[0])
+        hint = (
+            "make room on that disk" if "space" in what or "quota" in what else "it must be a folder that you can write"
+        )
+        return HostError(f"the home folder of {attachment.identity} cannot be used: {what}", hint)
+    return HostError(
+        f"{attachment.identity} lets us in but runs no commands; it says: {printable(said) or 'nothing'}",
+        "the account needs a login shell, and its key no forced command",
+    )
+
+
+def methods(said: str) -> tuple[str, ...]:
+    """What the server would take: from "Permission denied (publickey,password)."."""
+    found = re.findall(r"Permission denied \(([a-z0-9,-]+)\)", said)
+    return tuple(found[-1].split(",")) if found else ()
+
+
+def offered_key(said: str) -> str:
+    """The fingerprint of the key that the server showed: from a complaint, or from -v."""
+    found = re.search(r"(SHA256:[A-Za-z0-9+/]{43})", said)
+    return found.group(1) if found else ""
+
+
+_LOST = (
+    ("Connection refused", "refused the connection", "is sshd running there, and is {port} its port?"),
+    ("timed out", "does not answer", "is it switched on, and is there a way to it (VPN, firewall)?"),
+    ("Timeout, server", "does not answer any more", None),
+    ("Could not resolve hostname", "is a name that nobody knows", "check the address; it may need a VPN"),
+    ("No route to host", "cannot be reached: no route to it", "is the VPN on?"),
+    ("Network is unreachable", "cannot be reached: the network is unreachable", "is this machine online?"),
+    ("stdio forwarding failed", "cannot be reached from the jump host", "check the address as seen from there"),
+    ("administratively prohibited", "cannot be reached: the jump host forbids it", None),
+    ("Exceeded MaxStartups", "has too many connections at the moment", "try again in a minute"),
+    ("Not allowed at this time", "turns us away for a while after failed logins", "try again in a minute"),
+)
+
+
+def explain(attachment: Attachment, said: str) -> HostError:
+    """What ssh complained of, in a sentence."""
+    name = attachment.identity
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
+        return _changed(attachment, said)
+    if "Host key verification failed" in said or "host key is known for" in said:
+        return HostKeyUnknown(
+            f"the key of {name}, or of a jump host on the way to it, was never accepted",
+            "attach the machine again; a jump host: connect to it once with ssh",
+        )
+    for mark, words, hint in _LOST:
+        if mark in said:
+            return Unreachable(f"{name} {words}", hint and hint.format(port=f"port {attachment.port}"))
+    if "Permission denied" in said or "Too many authentication failures" in said:
+        return _denied(attachment, said)
+    if "banner line" in said or "Bad remote protocol" in said or "exchange_identification" in said:
+        return _no_ssh(attachment, said)
+    if "UNPROTECTED PRIVATE KEY" in said or "bad permissions" in said:
+        return HostError(f"others may read the key for {name}", f"run: chmod 600 {attachment.key_file}")
+    last = printable((said.strip().splitlines() or ["ssh said nothing"])[-1])
+    return Unreachable(f"the connection to {name} is gone: {last}")
+
+
+def _changed(attachment: Attachment, said: str) -> HostError:
+    return key_changed(attachment, attachment.host_key, offered_key(said))
+
+
+def key_changed(attachment: Attachment, old: str, new: str) -> HostKeyChanged:
+    """``old`` is empty if it is the user's own known_hosts that name another key."""
+    what = f"the host key of {attachment.identity} has changed: it was {old or 'another one in your known_hosts'}, now"
+    name = attachment.projects[0][1] if attachment.projects else "NAME"
+    how = f"say: mlw computetarget reset-key {name} --host-key FINGERPRINT" if old else "attach it with --host-key"
+    return HostKeyChanged(
+        f"{what} it is {new or 'not shown'}; nothing was sent",
+        f"if it was set up anew, compare the new key on the machine itself and {how};"
+        " if not, somebody may be listening in between",
+        new,
+    )
+
+
+def _denied(attachment: Attachment, said: str) -> HostError:
+    ways = methods(said)
+    accepts = f"; it accepts {', '.join(ways)}" if ways else ""
+    if ways == ("publickey",):
+        hint = "the server takes keys only: --private-key-file, or put your public key there by other means"
+    elif {"password", "keyboard-interactive"} & set(ways):
+        hint = "check user name, key and password"
+    else:
+        hint = "check user name and key; ssh -v shows what happens"
+    return LoginRefused(f"{attachment.identity} does not let us in{accepts}", hint, ways)
+
+
+def _no_ssh(attachment: Attachment, said: str) -> HostError:
+    lines = re.findall(r"(?:banner line \d+|protocol version identification): ?(.*)", said)
+    if lines:
+        shown = printable(" ".join(lines), 120)
+        return Unreachable(
+            f"what answers at {attachment.identity} is not an SSH server; it says: {shown}",
+            "a proxy, a web login of the network, or the wrong port?",
+        )
+    return Unreachable(
+        f"{attachment.identity} closed the connection before the login", "is that the port of an SSH server?"
+    )

@@ -1,0 +1,259 @@
+"""What the agent answers. Requests come by stdin and are answered in order on stdout (see ``frames.py``).
+
+An answer is one message; before it there may be others that say ``"more": true``. It ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from . import PROTOCOL, machine
+from .folder import Root, RunFolder
+from .frames import CHUNK, Closed, FrameError, Pipe
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterator, Optional
+
+    Message = Dict[str, Any]
+
+LONGEST_WAIT = 60.0
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+
+
+class Talk:
+    """One conversation: what handlers need besides the request."""
+
+    def __init__(self, root: Root, pipe: "Optional[Pipe]") -> None:
+        self.root = root
+        self._pipe = pipe
+
+    @property
+    def pipe(self) -> Pipe:
+        if self._pipe is None:
+            raise ValueError("only on another machine")
+        return self._pipe
+
+    def run(self, request: Message) -> RunFolder:
+        name = str(request["run"])
+        if not name or name[0] in ".-" or not _LETTERS.issuperset(name):
+            raise ValueError("%a is not a run" % name[:80])
+        return self.root.run(name)
+
+
+def _hello(talk: Talk, request: Message, body: bytes) -> Message:
+    os.makedirs(talk.root.path, 0o700, exist_ok=True)
+    return {
+        "ok": True,
+        "protocol": PROTOCOL,
+        "root": talk.root.path,
+        "python": sys.executable,
+        "version": list(sys.version_info[:3]),
+        "uid": os.getuid() if hasattr(os, "getuid") else None,
+        "time": time.time(),
+        "identity": machine.identity(),
+    }
+
+
+def _verb(talk: Talk, request: Message, body: bytes) -> Message:
+    from .verbs import VERBS  # noqa: PLC0415 - a connection that only reads has no use for a supervisor
+
+    run = talk.run(request)
+    words, message = [str(word) for word in request.get("words", [])], request.get("message", {})
+    decided = os.path.exists(run.owner) or os.path.exists(run.cancel)  # then no code is needed
+    if request["do"] == "start" and "spec" in message and not decided:
+        from .present import has_code  # noqa: PLC0415
+
+        if not has_code(talk.root, message["spec"]["snapshot"]):
+            return {"ok": False, "lacks": "code"}
+    return VERBS[request["do"]](talk.root, run, words, message)
+
+
+def _news(talk: Talk, request: Message, body: bytes) -> Message:
+    from .serve import News  # noqa: PLC0415
+
+    news = News(talk.run(request), {str(name): int(offset) for name, offset in request["offsets"].items()})
+    wait = float(request.get("wait", 0))
+    if wait > 0:
+        news.wait(min(wait, LONGEST_WAIT), lambda seconds: _pause(talk, seconds))
+    answer: Message = dict(news.standing(), ok=True)
+    for name, data in news.parts(min(int(request["limit"]), CHUNK)):
+        _send_part(talk, {"name": name}, data, bool(request.get("pack")))
+    return answer
+
+
+def _pause(talk: Talk, seconds: float) -> bool:
+    _reap()
+    return talk.pipe.ready(seconds)
+
+
+def _send_part(talk: Talk, facts: Message, data: bytes, pack: bool) -> None:
+    if pack and len(data) > 1024:
+        import zlib  # noqa: PLC0415
+
+        packed = zlib.compress(data, 1)
+        if len(packed) < len(data):
+            talk.pipe.send(dict(facts, more=True, packed=True), packed)
+            return
+    talk.pipe.send(dict(facts, more=True), data)
+
+
+def _file(talk: Talk, request: Message, body: bytes) -> Message:
+    from .serve import check_name, read_plain  # noqa: PLC0415
+
+    name = str(request["name"])
+    check_name(name)
+    path = os.path.join(talk.run(request).path, name)
+    data = read_plain(path, int(request.get("offset", 0)), min(int(request["limit"]), CHUNK))
+    talk.pipe.send({"more": True}, data)
+    return {"ok": True}
+
+
+def _outputs(talk: Talk, request: Message, body: bytes) -> Message:
+    from .serve import read_outputs  # noqa: PLC0415
+
+    files = [[str(path), int(offset)] for path, offset in request["files"]]
+    for index, data in read_outputs(talk.run(request), files):
+        _send_part(talk, {"file": index}, data, bool(request.get("pack")))
+    return {"ok": True}
+
+
+def _code(talk: Talk, request: Message, body: bytes) -> Message:
+    """A whole upload: manifest, answer what is missing, blobs, answer."""
+    from .receive import Upload  # noqa: PLC0415
+
+    upload = Upload(talk.root, str(request["digest"]))
+    plan = upload.plan(request, _bodies(talk))
+    if not plan["ok"] or not plan["base"]:
+        return plan
+    talk.pipe.send(dict(plan, more=True))
+    blobs = _bodies(talk)
+    try:
+        upload.take(lambda: next(blobs, None), plan["have"])
+    except OSError as error:
+        talk.pipe.send({"more": True, "stop": True})  # the client may be in the middle of gigabytes
+        for _ in blobs:
+            pass
+        return {"ok": False, "problem": _words(error, talk.root.path)}
+    for _ in blobs:
+        pass
+    return {"ok": True}
+
+
+def _bodies(talk: Talk) -> "Iterator[bytes]":
+    """Bodies of the client's frames up to the one that says that it was the last."""
+    while True:
+        message, body = talk.pipe.receive()
+        if message.get("packed"):
+            from .receive import inflate  # noqa: PLC0415
+
+            body = inflate(body)
+        if body:
+            yield body
+        if not message.get("more"):
+            return
+
+
+def _facts(talk: Talk, request: Message, body: bytes) -> Message:
+    from .facts import gather  # noqa: PLC0415
+
+    return {"ok": True, "facts": gather(talk.root.path, python=request.get("python"), reach=request.get("reach"))}
+
+
+def _key(talk: Talk, request: Message, body: bytes) -> Message:
+    from . import keys  # noqa: PLC0415
+
+    change = {"add": keys.add, "remove": keys.remove}[request["action"]]
+    return {"ok": True, "changed": change(str(request["line"]))}
+
+
+def _keeping(talk: Talk, request: Message, body: bytes) -> Message:
+    from . import space  # noqa: PLC0415
+
+    return space.ASKED[request["do"]](talk.root, request)
+
+
+HANDLERS: "Dict[str, Callable[[Talk, Message, bytes], Message]]" = {
+    "hello": _hello,
+    "start": _verb,
+    "adopt": _verb,
+    "cancel": _verb,
+    "news": _news,
+    "file": _file,
+    "outputs": _outputs,
+    "code": _code,
+    "facts": _facts,
+    "key": _key,
+    "linger": _keeping,
+    "space": _keeping,
+    "free": _keeping,
+    "purge": _keeping,
+}
+
+
+def answer(talk: Talk, request: Message, body: bytes) -> Message:
+    """Do what is asked. What goes wrong with one request does not end the conversation."""
+    try:
+        handler = HANDLERS.get(str(request.get("do")))
+        if handler is None:
+            return {"ok": False, "problem": "this version cannot %a" % request.get("do")}
+        return handler(talk, request, body)
+    except FrameError:
+        raise  # nobody is there to be answered, or nobody knows where the next message begins
+    except OSError as error:
+        return {"ok": False, "problem": _words(error, talk.root.path)}
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, ImportError) as error:
+        return {"ok": False, "problem": "%s: %s" % (type(error).__name__, error)}
+
+
+def _words(error: OSError, root: str) -> str:
+    text = error.strerror or str(error)
+    if error.filename:
+        text += ": %s" % os.fsdecode(error.filename)
+    try:
+        disk = os.statvfs(root)
+    except (OSError, AttributeError):
+        return text
+    if disk.f_bavail * disk.f_frsize < 1024 * 1024:
+        text += " (the disk that holds %s is full)" % root
+    elif disk.f_files and not disk.f_favail:
+        text += " (the disk that holds %s has no inodes left)" % root
+    return text
+
+
+def _reap() -> None:
+    """Supervisors that have ended: we started them, so nobody else can bury them."""
+    try:
+        while machine.FORKS and os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _get_ready(request: Message) -> None:
+    """Load what the client says it will ask for, while it is busy with other things."""
+    soon = request.get("soon") or ()
+    if "start" in soon:
+        from . import present, verbs  # noqa: F401, PLC0415
+    if "container" in soon:
+        from . import container  # noqa: F401, PLC0415
+
+
+def main(argv: "list[str]") -> int:
+    root = Root(argv[2] if len(argv) > 2 else os.path.join(os.path.expanduser("~"), ".mlw"))
+    os.write(1, b"\nMLW-AGENT " + argv[1].encode("ascii") + b"\n")
+    pipe = Pipe(0, 1)
+    talk = Talk(root, pipe)
+    try:
+        while True:
+            request, body = pipe.receive()
+            pipe.send(answer(talk, request, body))
+            _reap()
+            _get_ready(request)
+    except Closed:
+        return 0
+    except FrameError as error:
+        sys.stderr.write("mlw agent: %s\n" % error)
+        return 1

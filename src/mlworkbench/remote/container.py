@@ -1,0 +1,290 @@
+"""The run as a container: its launcher, and what the supervisor asks of it. Beside it: ``processes.py``.
+
+The engine makes and starts the container; inside, a small shell waits for our word, which also brings the secrets, and
+becomes the user's command. Whoever holds the lock ``watch`` looks after the container: the launcher, or, should it be
+killed, a watcher that the supervisor puts in its place. A container is made once, and without the word it does nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+
+from . import machine
+from .complaints import explain, explain_pull, missing
+from .engine import (
+    NO_COMMAND,
+    NO_LOG,
+    REGISTRY_PASSWORD,
+    SHARE,
+    Engine,
+    finish,
+    forget_login,
+    is_missing_image,
+    run_command,
+)
+from .failpoint import failpoint
+from .folder import RunFolder
+from .journal import spare_room, write_note
+from .launcher import encode, launch_facts, pass_gate, stand_fast
+from .notes import alive, promote, read_gate, read_started
+from .watcher import close_door, note_unstarted, reap, remove_if_ours, remove_patiently, see_out, watch_again
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    Facts = Optional[Dict[str, Any]]
+
+CANCELLED = "cancelled before it started"
+
+
+class Contained:
+    """What a supervisor asks of the user's work (as in ``processes.py``)."""
+
+    def __init__(self, run: RunFolder, spec: Dict[str, Any]) -> None:
+        self._run = run
+        self._spec = spec
+        self._engine = Engine(spec["container"])
+        self._launcher: Tuple[Optional[int], Optional[int]] = (None, None)
+        self._told_step = False
+        self._next_watcher = 0.0
+
+    def prepare(self) -> None:
+        """What must be there before the start, beside the code: folders of ours that are to be mounted.
+
+        Those that the user named must be there already; one misspelt must not come into being.
+        """
+        if sys.platform != "linux":
+            # Elsewhere the engine lives in a virtual machine, which the word's FIFO does not reach into.
+            raise OSError("containers are started on Linux only, as yet")
+        root = os.path.dirname(os.path.dirname(self._run.path))
+        for source, target, _ in self._spec["container"].get("mounts") or ():
+            if source.startswith(root + os.sep) or target.rstrip("/") == SHARE.rstrip("/"):
+                os.makedirs(source, mode=0o700, exist_ok=True)
+
+    def put_to_work(self, secrets: Dict[str, str], umask: int) -> None:
+        """Start the launcher, which passes the gate or does not."""
+        pid = machine.fork(lambda: launch(self._run, self._spec, secrets, umask))
+        self._launcher = (pid, machine.start_time(pid))
+
+    def coming(self) -> bool:
+        """Whether a launcher of ours lives."""
+        return alive(self._launcher)
+
+    def step(self) -> Facts:
+        """Something worth telling before the start: that the image is being fetched."""
+        if self._told_step or not os.path.exists(self._run.pull):
+            return None
+        self._told_step = True
+        return {"step": "image", "image": self._spec["container"]["image"]}
+
+    def reap(self) -> None:
+        """Our children: launcher and watchers."""
+        reap()
+
+    def started(self) -> Facts:
+        return read_started(self._run)
+
+    def ended_unseen(self) -> Facts:
+        """Nobody watches the container: put somebody there. The ending is for that one to find out."""
+        gate = read_gate(self._run)
+        if gate and not machine.is_locked(self._run.watch) and time.monotonic() >= self._next_watcher:
+            self._next_watcher = time.monotonic() + 1.0
+            machine.fork(lambda: watch_again(self._run, self._spec))
+        return None
+
+    def living(self, facts: Facts) -> List[Tuple[int, int]]:
+        """Processes that outlive the main one: when that ends, the engine ends all others in the container."""
+        return []
+
+    def terminate(self, facts: Facts) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self, facts: Facts) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if self._engine.inspect()["status"] in ("exited", "created", "missing"):
+            return  # before the start the launcher sees to it, and after the end there is nothing to do
+        if not self._engine.signal(number):
+            # An engine that is down cannot help; the processes of the user's own are within our own reach.
+            machine.signal_all(machine.family(self._run.path, [os.getpid()], []), number)
+
+    def leave(self) -> None:
+        """Before the ending is told: no container is left, if the engine answers at all."""
+        patience = time.monotonic() + 20.0
+        while os.path.exists(self._run.container) and time.monotonic() < patience:
+            if not machine.is_locked(self._run.watch):
+                remove_if_ours(self._engine, self._run)
+                return
+            time.sleep(0.005)
+
+
+# -- the launcher ------------------------------------------------------------------------------------------------
+
+
+def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> None:
+    """Body of the launcher process."""
+    stand_fast()
+    held = machine.lock(run.watch)
+    failpoint("before-gate")
+    if held is None or not pass_gate(run, "start"):
+        return
+    failpoint("after-gate")
+    engine = Engine(spec["container"])
+    start = _Start(run, spec, engine, secrets)
+    problem = None
+    try:
+        start.go(umask)
+    except NotStarted as reason:
+        problem = str(reason)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = "cannot start it: %s: %s" % (type(error).__name__, error)
+    if problem is not None:
+        close_door(run)
+        note_unstarted(run, problem, cancelled=problem == CANCELLED)
+        remove_patiently(engine, run, remove_if_ours)
+        return
+    failpoint("after-start")
+    see_out(engine, run, start.facts)
+
+
+class NotStarted(Exception):
+    """Why the script was not started, in a sentence."""
+
+
+class _Start:
+    """The way to the script's first line: one call of the engine, and the word as soon as somebody inside listens."""
+
+    def __init__(self, run: RunFolder, spec: Dict[str, Any], engine: Engine, secrets: Dict[str, str]) -> None:
+        self.facts: Dict[str, Any] = {}
+        self._run = run
+        self._spec = spec
+        self._engine = engine
+        self._secrets = dict(secrets)
+        self._password = self._secrets.pop(REGISTRY_PASSWORD, "")
+
+    def go(self, umask: int) -> None:
+        """Start the script, or raise NotStarted."""
+        run, container = self._run, self._spec["container"]
+        word = word_text(self._secrets)
+        os.close(os.open(run.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+        os.mkfifo(run.word, 0o600)
+        spare_room(run, lambda: write_note(run.container, {"name": container["name"], "engine": container["engine"]}))
+        command = run_command(self._spec, run, umask)
+        complaint = self._run_once(command, word)
+        if complaint and is_missing_image(complaint):
+            if not container.get("pull", True):
+                raise NotStarted(missing(container["image"]))
+            self._pull()
+            complaint = self._run_once(command, word)
+        if complaint:
+            raise NotStarted(explain(complaint, container))
+
+    def _run_once(self, command: List[str], word: bytes) -> Optional[str]:
+        """None once the script has its word, else what the engine complained of."""
+        process = self._engine.begin(command)
+        looked = time.monotonic()
+        while True:
+            if os.path.exists(self._run.cancel):
+                finish(process)
+                raise NotStarted(CANCELLED)
+            if self._give(word):
+                finish(process)
+                return None
+            code = process.poll()
+            if code:
+                return finish(process) or "exit code %d" % code
+            if code == 0 and time.monotonic() > looked + 0.2:
+                looked = time.monotonic()
+                self._look_inside()
+            time.sleep(0.001 if code is None else 0.005)
+
+    def _give(self, word: bytes) -> bool:
+        """The word, if the shell inside is listening. What is noted first is what counts should we die now."""
+        run = self._run
+        try:
+            door = os.open(run.word, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return False
+        failpoint("before-word")
+        try:
+            self.facts = dict(launch_facts(), pid=None, start=None, engine=self._engine.mark())
+            spare_room(run, lambda: write_note(run.starting, self.facts))
+            failpoint("word")
+            os.set_blocking(door, True)
+            while word:
+                word = word[os.write(door, word) :]
+        except BrokenPipeError:
+            os.unlink(run.starting)
+            raise NotStarted("the container ended before the script could start") from None
+        finally:
+            os.close(door)
+        failpoint("after-word")
+        promote(run)
+        close_door(run)
+        return True
+
+    def _look_inside(self) -> None:
+        """Raise NotStarted if nobody will ever listen."""
+        state = self._engine.inspect()
+        if state["status"] == "missing":
+            raise NotStarted("somebody removed the container before the script could start")
+        if state["status"] not in ("exited", "dead"):
+            return  # slow, or the engine has died meanwhile and the container has not
+        command = self._spec["commands"][-1]["argv"][0]
+        image, user = self._spec["container"]["image"], self._spec["container"].get("user")
+        if state["code"] == NO_COMMAND:
+            raise NotStarted("image %s has no program %s, or it may not be run" % (image, command))
+        if state["code"] == NO_LOG:
+            raise NotStarted("user %s cannot write the log from inside the container" % user)
+        words = "the container ended before the script could start: exit code %d %s"
+        raise NotStarted((words % (state["code"], state["error"])).rstrip())
+
+    def _pull(self) -> None:
+        """Fetch the image, or raise NotStarted. What the engine tells of it goes to build.log."""
+        run, container = self._run, self._spec["container"]
+        write_note(run.pull, {"image": container["image"], "time": time.time()})
+        env: Dict[str, str] = {}
+        try:
+            if container.get("registry") and self._password:
+                env, complaint = self._engine.log_in(self._password)
+                if complaint:
+                    raise NotStarted(explain_pull(complaint, container))
+            self._pull_with(env)
+        finally:
+            forget_login(self._engine.name)
+
+    def _pull_with(self, env: Dict[str, str]) -> None:
+        run, container = self._run, self._spec["container"]
+        with open(run.build_log, "ab") as file:
+            begun = file.tell()
+            words = [container["program"], "pull", container["image"]]
+            process = self._engine.begin(words, stdout=file, stderr=file, env=env)
+        failpoint("pulling")
+        while process.poll() is None:
+            if os.path.exists(run.cancel):
+                process.kill()
+                process.wait()
+                raise NotStarted(CANCELLED)
+            time.sleep(0.02)
+        if process.returncode:
+            with open(run.build_log, "rb") as file:
+                file.seek(begun)
+                raise NotStarted(explain_pull(file.read(65536).decode("utf-8", "replace"), container))
+
+
+def word_text(secrets: Dict[str, str]) -> bytes:
+    """What the shell inside reads: the secrets, then that it may go."""
+    lines = []
+    for name, value in secrets.items():
+        if not (name.isidentifier() and name.isascii()):
+            raise ValueError("no shell can take a secret named %s: letters, digits and _ only" % name)
+        lines.append("export %s='%s'\n" % (name, value.replace("'", "'\\''")))
+    return encode("".join(lines) + "MLW_WORD=go\n")

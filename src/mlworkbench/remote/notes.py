@@ -1,0 +1,56 @@
+"""What launcher and supervisor leave on disk for each other. None if it is not there, or not what it should be."""
+
+from __future__ import annotations
+
+import os
+
+from . import machine
+from .folder import RunFolder
+from .journal import read_json, spare_room, write_whole
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional, Tuple
+
+    Note = Optional[Dict[str, Any]]
+
+_START = ("pid", "start", "launcher", "time", "clock")
+
+
+def read_gate(run: RunFolder) -> Note:
+    gate = read_json(run.gate, "decision", "pid", "start", "boot_id")
+    if gate is None and os.path.exists(run.gate):
+        # Damaged: somebody has decided, and who knows what. It may have started, so it never will again.
+        return dict(machine.identity(), decision="start", pid=None, start=None)
+    return gate
+
+
+def read_started(run: RunFolder) -> Note:
+    return read_json(run.started, *_START)
+
+
+def read_starting(run: RunFolder) -> Note:
+    return read_json(run.starting, *_START)
+
+
+def read_exit(run: RunFolder) -> Note:
+    return read_json(run.exit, "code", "signal", "ended", "elapsed")
+
+
+def write_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
+    spare_room(run, lambda: write_whole(run.exit, ending))
+
+
+def promote(run: RunFolder) -> Note:
+    """What a launcher that died between its word to the child and its note of the start would have done next."""
+    try:
+        os.rename(run.starting, run.started)
+    except OSError:
+        pass  # it had done so, or the child never became the user's program
+    return read_started(run)
+
+
+def alive(process: Tuple[Optional[int], Optional[int]]) -> bool:
+    """Whether a process still is the one that was noted: pid and start time."""
+    pid, start = process
+    return pid is not None and start is not None and machine.start_time(pid) == start

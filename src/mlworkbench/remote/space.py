@@ -1,0 +1,268 @@
+"""What this user's folder on the machine holds, what of it can be freed, and the end of it all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+
+from . import machine
+from .folder import Root
+from .journal import read_json
+from .tree import remove
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+
+    Answer = Dict[str, Any]
+
+KINDS = ("runs", "snapshots", "blobs", "spares", "lib", "envs")
+# What we give names to. Whatever else lies in our folders is somebody's, and stays.
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_PROJECT = re.compile(r"\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-[0-9]+-[0-9a-f]{12})?")
+_LIBRARY = re.compile(r"[0-9a-f]{16}")
+_LEFT = re.compile(r"\.(part|bad|clean)-[0-9a-f]+")  # by a loader that was cut off
+_UPLOAD = re.compile(r"part-[0-9A-Za-z._-]+")
+YOUNG = 3600.0  # seconds: it may be about to be used
+
+
+def space(root: Root, request: Answer) -> Answer:
+    """How much is where, and how much of it nothing needs."""
+    found = _survey(root, _Wanted(request))
+    disk = os.statvfs(root.path)
+    sums = {
+        kind: {
+            "count": len(entries),
+            "bytes": sum(one["bytes"] for one in entries),
+            "free_count": sum(not one["needed"] for one in entries),
+            "free_bytes": sum(one["bytes"] for one in entries if not one["needed"]),
+        }
+        for kind, entries in found.items()
+    }
+    return {"ok": True, "kinds": sums, "disk_free": disk.f_bavail * disk.f_frsize, "root": root.path}
+
+
+def free(root: Root, request: Answer) -> Answer:
+    """Remove what nothing needs, of the kinds in ``what``; with ``dry_run`` only say it.
+
+    ``keep``: runs to be kept. ``runs``: those that may go; all that have ended, if it is not said. ``young``: code
+    that came in so many seconds stays, for a submit may be about to use it.
+    """
+    kinds = [kind for kind in request.get("what", KINDS) if kind in KINDS]
+    removed: Dict[str, Dict[str, int]] = {}
+    problems: List[str] = []
+    for kind, entries in _survey(root, _Wanted(request), kinds).items():
+        removed[kind] = {"count": 0, "bytes": 0}
+        for one in entries:
+            if one["needed"]:
+                continue
+            try:
+                if not request.get("dry_run"):
+                    _remove(kind, one["path"])
+                removed[kind]["count"] += 1
+                removed[kind]["bytes"] += one["bytes"]
+            except OSError as error:
+                problems.append("%s: %s" % (one["path"], error.strerror))
+    return {"ok": True, "removed": removed, "problems": problems[:20]}
+
+
+def _remove(kind: str, path: str) -> None:
+    if kind == "snapshots":  # the note first: without its list it would vouch for nothing
+        for note in (path[: -len(".json")] + ".checked", path):
+            if os.path.lexists(note):
+                os.unlink(note)
+    elif kind in ("spares", "lib"):
+        # Under a name that nobody asks for: whoever takes it now gets all of it, or none.
+        aside = os.path.join(os.path.dirname(path), ".clean-" + os.urandom(8).hex())
+        os.rename(path, aside)
+        remove(aside)
+    else:
+        remove(path)
+
+
+def purge(root: Root, request: Answer) -> Answer:
+    """The whole folder goes, unless a run is going on in it; ``bare``: only if it holds nothing but this program."""
+    from . import keys  # noqa: F401, PLC0415 - asked for after this, when there is nothing left to load it from
+
+    if request.get("bare") and not _is_bare(root):
+        return {"ok": True, "bytes": 0}
+    going = [name for name in _names(root.runs) if machine.is_locked(root.run(name).lock)]
+    if going:
+        return {"ok": False, "problem": "runs are going on: %s" % ", ".join(sorted(going)[:10]), "runs": going}
+    size = _size(root.path)
+    remove(root.path)
+    return {"ok": True, "bytes": size}
+
+
+def _is_bare(root: Root) -> bool:
+    """Whether nobody was here before us: no other program of ours, and nothing that it would have made."""
+    mine = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return set(_names(root.path)) <= {"lib"} and all(name == mine or _LEFT.fullmatch(name) for name in _names(root.lib))
+
+
+def linger(root: Root, request: Answer) -> Answer:
+    """Let this user's processes outlive the login (logind), or take that back."""
+    program = shutil.which("loginctl")
+    if program is None:
+        return {"ok": False, "problem": "there is no loginctl"}
+    try:
+        done = subprocess.run(
+            [program, "enable-linger" if request.get("on") else "disable-linger"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=30,
+        )
+    except subprocess.TimeoutExpired:
+        return {"ok": False, "problem": "loginctl does not answer"}
+    said = done.stdout.decode("utf-8", "replace").strip()
+    return {"ok": True} if done.returncode == 0 else {"ok": False, "problem": said[-500:]}
+
+
+# -- what is there -------------------------------------------------------------------------------------
+
+
+class _Wanted:
+    """What the asker says about runs."""
+
+    def __init__(self, request: Answer) -> None:
+        self.keep = set(request.get("keep", []))
+        self.runs = set(request["runs"]) if "runs" in request else None
+        self.young = float(request.get("young", 0))
+
+    def stays(self, name: str) -> bool:
+        return name in self.keep or (self.runs is not None and name not in self.runs)
+
+
+def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, List[Answer]]":
+    """kind → entries with path, bytes and whether something needs them; what only freed entries need is not needed."""
+    runs = [found for found in (_run(root, name, wanted) for name in _names(root.runs)) if found]
+    stay = [one for one in runs if one["needed"] or "runs" not in kinds]
+    digests = {one["snapshot"] for one in stay if not one["finished"]}
+    snapshots = [
+        {"path": path, "needed": name[:-5] in digests or _is_young(path, wanted.young)}
+        for name, path in _entries(root.snapshots)
+        if name.endswith(".json") and _DIGEST.fullmatch(name[:-5])
+    ]
+    kept = _contents(str(one["path"]) for one in snapshots if one["needed"] or "snapshots" not in kinds)
+    used = {one["lib"] for one in runs if one["needed"]} | _libraries_at_work(root)
+    found: Dict[str, List[Answer]] = {
+        "runs": runs,
+        "snapshots": snapshots,
+        "blobs": list(_blobs(root, kept, wanted.young)),
+        "spares": [
+            {"path": path, "needed": name.startswith(".") and _is_young(path)}
+            for name, path in _entries(root.spares)
+            if _PROJECT.fullmatch(name) or _LEFT.fullmatch(name)
+        ],
+        "lib": list(_libraries(root, used)),
+        "envs": [],  # the environments of later versions
+    }
+    found = {kind: found[kind] for kind in KINDS if kind in kinds}
+    for entries in found.values():
+        for one in entries:
+            one.setdefault("bytes", _size(one["path"]))
+    return found
+
+
+def _run(root: Root, name: str, wanted: _Wanted) -> "Optional[Answer]":
+    """None for a folder that is no run of ours: what we made says so itself."""
+    run = root.run(name)
+    spec = read_json(run.spec)
+    if not spec or spec.get("id") != name or os.path.islink(run.path):
+        return None
+    finished = False
+    try:
+        with open(run.events, "rb") as file:
+            finished = b'"kind": "finished"' in file.read()
+    except OSError:
+        pass
+    needed = wanted.stays(name) or machine.is_locked(run.lock) or (os.path.exists(run.owner) and not finished)
+    library = str(spec.get("environment", {}).get("PYTHONPATH", ""))
+    used = library.partition(root.lib + "/")[2].partition("/")[0]
+    snapshot = spec.get("snapshot")
+    return {"path": run.path, "needed": needed, "finished": finished, "snapshot": snapshot, "lib": used}
+
+
+def _contents(lists: "Any") -> "Set[str]":
+    found: Set[str] = set()
+    for path in lists:
+        try:
+            with open(path, "rb") as file:
+                found.update(entry[1] for entry in json.loads(file.read())["files"])
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            continue
+    return found
+
+
+def _libraries(root: Root, used: "Set[str]") -> "Iterator[Answer]":
+    for name, path in _entries(root.lib):
+        if _LIBRARY.fullmatch(name) and os.path.exists(os.path.join(path, "remote", "agent.py")):
+            yield {"path": path, "needed": name in used}
+        elif _LEFT.fullmatch(name):
+            yield {"path": path, "needed": _is_young(path)}
+
+
+def _is_young(path: str, age: float = YOUNG) -> bool:
+    try:
+        return time.time() - os.lstat(path).st_mtime < age
+    except OSError:
+        return True
+
+
+def _blobs(root: Root, kept: "Set[str]", young: float) -> "Iterator[Answer]":
+    for folder, place in _entries(root.blobs):
+        if _UPLOAD.fullmatch(folder):  # of an upload: one that was cut off may go on later
+            yield {"path": place, "needed": machine.is_locked(place) or _is_young(place, young)}
+            continue
+        for name, path in _entries(place) if len(folder) == 2 else ():
+            if _DIGEST.fullmatch(folder + name):
+                yield {"path": path, "needed": folder + name in kept or _is_young(path, young)}
+
+
+def _libraries_at_work(root: Root) -> "Set[str]":
+    """Those that a living process was started from: ours, and supervisors'."""
+    mark = os.fsencode(root.lib) + b"/"
+    found = {os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))}
+    for name in _names("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/cmdline" % name, "rb") as file:
+                    rest = file.read().partition(mark)[2]
+            except OSError:
+                continue
+            found.add(os.fsdecode(rest.partition(b"/")[0]))
+    return found
+
+
+def _names(folder: str) -> "List[str]":
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _entries(folder: str) -> "List[Tuple[str, str]]":
+    return [(name, os.path.join(folder, name)) for name in _names(folder)]
+
+
+def _size(path: str) -> int:
+    """On disk, links not followed."""
+    total, pending = 0, [path]
+    while pending:
+        place = pending.pop()
+        try:
+            facts = os.lstat(place)
+            total += getattr(facts, "st_blocks", facts.st_size // 512 + 1) * 512
+            if os.path.isdir(place) and not os.path.islink(place):
+                pending += [os.path.join(place, name) for name in os.listdir(place)]
+        except OSError:
+            continue
+    return total
+
+
+ASKED: "Dict[str, Callable[[Root, Answer], Answer]]" = {"space": space, "free": free, "purge": purge, "linger": linger}

@@ -1,0 +1,231 @@
+"""The verbs on a run: start, adopt, cancel. Asked for by the command line (``__main__.py``) and by the agent.
+
+``start`` and ``adopt`` leave a supervisor behind that outlives us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from . import PROTOCOL, SPEC, machine
+from .failpoint import failpoint
+from .folder import Root, RunFolder
+from .journal import log, read_json, spare_room, write_first, write_part, write_whole
+from .launcher import launch, pass_gate
+from .supervisor import Supervisor
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    Answer = Dict[str, Any]
+
+_umask: "List[int]" = []
+
+
+def private() -> int:
+    """From now on what this process writes is its user's alone; the umask before, which the run gets back."""
+    if not _umask:
+        _umask.append(os.umask(0o077))
+    return _umask[0]
+
+
+def claim(run: RunFolder, nonce: str) -> bool:
+    """Win the run by one rename. After a lost answer the owner tells whether it was us."""
+    mine = "%s.%s" % (run.claim, nonce)
+    os.makedirs(mine, mode=0o700, exist_ok=True)
+    owner = dict(machine.identity(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
+    write_part(os.path.join(mine, "owner.json"), owner)
+    failpoint("claiming")
+    try:
+        os.rename(mine, run.claim)
+        machine.sync_folder(run.path)
+        return True
+    except OSError:
+        return _holds(run, nonce)
+
+
+def _holds(run: RunFolder, nonce: str) -> bool:
+    holder = read_json(run.owner)
+    return bool(holder and holder.get("nonce") == nonce)
+
+
+def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
+    """Claim the run and leave a supervisor at work. Secrets are in the message: they touch no file.
+
+    From another machine the message also brings the spec.
+    """
+    umask = private()
+    if "spec" in message:
+        _receive_spec(root, run, message["spec"])
+    spec = read_json(run.spec)
+    if spec is None:
+        return {"ok": False, "problem": "there is no run in %s" % run.path}
+    if spec.get("spec") != SPEC:
+        return {"ok": False, "problem": "spec version %s is not %s" % (spec.get("spec"), SPEC)}
+
+    def body(tell: Callable[[Answer], None]) -> None:
+        held = _lock_patiently(run)
+        if held is None or not claim(run, words[0]):
+            # Asked for again, because the answer to the first time was lost: that it was us is what counts.
+            tell({"ok": True, "claimed": _holds(run, words[0]), "owner": read_json(run.owner)})
+            return
+        failpoint("claimed")
+        tell({"ok": True, "claimed": True, "protocol": PROTOCOL, "pid": os.getpid()})
+        Supervisor(root, run, spec or {}).begin(message.get("secrets", {}), umask)
+
+    return _leave_behind(run, body)
+
+
+def _receive_spec(root: Root, run: RunFolder, spec: Answer) -> None:
+    """The first spec of a run is the spec of the run."""
+    if os.path.exists(run.spec):
+        return
+    os.makedirs(run.path, mode=0o700, exist_ok=True)
+    write_first(run.spec, spec)
+    machine.sync_folder(root.runs)
+
+
+def _lock_patiently(run: RunFolder) -> Optional[int]:
+    """Somebody who merely looks holds the lock for a moment; only a claim says that the run is taken."""
+    for _ in range(20):
+        held = machine.lock(run.lock)
+        if held is not None or os.path.exists(run.owner):
+            return held
+        time.sleep(0.01)
+    return None
+
+
+def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
+    """Put a new supervisor to work on a run whose old one is gone; do nothing if there is nothing to do."""
+    spec, owner = read_json(run.spec), read_json(run.owner, "machine", "boot_id", "processes")
+    if spec is None:
+        return {"ok": True, "state": "lost" if _is_lost(root, run) else "away"}
+    if owner is None:
+        return {"ok": True, "state": "unclaimed"}
+    here = machine.identity()
+    if owner["machine"] != here["machine"]:
+        return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}
+    if owner["boot_id"] == here["boot_id"] and owner["processes"] != here["processes"]:
+        return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}  # in another container
+    private()
+
+    def body(tell: Callable[[Answer], None]) -> None:
+        held = machine.lock(run.lock)
+        if held is None:
+            tell({"ok": True, "state": "supervised"})
+            return
+        supervisor = Supervisor(root, run, spec or {})
+        if "finished" in supervisor.journal.kinds:
+            tell({"ok": True, "state": "finished"})
+            return
+        supervisor.settled = lambda: tell({"ok": True, "state": "adopted", "pid": os.getpid()})
+        supervisor.go_on()
+
+    return _leave_behind(run, body)
+
+
+def _is_lost(root: Root, run: RunFolder) -> bool:
+    """A home that is not mounted at the moment, or cannot be read, is no evidence about a run."""
+    try:
+        os.stat(run.spec)
+    except FileNotFoundError:
+        return os.path.isdir(root.runs)
+    except OSError:
+        return False
+    return True  # there, and damaged
+
+
+def _heartbeat(run: RunFolder) -> Optional[float]:
+    try:
+        return os.stat(run.heartbeat).st_mtime
+    except OSError:
+        return None
+
+
+def start_launcher(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
+    """Where there is no fork, the launcher is a call of its own."""
+    launch(run, read_json(run.spec) or {}, message.get("secrets", {}), private())
+    return {"ok": True}
+
+
+def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
+    """Ask for the end of a run. One that has not started will never start.
+
+    One that this machine has not heard of yet comes with its spec: its launch may still be on the way.
+    """
+    private()
+    if "spec" in message:
+        _receive_spec(root, run, message["spec"])
+    if read_json(run.spec) is None:
+        return {"ok": True, "state": "lost"}
+    request: Answer = {"by": words[0] if words else None, "time": time.time()}
+    if len(words) > 1:
+        request["grace"] = float(words[1])
+    spare_room(run, lambda: write_whole(run.cancel, request))
+    failpoint("cancel-asked")
+    if read_json(run.gate) is None:
+        pass_gate(run, "never", "cancelled before it started")
+    return {"ok": True, "state": "asked"}
+
+
+def _leave_behind(run: RunFolder, body: Callable[[Callable[[Answer], None]], None]) -> Answer:
+    """Run ``body`` in a process of its own; wait only for the one answer that it tells."""
+    if not machine.FORKS:  # Windows: this process stays and supervises; the caller reads the answer and goes
+        _work(run, body, os.dup(1))
+        raise SystemExit(0)
+    told, tell = os.pipe()
+    os.set_inheritable(tell, True)
+    machine.fork(lambda: _work(run, body, tell), keep=[tell])
+    os.close(tell)
+    answer = b""
+    while True:
+        part = os.read(told, 65536)
+        if not part:
+            break
+        answer += part
+    os.close(told)
+    return json.loads(answer) if answer else {"ok": False, "problem": "the supervisor died at once"}
+
+
+def _work(run: RunFolder, body: Callable[[Callable[[Answer], None]], None], tell: int) -> None:
+    """The process that stays."""
+    _quiet(run)
+    answered = []
+
+    def answer(data: Answer) -> None:
+        answered.append(data)
+        try:
+            os.write(tell, json.dumps(data).encode("ascii"))
+        except BrokenPipeError:
+            pass  # the caller has died; the run goes on
+        os.close(tell)
+
+    try:
+        machine.become_reaper()
+        body(answer)
+    except BaseException:  # noqa: BLE001 - the last stop of a process nobody sees: say what happened
+        import traceback  # noqa: PLC0415 - loads much, and is needed by bugs only
+
+        log(traceback.format_exc())
+        if not answered:
+            answer({"ok": False, "problem": traceback.format_exc(limit=1).strip().splitlines()[-1]})
+        raise SystemExit(70)
+
+
+def _quiet(run: RunFolder) -> None:
+    """No terminal, no pipe of the caller, no working folder that could be in somebody's way."""
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        errors = os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:
+        errors = nothing
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.dup2(errors, 2)
+
+
+VERBS = {"start": start, "adopt": adopt, "cancel": cancel, "launch": start_launcher}

@@ -1,0 +1,63 @@
+"""The copy at home of a run that lives on another machine: journal, metrics and log, byte for byte.
+
+Written at the offsets that the bytes were read from, so that two followers at once, or one that was killed,
+write the same bytes to the same place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..errors import HistoryError
+from ..remote.folder import RunFolder
+from ..remote.tree import NOFOLLOW
+
+LOG = "log"
+# The names come from the target: anything else could lead out of the folder.
+_OURS = re.compile(r"(log|build\.log|events\.jsonl|metrics/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,120})\Z")
+_FLAGS = os.O_CREAT | NOFOLLOW | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+class Mirror:
+    """Of one run."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+
+    def size(self, name: str = LOG) -> int:
+        """How much of a file is at home."""
+        try:
+            return os.stat(os.path.join(self._run.path, name)).st_size
+        except FileNotFoundError:
+            return 0
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        """Put the bytes that the target has at ``offset``. A name that is none of ours is passed over."""
+        if not data or not _OURS.match(name):
+            return
+        path = os.path.join(self._run.path, *name.split("/"))
+        try:
+            if "/" in name:
+                os.makedirs(self._run.metrics, mode=0o700, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | _FLAGS, 0o600)
+            with open(descriptor, "wb", buffering=0) as file:
+                if os.fstat(descriptor).st_size < offset:
+                    return  # what comes before has been deleted here: a file with a hole would lie
+                file.seek(offset)
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[file.write(rest) or 0 :]
+        except OSError as error:
+            raise HistoryError(
+                f"cannot write {path}: {error.strerror}", "the run goes on; make room and follow it again: mlw logs -f"
+            ) from error
+
+    def read_log(self, offset: int, limit: int) -> bytes:
+        """Bytes of the log that are at home."""
+        try:
+            with open(self._run.log, "rb", buffering=0) as file:
+                file.seek(offset)
+                return file.read(limit) or b""
+        except FileNotFoundError:
+            return b""

@@ -1,0 +1,141 @@
+"""What a plan needs to know of the machine that a run will be on: asked once, remembered, the same for all types."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import LaunchError
+from ..model import Compute
+from ..paths import UserPaths
+from .target import Target
+
+if TYPE_CHECKING:  # what a run without a container need not wait for
+    from ..attachments import Attachment
+    from ..hosts.facts import Facts
+    from .container import Engine
+
+_FRESH = 24 * 3600.0  # seconds that the facts of this machine serve; a new docker program makes them old at once
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The machine as a plan sees it."""
+
+    home: str  # of the user there
+    share: str  # base of the shared folders there
+    uid: int = 0
+    gid: int = 0
+    user: str = ""
+    memory: int | None = None
+    engine: Engine | None = None  # where a container stands around the command
+    allowed_mounts: tuple[str, ...] = ()
+
+
+def survey(target: Target, compute: Compute, paths: UserPaths) -> Ground:
+    """From what is known without asking another machine anew."""
+    root = target.host.root.path  # a machine that nobody attached refuses here
+    attachment = target.host.attachment
+    if attachment is not None:
+        try:
+            return _elsewhere(attachment, compute, root, target)
+        except LaunchError:
+            # What was there when it was attached need not be what is there now.
+            from ..attachments import Attachments  # noqa: PLC0415
+
+            fresh = replace(attachment, facts=asdict(target.host.facts()))
+            return _elsewhere(Attachments(paths).save(fresh), compute, root, target)
+    home = os.path.expanduser("~")
+    share = _share(compute, home, str(paths.share))
+    if not target.contained:
+        return Ground(home, share)
+    return _ground(_facts_here(target, paths), compute, home, share, target, ())
+
+
+def _elsewhere(attachment: Attachment, compute: Compute, root: str, target: Target) -> Ground:
+    home = _user(attachment.facts).get("home") or posixpath.dirname(root)
+    share = _share(compute, home, posixpath.join(root, "share"))
+    return _ground(attachment.facts, compute, home, share, target, attachment.allowed_mounts)
+
+
+def _ground(
+    facts: Mapping[str, Any], compute: Compute, home: str, share: str, target: Target, allowed: tuple[str, ...]
+) -> Ground:
+    """``facts`` as they were written down; made a value of only where an engine is to be judged."""
+    engine = None
+    if target.contained:
+        from ..hosts.facts import Facts  # noqa: PLC0415 - many classes, and slow to make for that
+
+        engine = choose_engine(Facts.from_json(facts), compute)
+    user, memory = _user(facts), (facts.get("memory") or {}).get("total")
+    ids = user.get("uid") or 0, user.get("gid") or 0
+    return Ground(home, share, *ids, user.get("name") or "user", memory, engine, allowed)
+
+
+def _user(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    return facts.get("user") or {}
+
+
+def _share(compute: Compute, home: str, otherwise: str) -> str:
+    given = compute.native_shared_directory
+    if not given:
+        return otherwise
+    given = home + given[1:] if given == "~" or given.startswith("~/") else given
+    return posixpath.normpath(given) if given.startswith("/") else os.path.abspath(given)
+
+
+def choose_engine(facts: Facts, compute: Compute) -> Engine:
+    """Docker if it is there, else podman: which one it is must not depend on whether Docker runs at the moment."""
+    from .check import engine_trouble  # noqa: PLC0415
+    from .container import Engine  # noqa: PLC0415
+
+    found = facts.docker or facts.podman
+    if found is None:
+        raise _unfit(compute, "neither docker nor podman is there", "install Docker Engine or podman on that machine")
+    trouble = engine_trouble(found, compute)
+    if trouble is not None:
+        raise _unfit(compute, *trouble)
+    return Engine(str(found.path), found.program or "docker", bool(found.rootless), found.socket, bool(found.selinux))
+
+
+def _unfit(compute: Compute, what: str, hint: str) -> LaunchError:
+    return LaunchError(f"containers cannot be run on {compute.name}: {what}", hint)
+
+
+# -- this machine ----------------------------------------------------------------------------------
+
+
+def _facts_here(target: Target, paths: UserPaths) -> Mapping[str, Any]:
+    """Asking the engine takes a third of a second: remembered for as long as the programs are the same."""
+    cache = paths.home / "cache" / "machine.json"
+    marks = _marks()
+    try:
+        known = json.loads(cache.read_bytes())
+        if known["marks"] == marks and 0 <= time.time() - known["time"] < _FRESH:
+            return dict(known["facts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # none yet, or damaged: it is only a cache
+    found = target.host.facts()
+    facts = asdict(found)
+    if any(one is not None and not one.error for one in (found.docker, found.podman)):
+        part = f"{cache}.{os.urandom(4).hex()}.part"
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            json.dump({"marks": marks, "time": time.time(), "facts": facts}, file)
+        os.replace(part, cache)
+    return facts
+
+
+def _marks(environ: Mapping[str, str] = os.environ) -> list[object]:
+    marks: list[object] = [environ.get("DOCKER_HOST"), environ.get("DOCKER_CONTEXT"), environ.get("PATH")]
+    for folder in environ.get("PATH", "").split(os.pathsep):
+        for name in ("docker", "podman"):
+            try:
+                marks.append(os.stat(os.path.join(folder, name)).st_mtime_ns)
+            except OSError:
+                continue
+    return marks

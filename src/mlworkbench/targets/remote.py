@@ -1,0 +1,68 @@
+"""``type: remote``: a machine reached by SSH, detached, nothing around the command."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..attachments import Attachment, Attachments
+from ..errors import HostError
+from ..hosts import library
+from ..hosts.openssh import printable
+from ..hosts.ssh import SshHost
+from ..hosts.stranger import Stranger
+from ..model import Compute
+from ..paths import UserPaths
+from .target import Target
+
+if TYPE_CHECKING:
+    from ..hosts.facts import Facts
+    from .check import Link
+
+
+def remote(compute: Compute, paths: UserPaths) -> Target:
+    return Target(open_host(compute, paths))
+
+
+def open_host(compute: Compute, paths: UserPaths, contained: bool = False) -> SshHost | Stranger:
+    """The machine, if this user attached it: what a cloned project names is nobody's word but the project's."""
+    found = find_attachment(compute, paths)
+    return SshHost(found, paths, contained) if found else Stranger(not_attached(compute))
+
+
+def find_attachment(compute: Compute, paths: UserPaths) -> Attachment | None:
+    if compute.address is None:
+        return None
+    return Attachments(paths).find(compute.address, compute.username, compute.port, compute.jump_host)
+
+
+OUTSIDE = "www.python.org"  # stands for the world outside; tried by `check` only
+
+
+def look(host: SshHost, python: str | None, reach: str | None = None) -> tuple[Facts, Link]:
+    """What the machine is like, and the way to it. ``python`` is the one that would run scripts."""
+    from ..hosts.facts import Facts  # noqa: PLC0415 - a submit needs none of it
+    from .check import Link  # noqa: PLC0415
+
+    host.connect()
+    trips = []
+    for _ in range(3):
+        begun, sent = time.monotonic(), time.time()
+        answer = host.ask({"do": "hello"})
+        took = time.monotonic() - begun
+        trips.append((took, float(answer.get("time") or 0.0) - sent - took / 2))
+    took, skew = min(trips)
+    found = host.ask({"do": "facts", "python": python, "reach": reach}, patience=120.0)
+    if not found.get("ok"):
+        raise HostError(f"{host.identity} could not tell what it is like: {printable(str(found.get('problem')))}")
+    return Facts.from_json(found["facts"]), Link(host.identity, took, skew, library.digest())
+
+
+def not_attached(compute: Compute) -> HostError:
+    who = f"{compute.username}@{compute.address}" if compute.username else compute.address
+    if compute.port:
+        who = f"{who}:{compute.port}"
+    return HostError(
+        f"{compute.name} is {who}, which you have not attached",
+        f"if you trust this project with that machine: mlw computetarget attach {compute.type} --name {compute.name}",
+    )

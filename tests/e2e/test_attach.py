@@ -1,0 +1,568 @@
+"""What attach leaves behind: nothing if it failed, two files and a key if not; and all that undoes or changes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from mlworkbench.config.keys import COMPUTE, RUNCONFIG
+from mlworkbench.config.project import find_project
+from tests.e2e.attaching import (
+    SCRIPT,
+    SECRET,
+    attached,
+    by_password,
+    files_with,
+    new_project,
+    runs_there,
+    tree,
+    watched,
+    words,
+    world,
+)
+from tests.golden.test_golden import compare
+from tests.machines.network import wait_until
+
+
+@pytest.fixture
+def project(laptop):
+    return new_project(laptop)
+
+
+def authorized(host) -> bytes:
+    return (host.home / ".ssh" / "authorized_keys").read_bytes()
+
+
+# -- a failed attach changes nothing -------------------------------------------------------------------
+
+FAILURES = {
+    "wrong password": ({"password": "another"}, "remote", "does not accept the password"),
+    "no Python": ({"python": "no"}, "remote", "no Python 3.8"),
+    "nologin": ({"shell": "/usr/sbin/nologin"}, "remote", "not available"),
+    "no Docker": ({}, "remotedocker", "neither docker nor podman"),
+    "Docker denied": ({"docker": "denied"}, "remotedocker", "permission denied"),
+    "a full disk": ({"disk": "12M"}, "remote", "No space left"),
+}
+
+
+@pytest.mark.parametrize("stage", FAILURES)
+def test_a_failed_attach_changes_nothing(laptop, machine, project, stage):
+    wanted, kind, said = FAILURES[stage]
+    host = machine(**{"password": SECRET, **wanted})
+    if "disk" in wanted:
+        host.run("sh", "-c", f"cat /dev/zero >{host.home}/big", user=host.user, check=False)
+    before = world(laptop, host, project)
+    done = by_password(laptop, project, host, kind=kind)
+    assert done.code in (69, 75) and said in done.err and "\nhint: " in done.err, done
+    if stage == "no Docker":
+        assert "install Docker" in done.err
+    if stage == "Docker denied":
+        assert "usermod -aG docker" in done.err and "rootless" in done.err
+    assert world(laptop, host, project) == before
+    assert not list(laptop.runtime.glob("mlw/" + "?" * 16)), "no connection is kept"
+    assert host.processes() == {}
+
+
+def test_a_home_that_cannot_be_written(laptop, machine, project):
+    host = machine(password=SECRET)
+    host.run("mount", "-o", "remount,bind,ro", str(host.home))
+    before = world(laptop, host, project)
+    done = by_password(laptop, project, host)
+    assert done.code == 69 and "Read-only file system" in done.err and "hint:" in done.err, done
+    assert world(laptop, host, project) == before
+
+
+def test_what_was_there_before_is_not_purged(laptop, machine, project):
+    """A shared folder of an earlier time is nothing that a failed attach may take with it."""
+    host = machine(password=SECRET)
+    share = host.home / ".mlw" / "share" / "data"
+    share.mkdir(parents=True)
+    share.joinpath("precious").write_text("x")
+    for path in (share, share.parent, share.parent.parent):
+        os.chown(path, host.uid, host.uid)
+    done = by_password(laptop, project, host, kind="remotedocker")
+    assert done.code == 75, done
+    assert share.joinpath("precious").read_text() == "x"
+
+
+@pytest.mark.parametrize("stage", ["connected", "key-installed", "attaching", "files-written"])
+def test_ctrl_c(laptop, machine, project, stage):
+    host = machine(password=SECRET)
+    before = world(laptop, host, project)
+    terminal = laptop.spawn(*words(host), cwd=project, MLW_FAILPOINT=f"{stage}:sleep=60")
+    terminal.expect("Password of")
+    terminal.sendline(SECRET)
+    reached = {
+        "connected": lambda: "Accepted password" in host.log,
+        "key-installed": lambda: b"mlw-" in authorized(host),
+        "attaching": lambda: "Accepted publickey" in host.log and host.log.count("Disconnected") > 1,
+        "files-written": (project / "aml_config" / "box.compute").exists,
+    }
+    wait_until(reached[stage], stage)
+    wait_until(lambda: _sleeps(terminal.pid), "the pause")
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.signalstatus == signal.SIGINT
+    assert world(laptop, host, project) == before
+    assert host.processes() == {}
+
+
+def _sleeps(pid: int) -> bool:
+    return "clock_nanosleep" in Path(f"/proc/{pid}/wchan").read_text() or Path(
+        f"/proc/{pid}/syscall"
+    ).read_text().split(" ")[0] in ("230", "35")
+
+
+@pytest.mark.parametrize("stage", ["connected", "key-installed", "attaching", "files-written"])
+def test_kill_9_and_a_second_attach(laptop, machine, project, stage):
+    host = machine(password=SECRET)
+    before = authorized(host)
+    killed = laptop.mlw(
+        *words(host), "--password-stdin", cwd=project, input=f"{SECRET}\n", env={"MLW_FAILPOINT": f"{stage}:kill"}
+    )
+    assert killed.code == -signal.SIGKILL
+    attached(laptop, host, project)
+    runs_there(laptop, project, host)
+    left = {path.name for path in (laptop.store / "targets").iterdir()}
+    assert len(left) == 1 and not any(name.startswith(".") for name in left), left
+    assert authorized(host).startswith(before) and authorized(host).count(b"mlw-") == 1
+    assert list(Path(laptop.env["TMPDIR"]).iterdir()) == []
+    sockets = [path for path in (laptop.runtime / "mlw").iterdir() if path.is_socket()]
+    assert len(sockets) == 1, "the killed command's connection is closed too"
+    laptop.mlw("computetarget", "detach", "box", "--purge", "--yes", cwd=project, check=True)
+    assert authorized(host) == before and not (host.home / ".mlw").exists()
+
+
+# -- machines ------------------------------------------------------------------------------------------
+
+NOISY = {
+    "/bin/bash": "echo Welcome; echo oops >&2; printf 'no end'",
+    "/usr/bin/zsh": "echo Welcome; echo oops >&2",
+    "/usr/bin/fish": "echo Welcome; echo oops >&2",
+    "/usr/bin/tcsh": "echo Welcome",
+}
+
+
+@pytest.mark.parametrize("shell", NOISY)
+def test_login_shells(laptop, machine, project, shell):
+    if not os.path.exists(shell):
+        pytest.skip(f"{shell} is not installed")
+    host = machine(password=SECRET, shell=shell, rc=NOISY[shell])
+    attached(laptop, host, project)
+    runs_there(laptop, project, host)
+
+
+def test_podman_alone_will_do(laptop, machine, project):
+    host = machine(password=SECRET, docker="podman")
+    attached(laptop, host, project, kind="remotedocker")
+    rows = _checked(laptop, project)
+    assert rows["podman"]["state"] == "ok" and "rootless" in rows["podman"]["found"] and "docker" not in rows
+
+
+def test_a_python_that_is_too_old(laptop, machine, project, tmp_path):
+    host = machine(password=SECRET, python="no")
+    for name in ("python3", "python3.8"):
+        old = host.root / "usr/local/bin" / name
+        old.write_text("#!/bin/sh\ncase $1 in --version) echo Python 3.6.9;; *) exit 1;; esac\n")
+        old.chmod(0o755)
+    done = by_password(laptop, project, host)
+    assert done.code == 69 and "no Python 3.8 or newer" in done.err and "hint:" in done.err
+
+
+def test_without_python3_the_one_that_was_found_is_written_down(laptop, machine, project):
+    host = machine(password=SECRET)
+    for path in (*(host.root / "usr/bin").glob("python*"), *(host.root / "usr/local/bin").glob("python*")):
+        if path.name in ("python3", "python"):
+            path.unlink()
+    conda = host.root / "opt/conda/bin"
+    conda.mkdir(parents=True)
+    shutil.move(host.root / "usr/bin/python3.11", conda / "python")
+    done = by_password(laptop, project, host)
+    assert done.code == 0, done
+    assert '\npythonLocation: "/opt/conda/bin/python"\n' in (project / "aml_config" / "box.compute").read_text()
+    runs_there(laptop, project, host)
+
+
+LOGINCTL = """#!/bin/sh
+mark=/var/tmp/linger
+case $1 in
+show-user) if [ -e $mark ]; then echo Linger=yes; else echo Linger=no; fi;;
+enable-linger) [ -e /etc/refuse ] && { echo "Could not enable linger: Access denied" >&2; exit 1; }; : >$mark;;
+disable-linger) rm $mark;;
+esac
+"""
+
+
+def _with_logind(host) -> Path:
+    """logind cannot run in a machine of these: its settings are real, and the program that asks it is ours."""
+    (host.root / "run/systemd/system").mkdir(parents=True)
+    (host.root / "etc/systemd").mkdir(exist_ok=True)
+    (host.root / "etc/systemd/logind.conf").write_text("[Login]\nKillUserProcesses=yes\n")
+    program = host.root / "usr/local/bin/loginctl"
+    program.write_text(LOGINCTL)
+    program.chmod(0o755)
+    return host.root / "var/tmp/linger"
+
+
+def test_where_a_logout_ends_all_processes(laptop, machine, project):
+    host = machine(password=SECRET)
+    mark = _with_logind(host)
+    (host.root / "etc/refuse").write_text("")
+    before = world(laptop, host, project)
+    refused = by_password(laptop, project, host)
+    assert refused.code == 75 and "KillUserProcesses" in refused.err and "Access denied" in refused.err, refused
+    assert "loginctl enable-linger ada" in refused.err and world(laptop, host, project) == before
+    (host.root / "etc/refuse").unlink()
+    docker = by_password(laptop, project, host, kind="remotedocker")
+    assert docker.code == 75 and not mark.exists(), "taken back with the rest"
+    done = attached(laptop, host, project)
+    assert mark.exists() and "enable-linger was called for you" in done.err
+    assert "excepted" in _checked(laptop, project)["sessions"]["found"]
+    gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
+    assert not mark.exists() and "linger off" in gone.err
+
+
+# -- again, elsewhere, and away ------------------------------------------------------------------------
+
+
+def test_attached_again(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project, "--allow-mount", "/data")
+    before, files = authorized(host), tree(project)
+    again = by_password(laptop, project, host, "--allow-mount", "/scratch", key="")
+    assert again.code == 0, again
+    assert authorized(host) == before and tree(project) == files, "key and files are kept"
+    shown = _shown(laptop, project)
+    assert shown["allowedMounts"] == ["/data", "/scratch"]
+    without = laptop.mlw("computetarget", "attach", "--name", "box", cwd=project)
+    assert without.code == 0 and _shown(laptop, project)["allowedMounts"] == ["/data", "/scratch"]
+    (host.home / ".ssh" / "authorized_keys").write_bytes(b"")  # somebody tidied up
+    lost = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
+    _end_connections(laptop)
+    lost = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
+    assert lost.code == 69 and "does not let us in" in lost.err and "hint:" in lost.err, lost
+    attached(laptop, host, project)
+    assert authorized(host).count(b"mlw-") == 1
+    runs_there(laptop, project, host)
+    key = laptop.mlw(*words(host), "--private-key-file", str(host.key), cwd=project)
+    assert key.code == 69, "its line is gone"
+
+
+def _end_connections(laptop) -> None:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if os.fsencode(laptop.runtime) in line:
+                os.kill(int(entry.name), signal.SIGKILL)
+                wait_until(lambda entry=entry: not entry.exists(), "its end")
+
+
+def _shown(laptop, project, name="box") -> dict[str, object]:
+    return dict(json.loads(laptop.mlw("computetarget", "show", name, "-o", "json", cwd=project, check=True).out))
+
+
+def _checked(laptop, project, name="box", code=0) -> dict[str, dict[str, str]]:
+    done = laptop.mlw("computetarget", "check", name, "-o", "json", cwd=project)
+    assert done.code == code, done
+    return {row["what"]: row for row in json.loads(done.out)}
+
+
+def test_a_cloned_project_is_not_trusted(laptop, machine, project):
+    gateway = machine()
+    host = machine(password=SECRET, jump=gateway, sshd="Port 2222")
+    laptop.knows(gateway)
+    laptop.ssh_config(f"Host {gateway.address}\n  IdentityFile {gateway.key}\n")
+    attached(laptop, host, project, "--port", "2222", "--jump", f"ada@{gateway.address}")
+    run = runs_there(laptop, project, host).run
+    clone = laptop.home / "clone"
+    shutil.copytree(project, clone)
+    laptop.env["MLW_HOME"] = str(laptop.store.with_name("another"))  # somebody else's laptop
+    seen = host.log
+    for command in (
+        ["submit", "-c", "box", "train.py"],
+        ["computetarget", "check", "box"],
+        ["submit", "-t", "box", "train.py"],
+    ):
+        done = laptop.mlw(*command, cwd=clone)
+        assert done.code == 69 and "mlw computetarget attach remote --name box" in done.err, done
+        assert f"ada@{host.address}:2222, which you have not attached" in done.err
+    assert laptop.mlw("logs", run, cwd=clone).code == 66, "nobody here knows the run"
+    listed = laptop.mlw("computetarget", "list", cwd=clone, check=True).out
+    assert re.search(rf"box +remote +{host.address} +no ", listed)
+    assert host.log == seen, "nobody was called"
+    files = tree(clone)
+    done = laptop.mlw(
+        *("computetarget", "attach", "--name", "box", "--password-stdin"),
+        *("--host-key", host.host_key_fingerprint),
+        cwd=clone,
+        input=f"{SECRET}\n",
+    )
+    assert done.code == 0, done
+    assert tree(clone) == files
+    runs_there(laptop, clone, host)
+
+
+def test_two_projects_on_one_machine(laptop, machine, project):
+    host = machine(password=SECRET)
+    before = authorized(host)
+    attached(laptop, host, project)
+    other = laptop.project("other", train=SCRIPT)
+    second = laptop.mlw(*words(host, name="gpu"), cwd=other)
+    assert second.code == 0 and authorized(host).count(b"mlw-") == 1, second
+    runs_there(laptop, other, host, "gpu")
+    gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
+    assert f"{other} uses it as gpu" in gone.err
+    assert not (project / "aml_config" / "box.compute").exists()
+    runs_there(laptop, other, host, "gpu")
+    laptop.ssh_config(f"Host lab\n  HostName {host.address}\n  User ada\n")
+    attached(laptop, host, project, name="lab", address="lab")  # the same machine under another name
+    runs_there(laptop, other, host, "gpu")
+    runs_there(laptop, project, host, "lab")
+    shutil.rmtree(project)
+    for name in ("gpu",):
+        laptop.mlw("computetarget", "detach", name, cwd=other, check=True)
+    assert authorized(host).startswith(before) and authorized(host).count(b"mlw-") == 1, "that of the lost project"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"# mine\nssh-rsa AAAAB3 me@home\n\n",
+        b"ssh-rsa AAAAB3 no end of line",
+        b"\r\nssh-rsa AAAAB3 windows\r\n",
+        b"",
+        None,
+    ],
+)
+def test_detach_puts_authorized_keys_back_to_the_byte(laptop, machine, project, lines):
+    host = machine(password=SECRET)
+    keys = host.home / ".ssh" / "authorized_keys"
+    if lines is None:
+        shutil.rmtree(host.home / ".ssh")
+    else:
+        keys.write_bytes(lines)
+    before = tree(host.home / ".ssh")
+    attached(laptop, host, project)
+    assert keys.read_bytes().startswith(lines or b"restrict ssh-ed25519 ") and b"mlw-" in keys.read_bytes()
+    gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
+    assert "removed the key" in gone.err
+    assert tree(host.home / ".ssh") == before
+    assert (host.home / ".mlw" / "lib").exists(), "only --purge goes further"
+    assert not list((project / "aml_config").glob("box.*")) and not (laptop.store / "targets").exists()
+    assert laptop.mlw("computetarget", "detach", "box", cwd=project).code != 0
+
+
+def test_detach_when_nobody_answers(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    host.stop_sshd(sessions=True)
+    files, known = tree(project), tree(laptop.store / "targets")
+    refused = laptop.mlw("computetarget", "detach", "box", cwd=project)
+    assert refused.code == 69 and "nothing was detached" in refused.err and "--force" in refused.err, refused
+    assert tree(project) == files and set(tree(laptop.store / "targets")) == set(known)
+    forced = laptop.mlw("computetarget", "detach", "box", "--force", "--keep-files", cwd=project)
+    assert forced.code == 0 and "still has a line that ends in mlw-" in forced.err, forced
+    assert tree(project) == files and not (laptop.store / "targets").exists()
+    lost = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
+    assert lost.code == 69 and "mlw computetarget attach remote --name box" in lost.err
+
+
+def test_purge_waits_for_runs(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    (project / "long.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    run = laptop.mlw("submit", "--detach", "-c", "box", "long.py", cwd=project, check=True).run
+    before = tree(project, host.home / ".ssh")
+    refused = laptop.mlw("computetarget", "detach", "box", "--purge", "--yes", "--force", cwd=project)
+    assert refused.code == 69 and run in refused.err and "mlw cancel" in refused.err, refused
+    assert tree(project, host.home / ".ssh") == before
+    asked = laptop.mlw("computetarget", "detach", "box", "--purge", cwd=project)
+    assert asked.code == 2 and "--yes" in asked.err
+    laptop.mlw("cancel", run, cwd=project, check=True)
+    detach = ("computetarget", "detach", "box", "--purge", "--yes")
+    wait_until(lambda: laptop.mlw(*detach, cwd=project).code == 0, "the end of the run")
+    assert not (host.home / ".mlw").exists()
+
+
+def test_a_new_key_in_place_of_the_old(laptop, machine, project):
+    host = machine(password=SECRET)
+    before = authorized(host)
+    attached(laptop, host, project)
+    old = laptop.home / "old"
+    shutil.copy2(next((laptop.store / "targets").glob("*/key")), old)
+    laptop.mlw("computetarget", "reset-key", "box", cwd=project, check=True)
+    assert authorized(host).startswith(before) and authorized(host).count(b"mlw-") == 1
+    laptop.knows(host)
+    options = ("-o", "IdentityAgent=none", "-i", str(old))
+    shutil.move(host.key, laptop.home / "hidden")
+    assert "Permission denied" in laptop.ssh(host, "true", options=options, check=False).err
+    runs_there(laptop, project, host)
+    killed = laptop.mlw("computetarget", "reset-key", "box", cwd=project, env={"MLW_FAILPOINT": "key-added:kill"})
+    assert killed.code == -signal.SIGKILL
+    runs_there(laptop, project, host)
+    attached(laptop, host, project)
+    assert authorized(host).count(b"mlw-") == 1
+    laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
+    assert authorized(host) == before
+
+
+def test_allowed_mounts(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    before = tree(project)
+    allowed = laptop.mlw(
+        "computetarget", "update", "box", "--allow-mount", "/data/", "--allow-mount", "/x", cwd=project
+    )
+    assert "/data, /x" in allowed.err
+    laptop.mlw("computetarget", "update", "box", "--forbid-mount", "/x", cwd=project, check=True)
+    assert _shown(laptop, project)["allowedMounts"] == ["/data"]
+    for words_, said in ((["--forbid-mount", "/y"], "was not allowed"), (["--allow-mount", "/"], "full path")):
+        wrong = laptop.mlw("computetarget", "update", "box", *words_, cwd=project)
+        assert wrong.code == 2 and said in wrong.err
+    assert tree(project) == before, "outside the project"
+
+
+# -- looking -------------------------------------------------------------------------------------------
+
+
+def test_check_tells_what_is_there(laptop, machine, project):
+    host = machine(password=SECRET, docker="yes")
+    attached(laptop, host, project, kind="remotedocker")
+    rows = _checked(laptop, project)
+    assert list(rows)[:4] == ["connection", "system", "clock", "agent"] and "python" not in rows
+    assert (
+        f"ada@{host.address}:22" in rows["connection"]["found"] and "ms there and back" in rows["connection"]["found"]
+    )
+    assert rows["clock"]["found"] == "as here" and "Python 3." in rows["agent"]["found"]
+    assert rows["docker"]["state"] == "ok" and str(host.home) in rows["store"]["found"]
+    assert rows["network"]["state"] == "warning"
+    assert (
+        "no way out" in rows["network"]["found"] and "packages will come from this machine" in rows["network"]["found"]
+    )
+    host.run("deluser", "ada", "docker", check=False)
+    host.run("sed", "-i", "s/^docker:.*/docker:x:20999:/", "/etc/group")
+    rows = _checked(laptop, project, code=75)
+    assert rows["docker"]["state"] == "error" and "usermod" in rows["docker"]["hint"], "by a login of its own"
+    assert "permission denied" in str(_shown(laptop, project)["facts"]), "and remembered"
+    host.run("sed", "-i", "s/^docker:.*/docker:x:20999:ada/", "/etc/group")
+    assert _checked(laptop, project)["docker"]["state"] == "ok"
+    told = laptop.mlw("computetarget", "check", "box", cwd=project)
+    assert "hint: network: " in told.err
+    listed = laptop.mlw("computetarget", "list", cwd=project, check=True).out
+    assert re.search(rf"box +remotedocker +{host.address} +yes +ada@{host.address}:22 +box", listed)
+    names = laptop.mlw("computetarget", "list", "-o", "json", cwd=project).out
+    assert json.loads(names) == ["box", "docker", "local"]
+    shown = _shown(laptop, project)
+    assert (shown["attached"], shown["hostKey"]) == (True, host.host_key_fingerprint)
+    assert shown["facts"]["docker"]["version"] and shown["facts"]["hostname"] == host.name
+    assert "Debian" in laptop.mlw("computetarget", "show", "box", cwd=project, check=True).out
+
+
+def test_a_clock_that_is_off(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    # The kernel's clock is everybody's: so it is the laptop's mlw that lives three days later.
+    late = laptop.home / "late"
+    late.mkdir()
+    late.joinpath("sitecustomize.py").write_text("import time\nreal = time.time\ntime.time = lambda: real() + 259200\n")
+    laptop.env["PYTHONPATH"] = str(late)
+    row = _checked(laptop, project)["clock"]
+    assert row["state"] == "warning" and row["found"] == "its clock is 3 days behind this machine's"
+    assert "timedatectl" in row["hint"]
+
+
+def test_a_machine_that_does_not_answer(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    host.stop_sshd(sessions=True)
+    done = laptop.mlw("computetarget", "check", "box", cwd=project)
+    assert done.code == 69 and done.out == ""
+    assert done.err == (
+        f"error: ada@{host.address}:22 refused the connection\nhint: is sshd running there, and is port 22 its port?\n"
+    )
+
+
+# -- the two files -------------------------------------------------------------------------------------
+
+
+def test_the_two_files(laptop, machine, project, engine):
+    engine.stop()
+    engine.start(False, True, "--add-runtime", "nvidia=/usr/bin/runc")
+    host = machine(password=SECRET, docker="yes")
+    driver = host.root / "tmp/version"
+    driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n")
+    host.run("sh", "-c", "mkdir -p /tmp/nvidia && mv /tmp/version /tmp/nvidia/version")
+    _show_driver(host)
+    attached(laptop, host, project, kind="remotedocker", name="my_dsvm")
+    attached(laptop, host, project, kind="remote", name="plain")
+    texts = {}
+    for name in ("my_dsvm.compute", "my_dsvm.runconfig", "plain.compute"):
+        texts[name] = (project / "aml_config" / name).read_text().replace(host.address, "ADDRESS")
+        compare(f"attached-{name}", texts[name])
+    assert "\nnvidiaDocker: true\n" in texts["my_dsvm.compute"]
+    kind = {"my_dsvm.compute": "remotedocker", "plain.compute": "remote"}
+    for name, type_ in kind.items():
+        for key in COMPUTE:
+            if key.field and (not key.types or type_ in key.types):
+                assert re.search(rf"^# .+\n(# .+\n)*#?{key.name}:", texts[name], re.MULTILINE), key.name
+    for key in RUNCONFIG:
+        if key.field:
+            assert re.search(rf"^# .+\n#?{key.name}:", texts["my_dsvm.runconfig"], re.MULTILINE), key.name
+    assert laptop.mlw("project", "validate", cwd=project, check=True).err == "no problems found\n"
+    found = find_project(project)
+    compute, runconfig = found.compute("my_dsvm"), found.runconfig("my_dsvm")
+    assert (compute.type, compute.address, compute.username) == ("remotedocker", host.address, "ada")
+    assert compute.nvidia_docker and compute.shared_volumes and compute.base_docker_image
+    assert (runconfig.target, runconfig.framework, runconfig.prepare_environment) == ("my_dsvm", "Python", True)
+    assert found.compute("plain").user_managed_environment
+    assert "535.104.05" in _checked(laptop, project, "my_dsvm")["gpu"]["found"]
+
+
+def _show_driver(host) -> None:
+    """/proc/driver/nvidia/version as the driver has it: /proc has no room for a new folder, /proc/driver has."""
+    host.run("mount", "-t", "tmpfs", "tmpfs", "/proc/driver")
+    host.run("cp", "-R", "/tmp/nvidia", "/proc/driver/nvidia")
+
+
+# -- secrets -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["--password", "--password-stdin", "passphrase"])
+def test_a_secret_is_found_nowhere(laptop, machine, project, tmp_path, way):
+    import subprocess
+
+    host = machine(**({} if way == "passphrase" else {"password": SECRET}))
+    with watched(SECRET) as seen:
+        if way == "passphrase":
+            subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", SECRET, "-f", str(host.key)], check=True)
+            seen.clear()  # the test's own words
+            terminal = laptop.spawn(*words(host), "--private-key-file", str(host.key), cwd=project)
+            terminal.expect("Enter passphrase")
+            terminal.sendline(SECRET)
+            terminal.expect(pexpect.EOF)
+            terminal.close()
+            assert terminal.exitstatus == 0
+        else:
+            more = ["--password", SECRET] if way == "--password" else ["--password-stdin"]
+            text = None if way == "--password" else f"{SECRET}\n"
+            done = laptop.mlw(*words(host), *more, cwd=project, input=text)
+            assert done.code == 0 and SECRET not in done.out + done.err
+        run = runs_there(laptop, project, host).run
+        laptop.mlw("experiment", "diagnostics", run, "-o", str(laptop.home / "all.zip"), cwd=project, check=True)
+    assert seen == []
+    shutil.unpack_archive(laptop.home / "all.zip", laptop.home / "unzipped")
+    there = [host.root / one for one in ("tmp", "var/log", "var/tmp", "dev/shm")]
+    places = [tmp_path, laptop.runtime, host.home, *there]
+    assert files_with(SECRET, *places) == []
+    assert not (laptop.home / ".ssh").exists()

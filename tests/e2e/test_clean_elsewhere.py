@@ -1,0 +1,101 @@
+"""`mlw experiment clean -t`: what can go from a target, and what never does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from tests.e2e.attaching import SCRIPT, SECRET, attached, new_project, runs_there, tree
+from tests.machines.network import wait_until
+
+
+@pytest.fixture
+def project(laptop):
+    return new_project(laptop)
+
+
+def clean(laptop, project, *words):
+    done = laptop.mlw("experiment", "clean", "-t", "box", *words, "-o", "json", cwd=project, check=True)
+    return {row["kind"]: row for row in json.loads(done.out)}
+
+
+def make_old(host) -> None:
+    """Two hours: what is younger may be about to be used."""
+    for path in sorted((host.home / ".mlw").rglob("*"), reverse=True):
+        then = path.lstat().st_mtime - 7200
+        os.utime(path, (then, then), follow_symlinks=False)
+
+
+def test_what_has_come_home_can_go(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    root = host.home / ".mlw"
+    one = runs_there(laptop, project, host).run
+    (project / "other.py").write_text(SCRIPT + "open('outputs/model', 'w').write('x' * 9000)\n")
+    two = laptop.mlw("submit", "-c", "box", "other.py", cwd=project, check=True).run
+    wait_until(lambda: not any("supervis" in line for line in host.processes().values()), "the end of supervisors")
+    assert clean(laptop, project)["runs"]["can_go"] == 2
+    assert clean(laptop, project)["files of code"]["can_go"] == 0, "a submit may be about to use them"
+    make_old(host)
+    before = tree(root)
+    shown = clean(laptop, project)
+    assert shown["runs"]["can_go_bytes"] > 9000 and shown["files of code"]["can_go"] > 0
+    assert shown["lists of code"]["can_go"] == 2 and shown["programs of mlw"]["can_go"] == 0
+    assert {path: what for path, what in tree(root).items() if "/lib/" not in path} == {
+        path: what for path, what in before.items() if "/lib/" not in path
+    }, "nothing goes without --yes"
+    told = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
+    assert "remove it with: mlw experiment clean -t box --yes" in told.err and "Can_go" in told.out
+    gone = clean(laptop, project, "--yes")
+    assert gone["runs"]["things"] == 2 and gone["runs"]["bytes"] == shown["runs"]["can_go_bytes"]
+    assert list((root / "runs").iterdir()) == [] and not list((root / "blobs").glob("??/*"))
+    for run in (one, two):
+        assert laptop.info(run)["status"] == "Completed" and laptop.mlw("logs", run).out.startswith("on ")
+    assert (laptop.folder(two) / "work/outputs/model").stat().st_size == 9000
+    runs_there(laptop, project, host)
+
+
+def test_what_is_not_here_stays_there(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    root = host.home / ".mlw"
+    config = project / "aml_config" / "box.runconfig"
+    config.write_text(config.read_text().replace("FetchOutputs: all", "FetchOutputs: none"))
+    (project / "other.py").write_text("open('outputs/model', 'w').write('x')\n")
+    unfetched = laptop.mlw("submit", "-c", "box", "other.py", cwd=project, check=True).run
+    (project / "long.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    going = laptop.mlw("submit", "--detach", "-c", "box", "long.py", cwd=project, check=True).run
+    foreign = root / "runs" / "of-another-laptop"
+    shutil.copytree(root / "runs" / unfetched, foreign, symlinks=True)
+    spec = json.loads((foreign / "spec.json").read_text())
+    (foreign / "spec.json").write_text(json.dumps({**spec, "id": foreign.name}))
+    mine = [
+        root / one for one in ("runs/notes.txt", "runs/folder/keep", "blobs/ab/mine", "lib/mine", "spares/mine", "x")
+    ]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    make_old(host)
+    clean(laptop, project, "--yes")
+    assert {path.name for path in (root / "runs").iterdir()} >= {unfetched, going, foreign.name, "notes.txt", "folder"}
+    assert all(path.read_text() == "mine" for path in mine), "what has no mark of ours is not ours"
+    assert not any(name.startswith("clean") for name in os.listdir(root))
+    laptop.mlw("history", "download", unfetched, "-d", "got", cwd=project, check=True)
+    assert (project / "got" / "model").read_text() == "x"
+    assert clean(laptop, project)["runs"]["can_go"] == 1
+
+
+def test_a_target_that_nobody_attached(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    laptop.mlw("submit", "-c", "local", "train.py", cwd=project, check=True)
+    laptop.mlw("computetarget", "detach", "box", "--keep-files", cwd=project, check=True)
+    done = laptop.mlw("experiment", "clean", "-t", "box", "--yes", cwd=project)
+    assert done.code == 69 and "mlw computetarget attach remote --name box" in done.err
+    here = laptop.mlw("experiment", "clean", "-t", "local", cwd=project)
+    assert here.code == 0 and "spare working copies" in here.out
+    wrong = laptop.mlw("experiment", "clean", "-t", "nosuch", cwd=project)
+    assert wrong.code == 66

@@ -1,0 +1,138 @@
+"""``type: docker``: containers on the laptop's own engine, through the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+HELLO = """
+import os, sys
+print("in", os.getcwd(), "uid", os.getuid(), flush=True)
+with open("outputs/here.txt", "w") as file:
+    file.write("x" * 10)
+with open(os.environ["AZUREML_NATIVE_SHARE_DIRECTORY"] + "count", "a") as file:
+    file.write("x")
+print("runs so far", os.path.getsize(os.environ["AZUREML_NATIVE_SHARE_DIRECTORY"] + "count"))
+sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+"""
+
+
+@pytest.fixture
+def project(laptop, engine) -> Path:
+    laptop.uses(engine)
+    root = laptop.project("demo", train=HELLO)
+    say(root, "baseDockerImage", engine.image)
+    return root
+
+
+def say(root: Path, key: str, value: str) -> None:
+    path = root / "aml_config" / "docker.compute"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(f"{key}:")]
+    path.write_text("\n".join([*lines, f"{key}: {value}", ""]))
+
+
+def test_a_script_runs_in_a_container(laptop, engine, project):
+    first = laptop.mlw("submit", "-c", "docker", "train.py", cwd=project)
+    assert first.code == 0, first
+    assert f"uid {os.getuid()}" in first.out and "runs so far 1" in first.out
+    outputs = laptop.folder(first.run) / "work" / "outputs"
+    assert (outputs / "here.txt").stat().st_uid == os.getuid()
+    again = laptop.mlw("submit", "-c", "docker", "train.py", "7", cwd=project)
+    assert again.code == 7, again
+    assert "runs so far 2" in again.out, "the shared folder outlives runs"
+    assert engine.containers() == []
+
+
+def test_a_missing_image_is_named(laptop, engine, project):
+    say(project, "baseDockerImage", "microsoft/mmlspark:plus-gpu-0.9.9")
+    done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=project)
+    assert done.code != 0
+    assert "microsoft/mmlspark:plus-gpu-0.9.9" in done.err
+    assert "baseDockerImage" in done.err, done
+    assert laptop.info(done.run)["ending"] == "could not start"
+
+
+def test_mounts_need_the_users_word(laptop, engine, project, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "set.csv").write_text("1,2\n")
+    say(project, "mounts", f"[{data}:/data:ro]")
+    (project / "read.py").write_text("print(open('/data/set.csv').read())")
+    refused = laptop.mlw("submit", "-c", "docker", "read.py", cwd=project)
+    assert refused.code != 0 and str(data) in refused.err and "--allow-mount" in refused.err, refused
+    allowed = laptop.mlw("submit", "-c", "docker", "--allow-mount", str(data), "read.py", cwd=project)
+    assert allowed.code == 0 and "1,2" in allowed.out, allowed
+    say(project, "mounts", "[/var/run/docker.sock]")
+    socket = laptop.mlw("submit", "-c", "docker", "--allow-mount", "/var", "read.py", cwd=project)
+    assert socket.code != 0 and "docker.sock" in socket.err, "the engine's socket is as good as root"
+
+
+def test_an_engine_elsewhere_is_refused(laptop, engine, project):
+    done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=project, env={"DOCKER_HOST": "tcp://10.0.0.1:2375"})
+    assert done.code != 0 and "tcp://10.0.0.1:2375" in done.err, done
+
+
+def test_without_an_engine_the_remedy_is_told(laptop, engine, project):
+    engine.stop()
+    done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=project)
+    assert done.code != 0
+    assert "docker" in done.err.lower() and "hint:" in done.err, done
+
+
+def test_cancel_leaves_no_container(laptop, engine, project):
+    (project / "long.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    started = laptop.mlw("submit", "-c", "docker", "--detach", "long.py", cwd=project)
+    assert started.code == 0, started
+    run = started.out.strip()
+    follow = laptop.start("logs", "-f", run, cwd=project)
+    assert follow.stdout.readline() == b"up\n"
+    done = laptop.mlw("cancel", run, cwd=project)
+    assert done.code == 0, done
+    assert laptop.info(run)["status"] == "Canceled"
+    assert engine.containers() == []
+    follow.communicate(timeout=30)
+
+
+def test_secrets_are_in_the_container_and_nowhere_else(laptop, engine, project):
+    (project / "secret.py").write_text(
+        "import os, time\nprint(len(os.environ['TOKEN']), flush=True)\ntime.sleep(600)\n"
+    )
+    canary = "canary-token-4711"
+    started = laptop.mlw(
+        "submit", "-c", "docker", "--secret", "TOKEN", "--detach", "secret.py", cwd=project, env={"TOKEN": canary}
+    )
+    run = started.out.strip()
+    follow = laptop.start("logs", "-f", run, cwd=project)
+    assert follow.stdout.readline() == b"17\n"
+    (name,) = engine.containers()
+    assert canary not in str(engine.inspect(name))
+    files = [path for path in [*laptop.store.rglob("*"), *engine.folder.rglob("*.json")] if path.is_file()]
+    assert [path for path in files if canary.encode() in path.read_bytes()] == []
+    assert laptop.mlw("cancel", "--grace", "0", run, cwd=project).code == 0
+    follow.communicate(timeout=30)
+
+
+def test_dry_run_shows_the_container(laptop, engine, project):
+    done = laptop.mlw("submit", "-c", "docker", "--dry-run", "train.py", cwd=project)
+    assert done.code == 0, done
+    assert engine.image in done.out and '"container"' in done.out
+    assert engine.containers() == []
+
+
+def test_an_image_of_a_private_registry(laptop, engine, project, registry):
+    """The password goes to the registry that the user named with it, and to no other; it is kept nowhere."""
+    say(project, "baseDockerImage", registry.image)
+    say(project, "registryUsername", registry.user)
+    (project / "hello.py").write_text("print('pulled')")
+    unknown = laptop.mlw("submit", "-c", "docker", "hello.py", cwd=project)
+    assert unknown.code != 0 and registry.user in unknown.err and "MLW_REGISTRY_PASSWORD" in unknown.err, unknown
+    elsewhere = {"MLW_REGISTRY_PASSWORD": registry.password, "MLW_REGISTRY_SERVER": "other.example"}
+    refused = laptop.mlw("submit", "-c", "docker", "hello.py", cwd=project, env=elsewhere)
+    assert refused.code != 0 and registry.address in refused.err, refused
+    right = {**elsewhere, "MLW_REGISTRY_SERVER": registry.address}
+    done = laptop.mlw("submit", "-c", "docker", "hello.py", cwd=project, env=right)
+    assert done.code == 0 and "pulled" in done.out, done
+    files = [path for path in [*laptop.store.rglob("*"), *laptop.home.rglob("*")] if path.is_file()]
+    assert [path for path in files if registry.password.encode() in path.read_bytes()] == []

@@ -1,0 +1,205 @@
+"""kill -9 on both sides of the wire: each run happens once, and comes home whole (N1–N3; P2, P3; F01–F10, F40)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.e2e import killing
+from tests.e2e.elsewhere import Away, content, digest
+from tests.machines.network import wait_until
+
+# As test_kill has them, and one that only connections have.
+CLIENT_STAGES = ("connected", *killing.CLIENT_STAGES)
+
+
+@pytest.fixture
+def away(laptop, machine):
+    return Away(laptop, machine(sshd="PermitUserEnvironment yes"))
+
+
+@pytest.fixture
+def contained(laptop, machine):
+    return Away(laptop, machine(docker="yes", sshd="PermitUserEnvironment yes"), "remotedocker")
+
+
+def finish(away, key):
+    """What a user does after a crash: the same command again, until it has been through."""
+    done = away.submit("--key", key, "work.py", key)
+    assert done.code == 0, done
+    away.must_be_whole(done.run, key)
+    return done
+
+
+@pytest.mark.parametrize("stage", CLIENT_STAGES)
+def test_client_killed_at_a_stage(away, stage):
+    if stage == "connected":
+        (away.laptop.runtime / "mlw").rename(away.laptop.runtime / "old")  # no kept connection
+    killed = away.submit("--key", "k", "work.py", "k", env={"MLW_FAILPOINT": f"{stage}:kill"})
+    assert killed.code == -signal.SIGKILL
+    shown = away.ps()
+    if stage not in ("connected", "snapshot", "launched-here"):
+        assert [(one["status"], one["detail"]) for one in shown] == [("Submitting", "interrupted")]
+    done = finish(away, "k")
+    assert [one["run_id"] for one in away.runs()] == [done.run]
+
+
+@pytest.mark.parametrize("way", ["resume", "cancel"])
+def test_an_interrupted_submit_is_finished_or_given_up(away, way):
+    away.submit("--key", "k", "work.py", "k", env={"MLW_FAILPOINT": "launching:kill"})
+    [shown] = away.ps()
+    done = away.mlw(*(("experiment", "resume") if way == "resume" else ("cancel",)), shown["run_id"])
+    assert done.code == 0, done
+    if way == "resume":
+        away.must_be_whole(shown["run_id"], "k")
+    else:
+        assert away.laptop.info(shown["run_id"])["ending"] == "cancelled"
+        assert away.count("start", "k") == 0
+
+
+def test_thirty_submits_whose_clients_are_killed_at_random(away):
+    """With one connection that all of them share; some are killed twice."""
+    warm = time.monotonic()
+    finish(away, "warm")
+    typical = time.monotonic() - warm
+    choose = random.Random(killing.SEED)
+    moments = [choose.uniform(0.05, 1.2) * typical for _ in range(30)]
+
+    def order(number):
+        key, hit = f"k{number}", False
+        for moment in (moments[number], moments[number - 1])[: 1 + number % 2]:
+            client = away.start(*away.words("--key", key, "work.py", key))
+            time.sleep(moment)  # the random moment is the point of the test
+            client.kill()
+            client.communicate()
+            hit = hit or client.returncode == -signal.SIGKILL
+        return key, hit
+
+    with ThreadPoolExecutor(3) as pool:
+        struck = dict(pool.map(order, range(30)))
+        done = dict(zip(struck, pool.map(lambda key: finish(away, key).run, struck), strict=True))
+    print("struck", sum(struck.values()), "of", len(struck))
+    assert sum(struck.values()) >= 15
+    assert len({*done.values()}) == 30
+    assert sorted(one["run_id"] for one in away.runs() if one["arguments"] != ["warm"]) == sorted(done.values())
+    wait_until(lambda: not [line for line in away.host.processes().values() if "work.py" in line], "the end of all")
+
+
+SUCCEEDED, NEVER, UNKNOWN = "succeeded", "could not start", "exit unknown"
+FAR = {
+    **dict.fromkeys(("claiming", "launched", "started", "finishing", "finished", "after-start"), SUCCEEDED),
+    **dict.fromkeys(("claimed", "accepted", "placed", "prepared", "before-gate", "after-gate"), NEVER),
+    "before-exit": UNKNOWN,  # the script has ended, and the only process that knew how is dead
+}
+
+
+@pytest.mark.parametrize("stage", [*killing.SUPERVISOR_STAGES, *killing.LAUNCHER_STAGES])
+def test_the_far_end_is_killed_at_a_stage(away, stage):
+    """The nemesis rides in through sshd's environment, for one connection; the next looks after what is left."""
+    environment = away.host.home / ".ssh" / "environment"
+    environment.write_text(f"MLW_FAILPOINT={stage}:kill\n")
+    struck = away.submit("--key", "k", "--detach", "work.py", "k")
+    environment.unlink()
+    wait_until(lambda: "agent.py" not in str(away.host.processes()), "the end of the agent with the fail point")
+    done = away.submit("--key", "k", "work.py", "k")
+    [record] = away.runs()
+    assert (record["run_id"], record["ending"]) == (done.run, FAR[stage]), (record, struck)
+    happened = int(FAR[stage] != NEVER)
+    assert (away.count("start", "k"), away.count("end", "k")) == (happened, happened)
+    assert content(away.laptop.folder(done.run) / "log") == content(away.there(done.run) / "log")
+    assert not [line for line in away.host.processes().values() if "work.py" in line]
+
+
+def test_follower_killed_again_and_again(away):
+    run = away.detach("work.py", "k", "--ticks")
+    away.await_ticks(run)
+    choose = random.Random(killing.SEED)
+    for _ in range(12):
+        follower = away.start("logs", "-f", run)
+        time.sleep(choose.uniform(0.1, 0.5))
+        follower.kill()
+        shown = follower.communicate()[0]
+        assert content(away.there(run) / "log").startswith(shown)
+        assert content(away.there(run) / "log").startswith(content(away.laptop.folder(run) / "log"))
+    away.let_go()
+    followed = away.mlw("logs", "-f", run)
+    assert followed.stdout == content(away.there(run) / "log")
+    away.must_be_whole(run, "k")
+
+
+MANY = """
+import os
+for number in range(400):
+    open("outputs/%d" % number, "wb").write(os.urandom(1000 + 500 * number))
+open("outputs/large", "wb").write(os.urandom(20_000_000))
+"""
+
+
+def test_client_killed_while_outputs_come_home(away):
+    """Whenever it dies: what has its name is right, and the next command goes on instead of beginning anew."""
+    away.write("many.py", MANY)
+    run = away.detach("many.py")
+    away.await_end(run)
+    here, there = away.laptop.folder(run) / "work" / "outputs", away.there(run) / "work" / "outputs"
+    away.host.slow("200mbit")
+    seen, hits = 0, 0
+    for _ in range(40):
+        client = away.start("logs", "-f", run)
+        goal = seen + 4_000_000
+        wait_until(lambda goal=goal, client=client: amount(here) > goal or client.poll() is not None, "outputs", 60)
+        hits += client.poll() is None
+        client.kill()
+        client.communicate()
+        for path in here.rglob("*"):
+            if path.is_file() and not path.name.endswith(".part"):
+                assert digest(path) == digest(there / path.name)
+        assert amount(here) >= seen, "what had come was not thrown away"
+        seen = amount(here)
+        if (away.laptop.folder(run) / "home.json").exists():
+            break
+    away.host.slow(None)
+    print("hits", hits)
+    assert hits >= 5
+    assert away.mlw("logs", "-f", run).code == 0
+    assert away.must_have_outputs(run) == 401
+
+
+def amount(folder):
+    """Bytes that have come, in finished files and begun ones."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size
+        except OSError:
+            continue  # it got its name just now
+    return total
+
+
+@pytest.mark.parametrize("stage", ["launching", "launched-here"])
+def test_client_of_a_container_killed(contained, stage):
+    killed = contained.submit("--key", "k", "work.py", "k", env={"MLW_FAILPOINT": f"{stage}:kill"})
+    assert killed.code == -signal.SIGKILL
+    finish(contained, "k")
+    assert contained.host.engine.containers() == []
+
+
+def test_everything_of_ours_is_killed_and_the_container_goes_on(contained):
+    """Client, connection, supervisor and watcher: the script does not notice, and its ending is known."""
+    run = contained.detach("work.py", "k", "--ticks")
+    contained.await_ticks(run)
+    owner = json.loads((contained.there(run) / "claim" / "owner.json").read_text())
+    assert owner["pid"] in contained.host.processes()
+    for pid in contained.host.processes():
+        contained.host.run("kill", "-9", str(pid), check=False)
+    contained.let_go()
+    followed = contained.mlw("logs", "-f", run)
+    assert followed.code == 0, followed
+    contained.must_be_whole(run, "k")
+    assert contained.host.engine.containers() == []
+    assert os.path.exists(contained.there(run) / "exit.json")

@@ -1,0 +1,331 @@
+"""The connection under faults: lost, frozen, crowded, full. A request either gets its answer or says what happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.errors import HostError, Unreachable
+from mlworkbench.hosts import slots
+from mlworkbench.hosts.openssh import LoginRefused
+from mlworkbench.hosts.ssh import SshHost
+from mlworkbench.paths import UserPaths
+from mlworkbench.remote.folder import Root
+from tests.contract.test_host import DistantPlace, by_ssh, write_snapshot
+from tests.supervisor.conftest import until
+
+
+@pytest.fixture
+def met(machine, laptop, monkeypatch):
+    """A machine that was met before, and the host at the other end of a kept connection."""
+    host_machine = machine()
+    host = by_ssh(laptop, host_machine, monkeypatch)
+    host.connect()
+    yield host, host_machine
+    host.disconnect()
+
+
+def another(host: SshHost) -> SshHost:
+    return SshHost(host.attachment, UserPaths(Path(os.environ["MLW_HOME"])))
+
+
+def accepted(machine) -> int:
+    return int(machine.log.count("Accepted publickey"))
+
+
+def test_thirty_at_once_share_one_connection(met):
+    host, host_machine = met
+    host.disconnect()
+    before = accepted(host_machine)
+
+    def talk(number: int) -> int:
+        mine = another(host)
+        for _ in range(3):
+            news = mine.news("nosuch", {"log": 0}, 10)
+            assert not news.exists
+        mine.close()
+        return number
+
+    with ThreadPoolExecutor(30) as pool:
+        assert sorted(pool.map(talk, range(30))) == list(range(30))
+    assert accepted(host_machine) - before == 1
+    assert "no more sessions" not in host_machine.log
+
+
+def test_followers_let_go_of_their_channels_for_others(met):
+    host, _ = met
+    host.close()
+    over = threading.Event()
+    turns = [0] * slots.COUNT
+
+    def follow(number: int) -> None:
+        mine = another(host)
+        while not over.is_set():
+            mine.news("nosuch", {"log": 0}, 10, wait=1.0)
+            turns[number] += 1
+        mine.close()
+
+    with ThreadPoolExecutor(slots.COUNT) as pool:
+        done = [pool.submit(follow, number) for number in range(slots.COUNT)]
+        until(lambda: all(turns))
+        newcomer = another(host)
+        assert newcomer.ask({"do": "hello"})["ok"]
+        newcomer.close()
+        over.set()
+        for one in done:
+            one.result(60)
+
+
+def test_a_slot_that_never_gets_free(met, monkeypatch):
+    host, _ = met
+    held = [slots.Slots(host._master.place) for _ in range(slots.COUNT)]
+    host.close()
+    for one in held:
+        one.acquire()
+    with pytest.raises(HostError, match="in use by other"):
+        slots.Slots(host._master.place).acquire(patience=0.2)
+    for one in held:
+        one.release()
+
+
+@pytest.mark.parametrize("fault", ["sshd restart", "reset", "agent killed", "master killed", "master stopped"])
+def test_the_next_request_finds_a_new_connection(met, fault):
+    host, host_machine = met
+    if fault == "sshd restart":
+        host_machine.stop_sshd(sessions=True)
+        host_machine.start_sshd()
+    elif fault == "reset":
+        host_machine.reset_connections()
+    elif fault == "agent killed":
+        for pid, line in host_machine.processes().items():
+            if "agent.py" in line:
+                host_machine.run("kill", "-9", str(pid))
+    else:
+        os.kill(_master_pid(host), signal.SIGKILL if fault == "master killed" else signal.SIGSTOP)
+        if fault == "master stopped":
+            host = another(host)
+    assert host.ask({"do": "hello"})["ok"]
+    assert host.ask({"do": "hello"})["ok"]
+    host.disconnect()
+
+
+def _master_pid(host: SshHost) -> int:
+    mark = str(host._master.socket).encode()
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(b"ssh: " + mark):
+                return int(entry.name)
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if mark in words and b"-M" in words:
+                return int(entry.name)
+        except OSError:
+            continue
+    raise AssertionError("no master")
+
+
+def test_a_frozen_session_is_left_for_a_new_one(met):
+    """The connection is open and nobody is at its other end: a new command does not wait for the keepalive."""
+    host, host_machine = met
+    host.close()
+    host_machine.freeze()
+    before = accepted(host_machine)
+    host.connect()
+    assert accepted(host_machine) == before + 1
+    assert host.ask({"do": "hello"})["ok"]
+    host_machine.thaw()
+
+
+def test_a_request_in_a_frozen_session_gets_its_answer_by_a_new_one(met):
+    host, host_machine = met
+    host_machine.freeze()
+    assert host.news("nosuch", {}, 1).exists is False
+    host_machine.thaw()
+
+
+def test_a_short_cut_costs_nothing(met):
+    host, host_machine = met
+    place = DistantPlace(host_machine)
+    folder = place.run("r", "")
+    (folder / "log").write_bytes(b"0123456789")
+    place.settle()
+    assert host.news("r", {"log": 0}, 5).parts["log"] == b"01234"
+    before = accepted(host_machine)
+    host_machine.cut()
+    threading.Timer(3, host_machine.heal).start()
+    assert host.news("r", {"log": 5}, 5).parts["log"] == b"56789"
+    assert accepted(host_machine) == before
+
+
+def test_a_long_cut_is_told_and_healed(met):
+    host, host_machine = met
+    host_machine.cut()
+    with pytest.raises(Unreachable):
+        host.news("nosuch", {}, 1)
+    host_machine.heal()
+    assert host.news("nosuch", {}, 1).exists is False
+
+
+def test_an_answer_that_was_lost_does_not_start_a_run_twice(met, monkeypatch):
+    host, host_machine = met
+    place = DistantPlace(host_machine)
+    folder = place.run("r", "open('starts', 'a').write('x'); import time; time.sleep(1000)")
+    real, lost = host._channel.ask, []
+
+    def losing(request, body, patience):
+        answer = real(request, body, patience)
+        if request["do"] == "start" and not lost:
+            lost.append(answer)
+            host._channel.close()
+            from mlworkbench.remote.frames import Closed
+
+            raise Closed("cut between request and answer")
+        return answer
+
+    monkeypatch.setattr(host._channel, "ask", losing)
+    assert host.call("start", "r", ["n"], {"secrets": {}})["claimed"] is True
+    assert lost[0][0]["claimed"] is True
+    until(lambda: (folder / "work" / "starts").exists())
+    host.call("cancel", "r", ["me", "0"], {})
+    place.ended(folder)
+    assert (folder / "work" / "starts").read_text() == "x"
+
+
+CLIENT = """
+import sys
+from pathlib import Path
+from mlworkbench.attachments import Attachments
+from mlworkbench.hosts.openssh import LoginRefused
+from mlworkbench.hosts.ssh import SshHost
+from mlworkbench.paths import UserPaths
+from mlworkbench.remote.folder import Root
+paths = UserPaths(Path(sys.argv[1]))
+host = SshHost(Attachments(paths).list()[0], paths)
+host.send_code(sys.argv[2], Root(sys.argv[3]), lambda done, total: print(done, flush=True))
+"""
+
+
+def test_kill_9_during_an_upload_and_the_rest_later(met, tmp_path, laptop):
+    host, host_machine = met
+    store = Root(str(tmp_path / "code"))
+    files = {f"small{number}": os.urandom(1000) for number in range(50)}
+    digest = write_snapshot(store, {**files, "large": os.urandom(24 << 20)})
+    host_machine.slow("80mbit")
+    client = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, str(laptop.store), digest, store.path],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **laptop.env},
+    )
+    assert client.stdout
+    for line in client.stdout:
+        if int(line) > 12 << 20:
+            break
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    host_machine.slow(None)
+    steps: list[tuple[int, int]] = []
+    host.send_code(digest, store, lambda done, total: steps.append((done, total)))
+    total = (24 << 20) + 50 * 1000
+    assert steps[0][0] > 4 << 20
+    assert steps[-1] == (steps[-1][1], steps[-1][1]) and steps[-1][1] <= total
+    assert (host_machine.home / ".mlw" / "snapshots" / f"{digest}.json").is_file()
+    assert host.ask({"do": "hello"})["ok"]
+
+
+def test_only_what_changed_travels(met, tmp_path, machine):
+    host, host_machine = met
+    store = Root(str(tmp_path / "code"))
+    files = {f"f{number}.py": os.urandom(300) for number in range(2000)}
+    host.send_code(write_snapshot(store, files), store)
+    door = host_machine.proxy()
+    files["f7.py"] = b"changed"
+    del files["f8.py"]
+    digest = write_snapshot(store, files)
+    steps: list[tuple[int, int]] = []
+    sent = _sent_by(host)
+    host.send_code(digest, store, lambda done, total: steps.append((done, total)))
+    assert steps[-1] == (7, 7)
+    assert _sent_by(host) - sent < 3000
+    assert door.carried == 0
+
+
+def _sent_by(host: SshHost) -> int:
+    """Bytes that our ssh process has written so far: nearly all go through the master's socket or the network."""
+    text = Path(f"/proc/{host._channel._process.pid}/io").read_text()
+    return int(text.partition("rchar: ")[2].split()[0])
+
+
+def test_a_refused_login_is_not_tried_again_and_again(met):
+    host, host_machine = met
+    host.disconnect()
+    keys = host_machine.home / ".ssh" / "authorized_keys"
+    keys.rename(keys.with_name("gone"))
+    before = host_machine.log.count("Connection closed by authenticating user")
+    for _ in range(5):
+        with pytest.raises(LoginRefused, match="does not let us in"):
+            host.news("r", {}, 1)
+    assert host_machine.log.count("Connection closed by authenticating user") - before == 1
+    keys.with_name("gone").rename(keys)
+    again = another(host)
+    assert again.news("r", {}, 1).exists is False
+    again.disconnect()
+
+
+def test_a_slow_line_gets_packed_logs(met):
+    host, host_machine = met
+    place = DistantPlace(host_machine)
+    folder = place.run("r", "")
+    text = b"".join(b"epoch %d loss 0.1\n" % number for number in range(100_000))
+    (folder / "log").write_bytes(text)
+    place.settle()
+    host_machine.slow("8mbit")
+    got, counts = b"", []
+    while len(got) < len(text):
+        before = host._channel.pipe.read_bytes
+        got += host.news("r", {"log": len(got)}, 256 * 1024).parts["log"]
+        counts.append(host._channel.pipe.read_bytes - before)
+    host_machine.slow(None)
+    assert got == text
+    assert counts[-2] < counts[0] / 3
+
+
+def test_a_full_disk_is_named(machine, laptop, monkeypatch, tmp_path):
+    host_machine = machine(disk="24M")
+    host = by_ssh(laptop, host_machine, monkeypatch)
+    store = Root(str(tmp_path / "code"))
+    digest = write_snapshot(store, {"large": os.urandom(60 << 20)})
+    with pytest.raises(HostError, match="No space left|is full"):
+        host.send_code(digest, store)
+    small = write_snapshot(store, {"small": b"x"})
+    assert host.ask({"do": "hello"})["ok"]
+    host.ask({"do": "free"})
+    host.send_code(small, store)
+    host.disconnect()
+
+
+def test_a_kept_connection_ends_by_itself(met):
+    host, _ = met
+    text = (host.attachment.folder / "ssh_config").read_text()
+    assert "ControlPersist 10m" in text
+    host.disconnect()
+    quick = host.attachment.folder / "ssh_config"
+    host._master.open(None, ["ControlPersist=1"])
+    assert quick.read_text() == text
+    assert host._master.is_open()
+    until(lambda: not host._master.is_open(), 20)
+
+
+def test_warming_up_is_waited_for(met):
+    host, host_machine = met
+    host.disconnect()
+    before = accepted(host_machine)
+    host.warm_up()
+    assert host.ask({"do": "hello"})["ok"]
+    assert accepted(host_machine) == before + 1

@@ -1,0 +1,120 @@
+"""A hostile machine at the other end: whatever it answers, the client says so in a sentence and stays usable."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.attachments import Attachment
+from mlworkbench.errors import HostError
+from mlworkbench.hosts.channel import MOST_NOISE, Channel, NotGreeted
+from mlworkbench.hosts.ssh import SshHost
+from mlworkbench.paths import UserPaths
+from mlworkbench.remote.frames import Closed, FrameError, Silent
+
+HELLO = {"ok": True, "root": "/home/x/.mlw", "python": "/usr/bin/python3"}
+FAKE = """
+import sys, json, time
+out = sys.stdout.buffer
+def frame(message, body=b""):
+    text = json.dumps(message).encode()
+    out.write(len(text).to_bytes(4, "big") + len(body).to_bytes(4, "big") + text + body)
+    out.flush()
+def greet():
+    out.write(b"\\nMLW-AGENT 77\\n")
+    frame(HELLO)
+"""
+
+
+@pytest.fixture
+def faking():
+    made: list[Channel] = []
+
+    def fake(code: str) -> Channel:
+        text = FAKE.replace("HELLO", repr(HELLO)) + code
+        made.append(Channel([sys.executable, "-c", text], "77"))
+        return made[-1]
+
+    yield fake
+    for channel in made:
+        channel.close()
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("mlworkbench.hosts.master.runtime_folder", lambda: Path(tmp_path))
+    return SshHost(Attachment(tmp_path, "a@h:22", address="h", username="a", port=22), UserPaths(tmp_path))
+
+
+def test_noise_before_the_mark(faking):
+    channel = faking('out.write(b"\\x1b]0;title\\x07 welcome\\nMLW-AGENT 78\\n" * 100); greet(); sys.stdin.read()')
+    channel.greet(10)
+    assert channel.hello == HELLO
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ('sys.stderr.write("no shell for you"); sys.exit(1)', NotGreeted),
+        ('out.write(b"x" * 10**7)', NotGreeted),
+        ("time.sleep(60)", Silent),
+        ('out.write(b"\\nMLW-AGENT 77\\n" + b"\\xff" * 100); out.flush(); time.sleep(60)', FrameError),
+        ('out.write(b"\\nMLW-AGENT 77\\n"); frame([1]); time.sleep(60)', FrameError),
+        (
+            'out.write(b"\\nMLW-AGENT 77\\n"); frame({"ok": False, "problem": "\\x1b[31mfull"}); time.sleep(60)',
+            HostError,
+        ),
+        ('out.write(b"\\nMLW-AGENT 77\\n"); frame({})', HostError),
+        ('out.write(b"\\nMLW-AGENT 77\\n")', Closed),
+    ],
+)
+def test_agents_that_are_none(faking, code, kind):
+    with pytest.raises(kind) as told:
+        faking(code).greet(0.5 if kind is Silent else 20)
+    assert "\x1b" not in str(told.value)
+    assert len(str(told.value)) <= MOST_NOISE + 70000
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        'frame({"more": True, "name": "../../etc/passwd"}, b"x")',
+        'frame({"more": True, "name": "metrics/../x"}, b"x")',
+        'frame({"more": True, "name": "spec.json"}, b"x")',
+        'frame({"more": True}, b"x")',
+        'frame({"more": True, "name": "log", "packed": True}, b"not packed")',
+        'import zlib; frame({"more": True, "name": "log", "packed": True}, zlib.compress(bytes(10**9)))',
+        'while True: frame({"more": True, "name": "log"}, bytes(4 << 20))',
+        "n = 0\nwhile True:\n    n += 1\n    frame({'more': True, 'name': 'metrics/%d' % n}, b'x')",
+        'out.write((9 << 20).to_bytes(4, "big") + bytes(4)); out.flush(); sys.stdin.read()',
+    ],
+)
+def test_news_that_nobody_asked_for(faking, host, answer):
+    channel = faking(f"greet()\nsys.stdin.buffer.read(8)\n{answer}\nsys.stdin.read()")
+    channel.greet(20)
+    with pytest.raises(FrameError) as told:
+        host._read_news(channel, {"do": "news", "wait": 0}, {"log": 0})
+    assert not isinstance(told.value, Closed)
+
+
+def test_an_answer_without_what_it_must_hold(faking, host):
+    channel = faking('greet()\nframe({"ok": False, "problem": "\\x1b[31m no"})\nsys.stdin.read()')
+    channel.greet(20)
+    with pytest.raises(HostError, match=r"x1b\[31m no"):
+        host._read_news(channel, {"do": "news", "wait": 0}, {"log": 0})
+
+
+def test_one_that_never_reads_is_given_up(faking, monkeypatch):
+    monkeypatch.setattr("mlworkbench.hosts.channel.SENDING", 0.3)
+    channel = faking("greet()\ntime.sleep(60)")
+    channel.greet(20)
+    with pytest.raises(Silent):
+        send_much(channel)
+
+
+def send_much(channel: Channel) -> None:
+    for _ in range(20):
+        channel.send({"more": True}, bytes(4 << 20))

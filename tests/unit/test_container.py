@@ -1,0 +1,338 @@
+"""Containers without an engine: the value that is decided, the argument list it becomes, what complaints mean."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from mlworkbench.errors import ConfigError
+from mlworkbench.model import Compute
+from mlworkbench.remote import complaints, endings, engine, watcher
+from mlworkbench.remote.container import word_text
+from mlworkbench.remote.folder import Root
+from mlworkbench.remote.watcher import read_end
+from mlworkbench.targets.container import DEFAULT_IMAGE, Engine, Places, contain, mounts, not_allowed
+
+ROOT = Root("/home/ada/.mlw")
+PLACES = Places(ROOT, "/home/ada/.mlw/lib/abc/remote/inrun", "demo-1", "p1", uid=1000, gid=1001, user="ada")
+DOCKER = Engine("/usr/bin/docker")
+BASE = {"engine": "docker", "program": "docker", "image": "img:1", "name": "mlw-r", "workdir": "/w"}
+
+
+def words(container, **more):
+    spec = {"container": {**BASE, **container}, "environment": {}, "commands": [{"argv": ["python3", "a.py"]}], **more}
+    return engine.run_command(spec, ROOT.run("r"))
+
+
+def values(argv, option):
+    return [argv[at + 1] for at, word in enumerate(argv) if word == option]
+
+
+# -- the value ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_decided():
+    made = contain(Compute("c", "remotedocker", base_docker_image="img:1"), DOCKER, PLACES)
+    assert (made.name, made.image, made.user, made.gpus) == ("mlw-demo-1", "img:1", "1000:1001", None)
+    assert made.workdir == "/home/ada/.mlw/runs/demo-1/work"
+    home = "/home/ada/.mlw/homes/p1"
+    assert made.mounts == ((PLACES.inrun, PLACES.inrun, "ro"), (home, home, "rw"))
+    assert made.environment == {"HOME": home, "USER": "ada", "LOGNAME": "ada"}
+    assert made.labels == {"mlw.run": "demo-1", "mlw.project": "p1", "mlw.user": "ada"}
+    assert made.shm_size == "2g"
+    assert made.options == ()
+    assert made.registry is None
+
+
+def test_without_an_image_there_is_one():
+    assert contain(Compute("c", "docker"), DOCKER, PLACES).image == DEFAULT_IMAGE
+
+
+@pytest.mark.parametrize(
+    ("where", "user", "options"),
+    [
+        (Engine("docker", rootless=True), "0:0", ()),
+        (Engine("podman", kind="podman", rootless=True), "1000:1001", ("--userns=keep-id",)),
+        (Engine("podman", kind="podman"), "1000:1001", ()),
+        (Engine("docker", selinux=True), "1000:1001", ("--security-opt", "label=disable")),
+    ],
+)
+def test_whose_files_come_out(where, user, options):
+    made = contain(Compute("c", "docker"), where, PLACES)
+    assert (made.user, made.options) == (user, options)
+
+
+def test_keys_of_the_compute_file():
+    compute = Compute(
+        "c",
+        "docker",
+        nvidia_docker=True,
+        mounts=("/data", "/scratch/x:/x", "/models:/m:ro"),
+        shm_size="1g",
+        memory="4g",
+        cpus="2",
+        network="host",
+        keep_entrypoint=True,
+    )
+    places = Places(**{**PLACES.__dict__, "share": "/home/ada/share/demo"})
+    made = contain(compute, DOCKER, places)
+    assert made.gpus == ("all",)
+    assert made.mounts[2:] == (
+        ("/home/ada/share/demo", "/azureml-share", "rw"),
+        ("/data", "/data", "rw"),
+        ("/scratch/x", "/x", "rw"),
+        ("/models", "/m", "ro"),
+    )
+    assert made.environment["AZUREML_NATIVE_SHARE_DIRECTORY"] == "/azureml-share/"
+    assert (made.shm_size, made.memory, made.cpus, made.network, made.keep_entrypoint) == (
+        "1g",
+        "4g",
+        "2",
+        "host",
+        True,
+    )
+    assert contain(compute, DOCKER, places, gpus=("GPU-1",)).gpus == ("GPU-1",)
+    assert contain(compute, DOCKER, places, gpus=()).gpus is None
+
+
+def test_shared_memory_is_half_of_the_machines():
+    assert contain(Compute("c", "docker"), DOCKER, Places(**{**PLACES.__dict__, "memory": 8 << 30})).shm_size == str(
+        4 << 30
+    )
+
+
+@pytest.mark.parametrize("text", ["data", "/a:b", "/a:/b:/c", "", "/a:/b:ro:rw", "~/data"])
+def test_what_is_no_mount(text):
+    with pytest.raises(ConfigError, match="is not a mount"):
+        mounts(Compute("c", "docker", mounts=(text,)))
+
+
+@pytest.mark.parametrize(
+    ("source", "allowed", "refused"),
+    [
+        ("/data", ["/data"], False),
+        ("/data/x", ["/data"], False),
+        ("/data/x", ["/data/"], False),
+        ("/database", ["/data"], True),
+        ("/", ["/data"], True),
+        ("/data", [], True),
+        ("/etc", ["/"], False),
+        ("/", ["/"], True),
+        ("/var/run/docker.sock", ["/var"], True),
+        ("/run", ["/run"], True),
+    ],
+)
+def test_mounts_need_leave(source, allowed, refused):
+    assert not_allowed([(source, "/x", "ro")], allowed) == ([source] if refused else [])
+
+
+def test_a_way_around_leave():
+    wanted = mounts(Compute("c", "docker", mounts=("/data/../etc",)))
+    assert not_allowed(wanted, ["/data"]) == ["/etc"]
+
+
+@pytest.mark.parametrize(
+    ("image", "server"),
+    [
+        ("10.0.0.7:5000/a/b:1", "10.0.0.7:5000"),
+        ("host.example/a", "host.example"),
+        ("localhost/a", "localhost"),
+        ("a/b:1", ""),
+    ],
+)
+def test_where_to_log_in(image, server):
+    compute = Compute("c", "docker", base_docker_image=image, registry_username="ada")
+    assert contain(compute, DOCKER, PLACES).registry == {"server": server, "username": "ada"}
+
+
+# -- the argument list -------------------------------------------------------------------------------------------
+
+
+def test_command():
+    argv = words({"user": "1000:1000", "environment": {"A": "b c"}, "labels": {"mlw.run": "r"}})
+    assert argv[:9] == ["docker", "run", "--detach", "--pull", "never", "--name", "mlw-r", "--init", "--workdir"]
+    assert values(argv, "--user") == ["1000:1000"]
+    assert values(argv, "--cap-drop") == ["ALL"]
+    assert values(argv, "--security-opt") == ["no-new-privileges"]
+    assert values(argv, "--env") == ["A=b c", "TINI_VERBOSITY=2"]
+    assert "--privileged" not in argv
+    image = argv.index("img:1")
+    assert argv[image - 2 : image] == ["--entrypoint", "/bin/sh"]
+    assert argv[image + 1] == "-c"
+    assert argv[-2:] == ["python3", "a.py"]
+    folder = "/home/ada/.mlw/runs/r"
+    assert argv[-7:-2] == ["mlw", f"{folder}/log", f"{folder}/word", "", "0022"]
+
+
+def test_root_keeps_the_usual_rights_to_files():
+    assert "--cap-drop" not in words({"user": "0:0"})
+
+
+def test_entrypoint_kept():
+    argv = words({"keep_entrypoint": True})
+    assert "--entrypoint" not in argv
+    assert argv[argv.index("img:1") + 1] == "/bin/sh"
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "expected"),
+    [
+        ("docker", None, []),
+        ("docker", [], []),
+        ("docker", ["all"], ["--gpus", "all"]),
+        ("docker", "all", ["--gpus", "all"]),
+        ("docker", ["GPU-1", "GPU-2"], ["--gpus", '"device=GPU-1,GPU-2"']),
+        ("podman", ["all"], ["--device", "nvidia.com/gpu=all"]),
+        ("podman", ["GPU-1", "GPU-2"], ["--device", "nvidia.com/gpu=GPU-1", "--device", "nvidia.com/gpu=GPU-2"]),
+    ],
+)
+def test_gpus(kind, gpus, expected):
+    argv = words({"engine": kind, "gpus": gpus})
+    found = [word for at, word in enumerate(argv) if {word, argv[at - 1]} & {"--gpus", "--device"}]
+    assert found == expected
+    given = "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in argv
+    assert given == (kind == "docker" and bool(expected))
+
+
+def test_odd_paths_are_quoted_for_the_engine():
+    argv = words({"mounts": [["/a,b", '/c "d"', "ro"]]})
+    assert values(argv, "--mount")[-1] == 'type=bind,"source=/a,b","target=/c ""d""",readonly'
+
+
+def test_only_this_much_of_the_run_folder_is_mounted():
+    sources = [one.split(",")[1] for one in values(words({}), "--mount")]
+    assert sources == [f"source=/home/ada/.mlw/runs/r/{name}" for name in ("work", "metrics", "log", "word")]
+
+
+def test_the_environment_cannot_lead_to_another_engine(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://evil:2375")
+    monkeypatch.setenv("DOCKER_CONTEXT", "evil")
+    monkeypatch.setenv("CONTAINER_HOST", "ssh://evil")
+    plain = engine.Engine(BASE).environment()
+    assert not {"DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST"} & set(plain)
+    assert engine.Engine({**BASE, "socket": "/run/d.sock"}).environment()["DOCKER_HOST"] == "unix:///run/d.sock"
+
+
+def test_word():
+    assert word_text({"A": "it's $x"}) == b"export A='it'\\''s $x'\nMLW_WORD=go\n"
+    for name in ("a-b", "1a", "", "a b", "ä", "A=1;x"):
+        with pytest.raises(ValueError, match="no shell"):
+            word_text({name: "x"})
+
+
+# -- answers and complaints --------------------------------------------------------------------------------------
+
+COMPLAINTS = {
+    "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n"
+    "See 'docker run --help'.": "the Docker engine does not answer",
+    "failed to connect to the docker API at unix:///x; check if the path is correct": "engine does not answer",
+    "Error: container-init binary not found on the host: stat /usr/libexec/podman/catatonit": "install catatonit",
+    'docker: Error response from daemon: invalid mount config for type "bind": stat /home/ada/x: permission denied.': (
+        "the engine may not look into a folder to be mounted"
+    ),
+    "docker: Got permission denied while trying to connect to the Docker daemon socket": "this user may not use Docker",
+    "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock": "may not use Docker",
+    'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].': "nvidia-ctk",
+    "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=GPU-1": "nvidia-ctk cdi generate",
+    'docker: Error response from daemon: Conflict. The container name "/mlw-r" is already in use by container "1".': (
+        "a container named mlw-r is already there, and it is not this run's"
+    ),
+    "docker: write /var/lib/docker/tmp/x: no space left on device.": "the engine's disk is full",
+    'docker: Error response from daemon: OCI runtime create failed: exec: "/bin/sh": stat /bin/sh: no such file or '
+    "directory: unknown.": "image img:1 has no /bin/sh",
+    "exec /usr/bin/tini: exec format error": "another kind of processor",
+    "docker: Error response from daemon: something new.\n\nRun 'docker run --help' for more information": (
+        "the engine could not start the container: something new"
+    ),
+    "": "the engine could not start the container: it did not say why",
+}
+
+
+@pytest.mark.parametrize("said", COMPLAINTS)
+def test_complaints(said):
+    assert COMPLAINTS[said] in complaints.explain(said, BASE)
+
+
+GONE = {**BASE, "image": "microsoft/mmlspark:plus-0.9.9"}
+PULLS = [
+    (GONE, "Error response from daemon: pull access denied for microsoft/mmlspark, repository does not exist or may "
+     "require 'docker login'", "image microsoft/mmlspark:plus-0.9.9 is gone"),
+    (BASE, "Error response from daemon: manifest for img:1 not found: manifest unknown", "there is no image img:1"),
+    (BASE, "Error response from daemon: Get https://x/v2/: dial tcp: lookup x: no such host", "cannot be reached"),
+    (BASE, "Error response from daemon: Get https://x/v2/: unauthorized: no", "refused the log-in"),
+    (BASE, "Error response from daemon: Get http://x/v2/: no basic auth credentials", "wants a log-in"),
+    (BASE, "toomanyrequests: You have reached your pull rate limit.", "wants no more pulls for now"),
+    (BASE, "no matching manifest for linux/arm64/v8 in the manifest list entries", "another kind of processor"),
+    (BASE, "Error: weather", "image img:1 cannot be had: weather"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("container", "said", "meaning"), PULLS)
+def test_pulls(container, said, meaning):
+    told = complaints.explain_pull(said, container)
+    assert meaning in told
+    assert container["image"] in told
+
+
+def test_what_is_gone_is_replaced_by_what_there_is():
+    assert DEFAULT_IMAGE in complaints.missing("microsoft/mmlspark:plus-0.9.9")
+
+
+class Said:
+    container = {"engine": "docker"}
+
+    def __init__(self, text):
+        self.text = text
+
+    def init_log(self):
+        return self.text
+
+
+NORMAL, SIGNALLED = (
+    "[INFO  tini (1)] Main child exited normally (with status '137')",
+    "Main child exited with signal (…)",
+)
+ENDS = [
+    # code, oom, what the init said, engine restarted → ending, exit, signal
+    (0, False, "", False, endings.SUCCEEDED, 0, None),
+    (0, True, "", False, endings.OUT_OF_MEMORY, 0, None),
+    (125, False, "", False, endings.FAILED, 125, None),
+    (137, False, NORMAL, False, endings.FAILED, 137, None),
+    (137, False, SIGNALLED, False, endings.FAILED, None, 9),
+    (137, True, SIGNALLED, False, endings.OUT_OF_MEMORY, None, 9),
+    (137, True, "", False, endings.OUT_OF_MEMORY, None, 9),
+    (137, False, "", False, endings.ENGINE_STOPPED, None, 9),
+    (137, False, "", True, endings.ENGINE_STOPPED, None, 9),
+    (143, False, SIGNALLED, True, endings.ENGINE_STOPPED, None, 15),
+    (143, False, SIGNALLED, False, endings.FAILED, None, 15),
+    (143, False, NORMAL, True, endings.FAILED, 143, None),
+    (143, False, "", False, endings.FAILED, 143, None),
+    (139, False, SIGNALLED, True, endings.FAILED, None, 11),
+]
+
+
+@pytest.mark.parametrize(("code", "oom", "said", "restarted", "ending", "exit", "number"), ENDS)
+def test_ends(code, oom, said, restarted, ending, exit, number):
+    told = read_end({"code": code, "oom": oom}, Said(said), restarted)
+    assert (told["code"], told["signal"]) == (exit, number)
+    assert endings.decide(told, None, False, False)[0] == ending
+    assert endings.decide(told, "cancel", False, False)[0] == endings.CANCELLED
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[]", '{"id": 1}', '{"id": "x", "state": 7}', '{"id":"x","state":{"Pid":"y"}}']
+)
+def test_an_answer_that_is_not_understood_is_no_answer(text):
+    assert engine.read_state(text)["status"] == "down"
+
+
+@pytest.mark.parametrize(("limited", "ending"), [(True, endings.FAILED), (False, endings.OUT_OF_MEMORY)])
+def test_what_the_kernel_killed_elsewhere_is_no_evidence_for_one_with_a_limit_of_its_own(limited, ending):
+    told = {"code": None, "signal": 9, "problem": None, "oom": False, "limited": limited}
+    assert endings.decide(told, None, False, True)[0] == ending
+
+
+def test_a_process_of_the_same_number_is_not_the_containers():
+    """The engine counts in another process table: to wait for that number here could take for ever."""
+    assert not watcher._is_of(os.getpid(), "0" * 64)

@@ -1,0 +1,154 @@
+"""Messages between client and agent: whatever the other end sends, this end reads a bounded amount and says so."""
+
+from __future__ import annotations
+
+import os
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlworkbench.remote.frames import MAX_BODY, MAX_JSON, Closed, FrameError, Pipe, Silent, ranges
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@contextmanager
+def said(data: bytes, open_end: bool = False) -> Iterator[Pipe]:
+    """A pipe at whose other end these bytes were said; then it was closed, unless it stays open."""
+    source, sink = os.pipe()
+    writer = threading.Thread(target=_write, args=(sink, data, not open_end))
+    writer.start()
+    try:
+        yield Pipe(source, -1)
+    finally:
+        os.close(source)
+        writer.join()
+        if open_end:
+            os.close(sink)
+
+
+def _write(sink: int, data: bytes, close: bool) -> None:
+    try:
+        while data:
+            data = data[os.write(sink, data) :]
+    except BrokenPipeError:
+        pass
+    finally:
+        if close:
+            os.close(sink)
+
+
+def packed(message: dict, body: bytes = b"") -> bytes:
+    source, sink = os.pipe()
+    found = []
+    reader = threading.Thread(target=lambda: found.append(_read_all(source)))
+    reader.start()
+    Pipe(-1, sink).send(message, body)
+    os.close(sink)
+    reader.join()
+    return found[0]
+
+
+def _read_all(source: int) -> bytes:
+    with open(source, "rb") as file:
+        return file.read()
+
+
+@given(st.lists(st.tuples(st.dictionaries(st.text(max_size=5), JSON, max_size=4), st.binary(max_size=300)), max_size=5))
+@settings(deadline=None, max_examples=60)
+def test_what_is_sent_arrives(messages):
+    with said(b"".join(packed(message, body) for message, body in messages)) as pipe:
+        assert [pipe.receive(10) for _ in messages] == messages
+        with pytest.raises(Closed):
+            pipe.receive(10)
+
+
+def test_long_bodies_arrive():
+    body = os.urandom(MAX_BODY)
+    with said(packed({"a": 1}, body) + packed({"b": 2})) as pipe:
+        assert pipe.receive(10) == ({"a": 1}, body)
+        assert pipe.receive(10) == ({"b": 2}, b"")
+
+
+@given(st.binary(max_size=200), st.integers(0, 400))
+@settings(deadline=None, max_examples=200)
+def test_garbage_and_cuts_end_in_a_frame_error(garbage, cut):
+    whole = packed({"key": "value" * 20}, b"body" * 50) + garbage
+    with said(whole[:cut]) as pipe, pytest.raises(FrameError):
+        _receive_all(pipe)
+
+
+def _receive_all(pipe: Pipe) -> None:
+    while True:
+        pipe.receive(10)
+
+
+@pytest.mark.parametrize("head", [(MAX_JSON + 1, 0), (2, MAX_BODY + 1), (2**32 - 1, 2**32 - 1), (0, 0)])
+def test_lengths_are_refused_before_anything_is_read_for_them(head):
+    tracemalloc.start()
+    bytes_said = head[0].to_bytes(4, "big") + head[1].to_bytes(4, "big") + b"x" * 100
+    with said(bytes_said) as pipe, pytest.raises(FrameError, match="lengths"):
+        pipe.receive(10)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", [b"[1]", b"{]", b"\xff\xfe", b"[" * 100_000, b'"a"'])
+def test_what_is_not_an_object(text):
+    with said(len(text).to_bytes(4, "big") + bytes(4) + text) as pipe, pytest.raises(FrameError):
+        pipe.receive(10)
+
+
+def test_silence_is_noticed():
+    with said(packed({"a": 1})[:-1], open_end=True) as pipe, pytest.raises(Silent):
+        pipe.receive(0.05)
+
+
+def test_too_long_to_send():
+    with pytest.raises(FrameError, match="too long"):
+        Pipe(-1, -1).send({}, bytes(MAX_BODY + 1))
+
+
+def test_nobody_reads():
+    source, sink = os.pipe()
+    os.close(source)
+    with pytest.raises(Closed):
+        Pipe(-1, sink).send({"a": 1})
+    os.close(sink)
+
+
+@given(st.binary(max_size=500), st.integers(1, 64))
+@settings(deadline=None, max_examples=60)
+def test_a_mark_is_found_behind_any_noise(noise, cut):
+    mark = b"\nMLW-AGENT 0123\n"
+    noise = noise.replace(mark, b"")
+    with said(noise + mark + packed({"a": 1})) as pipe:
+        assert pipe.skip_to(mark, 1000, 10) == (noise, True)
+        assert pipe.receive(10)[0] == {"a": 1}
+
+
+def test_endless_noise_is_given_up():
+    with said(b"y\n" * 200_000) as pipe:
+        noise, found = pipe.skip_to(b"mark", 1000, 10)
+    assert (len(noise), found) == (1000, False)
+
+
+@given(st.sets(st.integers(0, 50)))
+def test_ranges_hold_the_same_numbers(numbers):
+    made = ranges(sorted(numbers))
+    assert [number for first, count in made for number in range(first, first + count)] == sorted(numbers)
+
+
+def test_two_marks_that_came_together():
+    with said(b"noise\nfirst\nmore\nsecond\n") as pipe:
+        assert pipe.skip_to(b"\nfirst\n", 100, 10) == (b"noise", True)
+        assert pipe.skip_to(b"\nsecond\n", 100, 10) == (b"more", True)

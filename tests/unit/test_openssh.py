@@ -1,0 +1,209 @@
+"""OpenSSH's option file as ssh itself reads it, and what its complaints become."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlworkbench.attachments import Attachment, Attachments
+from mlworkbench.errors import HostError, Unreachable, UsageError
+from mlworkbench.hosts import askpass, loader, openssh, upload
+from mlworkbench.paths import UserPaths
+from tests.conftest import need
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def target(home):
+    return Attachment(home, "ada@gpu.lab:2222", address="gpu", username="ada", port=2222)
+
+
+def understood(target: Attachment, address: str = "gpu", config: str = "ssh_config") -> dict[str, str]:
+    """The options that ssh would use."""
+    openssh.write_config(target)
+    words = [need("ssh"), "-G", "-F", str(target.folder / config), address]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return dict(line.partition(" ")[::2] for line in reversed(done.stdout.splitlines()))
+
+
+def test_our_options_win_and_the_users_stand_where_we_say_nothing(home, target):
+    (home / ".ssh" / "config").write_text(
+        "Host gpu\n HostName 10.1.2.3\n User eve\n Port 7\n ForwardAgent yes\n RequestTTY force\n"
+        " RemoteCommand tmux\n StrictHostKeyChecking no\n IdentityFile ~/.ssh/lab\n ProxyJump gate\n Compression yes\n"
+    )
+    found = understood(target)
+    assert (found["hostname"], found["user"], found["port"]) == ("10.1.2.3", "ada", "2222")
+    assert (found["forwardagent"], found["requesttty"], found["compression"]) == ("no", "false", "no")
+    assert found["stricthostkeychecking"] in ("true", "yes") and found.get("remotecommand", "none") == "none"
+    assert found["proxyjump"] == "gate" and found["batchmode"] == "yes"
+    assert found["identityfile"].endswith("/.ssh/lab")
+    assert found["userknownhostsfile"].split()[0] == str(target.known_hosts)
+
+
+def test_a_jump_host_is_reached_with_the_users_own_options(home, target):
+    (home / ".ssh" / "config").write_text("Host gate\n User guard\n Port 99\n")
+    jumping = replace(target, jump="gate,me@second:2200", folder=home / "a b%c")
+    jumping.folder.mkdir()
+    command = understood(jumping)["proxycommand"]
+    assert re.search(r"-J gate -l me -p 2200 -W \[%h\]:%p -- second$", command)
+    assert "'" in command and "%%" in command
+    gate = understood(jumping, "gate", "jump_config")
+    assert (gate["user"], gate["port"], gate["batchmode"]) == ("guard", "99", "no")
+
+
+def test_keys(home, target):
+    found = understood(replace(target, key="mlw"))
+    assert found["identityfile"] == str(home / "key") and found["identitiesonly"] == "yes"
+    assert understood(replace(target, key="file:/k/my key"))["identityfile"] == "/k/my key"
+    assert understood(target)["identitiesonly"] == "no"
+
+
+def test_the_file_is_private_and_written_once(home, target):
+    path = openssh.write_config(target)
+    before = path.stat()
+    assert before.st_mode & 0o777 == 0o600
+    assert openssh.write_config(target).stat().st_ino == before.st_ino
+
+
+CHANGED = """@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+The fingerprint for the ED25519 key sent by the remote host is
+SHA256:NEWNEWNEWNEWNEWNEWNEWNEWNEWNEWNEWNEWNEWNEW1.
+Host key verification failed."""
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        ("ssh: connect to host x port 2222: Connection refused", Unreachable, "refused the connection"),
+        ("ssh: connect to host x port 22: Connection timed out", Unreachable, "does not answer"),
+        ("ssh: Could not resolve hostname gpu: Name or service not known", Unreachable, "nobody knows"),
+        ("ssh: connect to host x port 22: No route to host", Unreachable, "no route"),
+        ("ada@x: Permission denied (publickey).", openssh.LoginRefused, "accepts publickey"),
+        ("Received disconnect: 2: Too many authentication failures", openssh.LoginRefused, "does not let us in"),
+        (CHANGED, openssh.HostKeyChanged, "was SHA256:old, now it is SHA256:NEW"),
+        ("No ED25519 host key is known for x\nHost key verification failed.", openssh.HostKeyUnknown, "never accepted"),
+        ("kex_exchange_identification: Connection closed by remote host", Unreachable, "before the login"),
+        ("debug1: kex_exchange_identification: banner line 0: HTTP/1.1 \x1b[0m", Unreachable, r"HTTP/1.1 \\x1b"),
+        ("Load key: bad permissions", HostError, "others may read the key"),
+        ("something\nquite \x07new", Unreachable, r"gone: quite \\x07new"),
+        ("", Unreachable, "said nothing"),
+    ],
+)
+def test_complaints(target, said, kind, words):
+    error = openssh.explain(replace(target, host_key="SHA256:old"), said)
+    assert type(error) is kind
+    assert re.search(words, error.message), error.message
+
+
+@pytest.mark.parametrize("name", ["a b", "-x", "a\nb", "a*", "x'", 'x"', "$(x)", "", "a/b", "a\\b", "host:"])
+def test_names_that_ssh_must_not_see(name):
+    with pytest.raises(UsageError):
+        openssh.check_names(name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "10.0.0.1", "fe80::1", "fe80::1%eth0", "my_box.lab.example.org", "::1"])
+def test_names_that_are_fine(name):
+    openssh.check_names(name, "ada.l", f"me@[{name}]:22")
+
+
+def test_hops():
+    assert openssh.split_hop("me@host:2200") == ("me", "host", 2200)
+    assert openssh.split_hop("host") == ("", "host", 22)
+    assert openssh.split_hop("[fe80::1]:7") == ("", "fe80::1", 7)
+    assert openssh.split_hop("fe80::1") == ("", "fe80::1", 22)
+
+
+USERS = ("ada@gpu", "ada@10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("question", "given"),
+    [
+        ("ada@gpu's password: ", True),
+        ("ADA@GPU's password: ", True),
+        ("(ada@10.0.0.1) Password: ", True),
+        ("gate@jump's password: ", False),
+        ("ada@gpu.evil's password: ", False),
+        ("Enter passphrase for key '/home/ada@gpu's password: ", False),
+        ("Are you sure you want to continue connecting (yes/no/[fingerprint])? ", False),
+        ("Password: ", False),
+    ],
+)
+def test_a_password_is_for_one_machine(question, given):
+    assert askpass.is_password_of(question, USERS) is given
+
+
+def test_a_password_is_given_once():
+    answer = askpass.once("secret", USERS, lambda question: f"re: {question}")
+    assert answer("gate@jump's password: ") == "re: gate@jump's password: "
+    assert answer("ada@gpu's password: ") == "secret"
+    assert answer("ada@gpu's password: ") is None
+
+
+@given(st.text(max_size=60))
+def test_what_is_shown_is_harmless(text):
+    shown = openssh.printable(text)
+    assert shown.isprintable()
+
+
+def test_words_for_shells_hold_nothing_that_a_shell_could_take_wrongly():
+    cold = loader.cold("0" * 16, "f" * 16)
+    inner = cold.removeprefix("exec sh -c '").removesuffix("'")
+    assert not set(inner) & set("'\\!\n`")
+    assert loader.warm("/usr/bin/python3", "/home/ada/.mlw/lib/0/remote/agent.py", "f") is not None
+    assert loader.warm("/usr/bin/python3", "/home/a b/.mlw/agent.py", "f") is None
+
+
+def test_attachments_come_back_as_they_were(tmp_path):
+    store = Attachments(UserPaths(tmp_path))
+    draft = store.draft("ada@h:22", address="h", username="ada", port=22)
+    assert store.list() == []
+    draft = replace(draft, allowed_mounts=("/data",), projects=(("/p", "gpu"),), facts={"gpus": [1]}, python="/p")
+    saved = store.save(draft)
+    assert not draft.folder.exists() and saved.folder.stat().st_mode & 0o777 == 0o700
+    assert store.list() == [saved] and store.find("H", "ada", 22) == saved and store.find("h") == saved
+    assert store.find("h", "eve") is None and store.find("h", "ada", 23) is None
+    again = store.save(replace(store.draft("ada@h:22", address="h", username="ada", port=22), linger=True))
+    assert store.list() == [again] and again.linger and again.folder == saved.folder
+    (again.folder / "attachment.json").write_text("{")
+    assert store.list() == []
+    store.remove(again)
+    assert not (tmp_path / "targets").exists()
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {},
+        {"missing": [[0, 3]], "have": []},
+        {"missing": [[-1, 1]], "have": []},
+        {"missing": [[0, 0]], "have": []},
+        {"missing": [[1, 1], [0, 1]], "have": []},
+        {"missing": [[0, 10**9]], "have": []},
+        {"missing": [["a", 1]], "have": []},
+        {"missing": [[0, 1]], "have": [[0, 11]]},
+        {"missing": [[0, 1]], "have": [[1, 1]]},
+        {"missing": [[0, 1]], "have": [[0, -1]]},
+        {"missing": 7, "have": []},
+    ],
+)
+def test_a_target_that_asks_for_what_is_not_there(plan):
+    with pytest.raises(HostError, match="makes no sense"):
+        upload._checked(plan, [("a" * 64, 10), ("b" * 64, 20)])
+
+
+def test_what_is_missing():
+    blobs = [("a", 1), ("b", 2), ("c", 3)]
+    assert upload._checked({"missing": [[0, 1], [2, 1]], "have": [[1, 3]]}, blobs) == ([("a", 1), ("c", 3)], {1: 3})
