@@ -14,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import machine
+from away import missing
 from context import CACHE, Context
+from elsewhere import first_line_away_section, log_away_section, upload_section
 from following import delay_section, throughput_section
 from history import history_section
 from idle import idle_section
@@ -38,6 +40,10 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
         },
     ),
     "history": ("The history, measured", {"history": history_section}),
+    "elsewhere": (
+        "Runs on another machine, measured",
+        {"away-first-line": first_line_away_section, "away-upload": upload_section, "away-log": log_away_section},
+    ),
 }
 
 
@@ -48,7 +54,10 @@ def main() -> int:
     try:
         for subject, (title, sections) in SUBJECTS.items():
             chosen = {name: make for name, make in sections.items() if not asked.only or name in asked.only}
-            if chosen:
+            lacks = missing() if chosen and subject == "elsewhere" else ""
+            if lacks:
+                print(f"{subject}: not measured, for this is missing: {lacks} (scripts/test-tools installs it)")
+            elif chosen:
                 text = _measure(context, title, chosen)
                 print("\n" + text)
                 if len(chosen) == len(sections):
