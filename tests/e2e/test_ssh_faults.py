@@ -158,8 +158,10 @@ def test_a_short_cut_costs_nothing(met):
     assert host.news("r", {"log": 0}, 5).parts["log"] == b"01234"
     before = accepted(host_machine)
     host_machine.cut()
-    threading.Timer(3, host_machine.heal).start()
+    healing = threading.Timer(3, host_machine.heal)
+    healing.start()
     assert host.news("r", {"log": 5}, 5).parts["log"] == b"56789"
+    healing.join()
     assert accepted(host_machine) == before
 
 

@@ -44,9 +44,10 @@ def _note(root: Root, digest: str) -> str:
 
 
 def _write_note(path: str, boot: str) -> None:
-    with open(path + ".part", "wb") as file:
+    part = "%s.%s.part" % (path, os.urandom(4).hex())  # two uploads of the same code may end at the same moment
+    with open(part, "wb") as file:
         file.write(boot.encode("ascii", "replace"))
-    os.replace(path + ".part", path)
+    os.replace(part, path)
 
 
 def check_digest(text: str) -> str:
