@@ -136,6 +136,7 @@ def test_secrets_reach_the_child_and_no_file(there):
     host.call("start", "r", ["n"], {"secrets": {"TOKEN": "canary-canary"}})
     place.ended(folder)
     assert (folder / "log").read_text() == "13 None\n"
+    until(lambda: not host.news("r", {}, 1).supervised)  # it moves files until then
     assert not [one for one in place.root.rglob("*") if one.is_file() and b"canary-canary" in one.read_bytes()]
 
 

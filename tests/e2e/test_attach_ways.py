@@ -271,6 +271,20 @@ def test_a_known_key_is_not_asked_about(laptop, machine, project):
     runs_there(laptop, project, host)
 
 
+def test_a_changed_key_is_noticed_without_known_hosts(laptop, machine, project):
+    """It was trusted because ssh knew it; since then that file was lost, and the machine has another key."""
+    host = machine(password=SECRET)
+    laptop.knows(host)
+    old = host.host_key_fingerprint
+    attached(laptop, host, project, key="")
+    (laptop.ssh_folder / "known_hosts").unlink()
+    host.change_host_key()
+    before = host.log.count("Accepted")
+    done = by_password(laptop, project, host, key="")
+    assert done.code == 69 and old in done.err and host.host_key_fingerprint in done.err, done
+    assert host.log.count("Accepted") == before and "Failed" not in host.log
+
+
 def test_a_changed_key_stops_everything(laptop, machine, project):
     host = machine(password=SECRET, sshd="LogLevel DEBUG2")
     old = host.host_key_fingerprint
@@ -283,7 +297,9 @@ def test_a_changed_key_stops_everything(laptop, machine, project):
     seen = len(host.log)
     submit = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
     again = by_password(laptop, project, host, key="")
-    for done in (submit, again):
+    (laptop.ssh_folder / "known_hosts").unlink()  # nor does it count that ssh itself knows no better
+    unknown = by_password(laptop, project, host, key="")
+    for done in (submit, again, unknown):
         assert done.code != 0 and old in done.err and host.host_key_fingerprint in done.err, done
         assert "nothing was sent" in done.err and "reset-key box --host-key" in done.err, done
     told = host.log[seen:]

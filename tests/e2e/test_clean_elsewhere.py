@@ -78,6 +78,7 @@ def test_what_is_not_here_stays_there(laptop, machine, project):
     for path in mine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
+    host.run("chown", "-R", f"{host.user}:", str(root))  # theirs to remove
     make_old(host)
     clean(laptop, project, "--yes")
     assert {path.name for path in (root / "runs").iterdir()} >= {unfetched, going, foreign.name, "notes.txt", "folder"}

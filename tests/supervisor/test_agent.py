@@ -290,3 +290,19 @@ def test_freeing_space(place, agent):
     place.ended(going)
     until(lambda: agent.ask({"do": "purge"})["ok"])
     assert not place.root.exists()
+
+
+def test_only_what_carries_our_mark_is_freed(place, agent):
+    done = place.run("done", "print(1)")
+    agent.ask({"do": "start", "run": "done", "words": ["n"], "message": {}})
+    place.ended(done)
+    until(lambda: not agent.stream({"do": "news", "run": "done", "offsets": {}, "limit": 1})[-1][0]["supervised"])
+    names = "runs/mine/file runs/note blobs/ab/mine blobs/part snapshots/mine.json spares/mine/file lib/mine/file"
+    mine = [place.root / name for name in names.split()]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    (place.root / "runs" / "link").symlink_to(place.root / "runs" / "mine")
+    assert agent.ask({"do": "free"})["removed"]["runs"]["count"] == 1
+    assert not done.exists() and all(path.read_text() == "mine" for path in mine)
+    assert agent.ask({"do": "purge", "bare": True}) == {"ok": True, "bytes": 0} and mine[0].exists()

@@ -8,9 +8,9 @@ import pytest
 
 from mlworkbench.cli.units import size
 from mlworkbench.errors import ConfigError
-from mlworkbench.hosts.facts import Cpu, Engine, Facts, Logind, Memory, Nvidia, Store, System
+from mlworkbench.hosts.facts import Cpu, Engine, Facts, Logind, Memory, Nvidia, Python, Reach, Store, System
 from mlworkbench.model import Compute, Interpreter
-from mlworkbench.targets.check import ERROR, OK, WARNING, Finding, is_fit, judge
+from mlworkbench.targets.check import ERROR, OK, WARNING, Finding, Link, is_fit, judge
 
 LOCAL = Compute(name="local", type="local")
 DOCKER = Compute(name="box", type="docker")
@@ -171,3 +171,72 @@ def test_sessions_that_end_their_processes(logind, state):
 def test_a_system_that_is_not_tested():
     one = found(replace(WELL, os=System(system="Darwin", kernel="23.1")))["system"]
     assert one.state == WARNING and one.found == "Darwin, kernel 23.1"
+
+
+# -- elsewhere -----------------------------------------------------------------------------------------
+
+REMOTE = Compute(name="box", type="remote")
+
+
+def there(facts=WELL, compute=REMOTE, skew=0.0) -> dict[str, Finding]:
+    link = Link("ada@box:22", 0.0123, skew, "0123456789abcdef")
+    return {one.what: one for one in judge(facts, compute, None, size, link)}
+
+
+def test_the_way_to_a_machine():
+    assert there()["connection"].found == "ada@box:22, 12.3 ms there and back"
+    assert "library 0123456789abcdef" in there()["agent"].found
+    assert "connection" not in found()
+
+
+@pytest.mark.parametrize(
+    ("skew", "state", "words"),
+    [
+        (0.4, OK, "as here"),
+        (-50, OK, "50 s behind this machine's"),
+        (119, OK, "119 s ahead of this machine's"),
+        (-121, WARNING, "its clock is 2 minutes behind this machine's"),
+        (86400 * 400, WARNING, "its clock is 400 days ahead of this machine's"),
+    ],
+)
+def test_a_clock(skew, state, words):
+    one = there(skew=skew)["clock"]
+    assert (one.state, one.found) == (state, words)
+    assert (state == OK) == (one.hint is None)
+
+
+@pytest.mark.parametrize(
+    ("script", "compute", "state", "words"),
+    [
+        (Python("3.9.2", "/usr/bin/python3"), REMOTE, OK, "3.9.2, /usr/bin/python3"),
+        (Python(None, None), REMOTE, ERROR, "no python3 on that machine's PATH"),
+        (Python(None, "/opt/py"), replace(REMOTE, python_location="/opt/py"), ERROR, "/opt/py does not start"),
+    ],
+)
+def test_the_python_of_scripts(script, compute, state, words):
+    one = there(replace(WELL, script=script, python=Python("3.8.1", "/opt/agent")), compute)["python"]
+    assert one.state == state and words in one.found
+    assert (one.hint is None) == (state == OK) and (state == OK or "/opt/agent" in str(one.hint))
+
+
+def test_the_python_of_an_image_is_not_looked_into():
+    assert "python" not in there(replace(WELL, script=Python(None, None)), replace(REMOTE, type="remotedocker"))
+
+
+@pytest.mark.parametrize(
+    ("reach", "state", "words"),
+    [
+        (Reach("host", True), OK, "host can be reached"),
+        (Reach("host", False, True, "refused"), OK, "a proxy is set there"),
+        (
+            Reach("host", False, False, "[Errno -3] no name"),
+            WARNING,
+            "no way out to host (no name); packages will come",
+        ),
+        (Reach("host", False, False, ""), WARNING, "no way out to host; packages will come from this machine"),
+    ],
+)
+def test_the_way_out(reach, state, words):
+    one = there(replace(WELL, reach=reach))["network"]
+    assert one.state == state and words in one.found and (state == OK) == (one.hint is None)
+    assert is_fit([one]) and "network" not in there()

@@ -226,3 +226,16 @@ def test_facts_of_a_host_that_is_older_or_newer():
     )
     assert found.os.arch == "riscv64" and found.os.libc is None
     assert found.docker == Engine(path="/d")
+
+
+def test_what_scripts_would_meet(tmp_path):
+    assert facts.script("/usr/bin/python3", 0, "Python 3.11.2\n", "") == {
+        "executable": "/usr/bin/python3",
+        "version": "3.11.2",
+    }
+    assert facts.script("/x", 1, "", "boom")["version"] is None
+    assert facts.script(None, None, "", "") == {"executable": None, "version": None}
+    found = facts.gather(str(tmp_path), python="no-such-python", reach="no-such-host.invalid")
+    assert found["script"] == {"executable": None, "version": None}
+    assert found["reach"]["host"] == "no-such-host.invalid" and found["reach"]["way"] is False
+    assert found["reach"]["error"] and facts.gather(str(tmp_path))["reach"] is None

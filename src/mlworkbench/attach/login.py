@@ -25,8 +25,9 @@ def meet(
     """Whose key the machine shows, accepted by somebody; and the ways to log in. ``known``: it as it was met before."""
     before = known.host_key if known else ""
     try:
-        shown = contact.first_contact(draft, alone=host_key is not None)
-    except HostKeyChanged as error:  # by the user's own known_hosts, which need not say what it was
+        seen = known.known_hosts if known and host_key is None else None
+        shown = contact.first_contact(draft, alone=host_key is not None, known=seen)
+    except HostKeyChanged as error:
         raise key_changed(known or draft, before, error.fingerprint) from None
     if host_key is not None:
         if not contact.key_fits(shown, host_key):

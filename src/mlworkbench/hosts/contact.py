@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..attachments import FILE, MADE, Attachment
 from ..errors import HostError, UsageError
+from ..remote.tree import NEW
 from .askpass import Ask, Askpass, once
 from .master import Master
 from .openssh import (
@@ -81,13 +82,16 @@ class Contact:
     methods: tuple[str, ...]  # ways to log in that the server offers; empty: it lets anybody in
 
 
-def first_contact(draft: Attachment, alone: bool = False) -> Contact:
+def first_contact(draft: Attachment, alone: bool = False, known: Path | None = None) -> Contact:
     """Connect without logging in. A key that nobody vouches for is left in the draft's known_hosts: ask, or stop.
 
     Raises HostKeyChanged if the user's own known_hosts say otherwise; with ``alone`` they are not asked, because the
-    user says which key it must be.
+    user says which key it must be. ``known``: the known_hosts of an earlier attach, by which ssh itself turns away.
     """
     draft.known_hosts.unlink(missing_ok=True)
+    if known is not None and known.exists():
+        with open(os.open(draft.known_hosts, NEW, 0o600), "wb") as file:
+            file.write(known.read_bytes())
     options = ["-v", "LogLevel=DEBUG1", "StrictHostKeyChecking=accept-new", "PreferredAuthentications=none"]
     if alone:
         options += [f"UserKnownHostsFile={quoted(draft.known_hosts)}", "GlobalKnownHostsFile=none"]
