@@ -20,6 +20,7 @@ QUICK, SLOW = 0.004, 0.1  # seconds between looks, in the first second of silenc
 WAIT = 5.0  # seconds that another machine keeps a question for news before it answers "nothing"
 FIRST, LONGEST = 0.5, 30.0  # seconds between attempts to get into contact again
 CARE = 1.0  # seconds between attempts to put a new supervisor to work
+BUILD = "build.log"
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
 
 
@@ -33,6 +34,8 @@ class Follower:
         self.offset = offset  # in the log
         self.tell_contact: Callable[[Run], None] = lambda run: None  # called when contact is lost or found again
         self._mirror = Mirror(history.paths.root.run(run.id)) if target.host.distant else None
+        self.tell_build: Callable[[bytes], None] = lambda data: None  # what the preparation of the run said
+        self._built = 0
         self._cared = -CARE
         self._failures = 0
         self._lost = False  # as our user was told
@@ -88,7 +91,7 @@ class Follower:
     def _pull(self, log: dict[str, int], wait: float = 0.0) -> News:
         """Ask for everything that is new; the history takes in all but the log."""
         while not self.run.status.final:
-            news = self._ask({**self._reading.offsets, **log}, wait)
+            news = self._ask({**self._reading.offsets, **log, **self._preparing(log)}, wait)
             before = self._reading
             self._take_in(news)
             if self._reading == before or news.parts.get(LOG):
@@ -97,15 +100,23 @@ class Follower:
                 return news
         return self._ask(log, 0.0)
 
+    def _preparing(self, log: dict[str, int]) -> dict[str, int]:
+        """Before the start, whoever follows the log also sees what the preparation says: an image that is pulled."""
+        return {BUILD: self._built} if log and self.run.started is None else {}
+
     def _ask(self, offsets: dict[str, int], wait: float) -> News:
         news = self.target.news(self.run.id, offsets, CHUNK, wait)
         if self._mirror is not None:
             for name, data in news.parts.items():
                 self._mirror.write(name, offsets.get(name, 0), data)
+        built = news.parts.get(BUILD)
+        if built:
+            self._built += len(built)
+            self.tell_build(built)
         return news
 
     def _take_in(self, news: News) -> None:
-        parts = {name: data for name, data in news.parts.items() if data and name != LOG}
+        parts = {name: data for name, data in news.parts.items() if data and name not in (LOG, BUILD)}
         if any(len(data) == CHUNK for name, data in parts.items() if name != "events.jsonl"):
             parts.pop("events.jsonl", None)  # the end is told after all that was measured
         if parts:

@@ -134,5 +134,6 @@ def test_an_image_of_a_private_registry(laptop, engine, project, registry):
     right = {**elsewhere, "MLW_REGISTRY_SERVER": registry.address}
     done = laptop.mlw("submit", "-c", "docker", "hello.py", cwd=project, env=right)
     assert done.code == 0 and "pulled" in done.out, done
+    assert "Pulling from private" in done.err, "the pull shows what it does"
     files = [path for path in [*laptop.store.rglob("*"), *laptop.home.rglob("*")] if path.is_file()]
     assert [path for path in files if registry.password.encode() in path.read_bytes()] == []

@@ -51,6 +51,7 @@ def stream(
 def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None = None, raw: bool = False) -> int:
     """Stream a run to its end, bring its outputs home, and say how it ended. Ctrl-C leaves the run alone."""
     follower.tell_contact = tell_contact
+    follower.tell_build = Lines().feed
     if follower.run.contact != IN_CONTACT:
         tell_contact(follower.run)  # lost before we came
     try:
@@ -68,6 +69,19 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
         return LaunchError.exit_code
     closing(follower.run, follower.history.paths.root.run(follower.run.id))
     return exit_code(follower.run)
+
+
+class Lines:
+    """What the preparation of a run says, line by line, beside the script's own output."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            render.message(plain(line.decode(errors="replace").rstrip(), limit=200))
+        self._rest = self._rest[-4096:]  # a line without an end is none of ours
 
 
 def tell_contact(run: Run) -> None:
