@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .errors import HistoryError, HostError
+from .errors import HistoryError
 from .hosts.host import Host
 from .model import Run
 from .remote.folder import RunFolder
@@ -105,11 +105,3 @@ def _whole_file(host: Host, run_id: str, name: str, at: int = 0) -> Iterable[byt
     while data := host.read_file(run_id, name, at, CHUNK):
         yield data
         at += len(data)
-
-
-def try_outputs(run: Run, host: Host, folder: RunFolder, progress: Progress) -> tuple[Brought | None, str | None]:
-    """As bring_outputs; lost contact is told in words, for the run itself has ended well or badly all the same."""
-    try:
-        return bring_outputs(run, host, folder, progress), None
-    except HostError as error:
-        return None, error.message

@@ -54,7 +54,8 @@ COMPUTE = (
         types=OVER_SSH),
     Key("baseDockerImage", "word", "Image that the container is started from", "base_docker_image",
         default=DEFAULT_IMAGE, types=IN_CONTAINER, modern=("environment.docker.baseImage",)),
-    Key("sharedVolumes", "flag", "Mount the project into the container instead of copying it", "shared_volumes",
+    Key("sharedVolumes", "flag", "Kept for old files: containers always see the run's own copy of the project and the"
+        " shared folder, and never the project itself", "shared_volumes",
         default=False, types=IN_CONTAINER, modern=("environment.docker.sharedVolumes",)),
     Key("nativeSharedDirectory", "text",
         "Folder that outlives runs; scripts find it in AZUREML_NATIVE_SHARE_DIRECTORY", "native_shared_directory",

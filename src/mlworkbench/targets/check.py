@@ -126,7 +126,7 @@ def _reach(facts: Facts) -> list[Finding]:
         Finding(
             "network",
             WARNING,
-            f"no way out to {reach.host}{why}; packages will come from this machine",
+            f"no way out to {reach.host}{why}",
             "images must be there, and scripts cannot download: open the network, or set https_proxy there",
         )
     ]
