@@ -13,7 +13,7 @@ LAYERS = [
     {"cli"},
     {"attach", "submit", "follow", "fetch"},
     {"plan"},
-    {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles"},
+    {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},
     {"hosts"},
     {"registry", "secret", "attachments"},
     {"paths", "model"},

@@ -10,7 +10,7 @@ import pytest
 
 from mlworkbench.config import keys
 from mlworkbench.config.dialects import override
-from mlworkbench.config.files import problems, read_compute, read_dependencies, read_runconfig
+from mlworkbench.config.files import problems, read_compute, read_runconfig
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute, RunConfig, SparkDependencies
 
@@ -710,45 +710,3 @@ def test_overrides() -> None:
     assert override(local, {"type": "docker"}).base_docker_image == keys.DEFAULT_IMAGE
     own = machine("docker", base_docker_image="own")
     assert override(own, {"type": "docker", "nvidia_docker": True}) == replace(own, nvidia_docker=True)
-
-
-# -- what the how-tos of the original got wrong about packages ---------------------------------------
-
-CNTK = "https://cntk.ai/PythonWheel/GPU/cntk-2.1-cp35-cp35m-"
-UNPINNED = "tensorflow-gpu without a version is whichever is newest"
-PACKAGES = [
-    (f"- pip:\n  - {CNTK}win_amd64.whl", 3, "a wheel for win_amd64 cannot be installed on a Linux target"),
-    (f"- pip:\n  # Linux build\n  - {CNTK}win_amd64.whl", 4, "a wheel for win_amd64 cannot be installed"),
-    ("- pip:\n  - C:\\wheels\\x-1.0-cp35-none-win32.whl", 3, "a wheel for win32 cannot be installed on a Linux target"),
-    ("- pip:\n  - x-1.0-cp35-cp35m-macosx_10_9_x86_64.whl", 3, "a wheel for macosx_10_9_x86_64 cannot be installed"),
-    (f"- pip:\n  - {CNTK}win_amd64.whl ; sys_platform == 'win32'", None, None),
-    (f"- pip:\n  - {CNTK}linux_x86_64.whl", None, None),
-    ("- pip:\n  - numpy-1.26-cp311-cp311-manylinux_2_17_x86_64.whl", None, None),
-    ("- pip:\n  - tensorflow-gpu", 3, UNPINNED),
-    ("- tensorflow-gpu", 2, UNPINNED),
-    ("- conda-forge::tensorflow-gpu", 2, UNPINNED),
-    ("- pip: [tensorflow_gpu>=1.0]", 2, "tensorflow_gpu without a version"),
-    ("- pip: ['tensorflow-gpu ; python_version > \"3.5\"']", 2, UNPINNED),
-    ("- pip: [tensorflow-gpu==1.4.0]", None, None),
-    ("- pip: [tensorflow-gpu~=1.4.0]", None, None),
-    ("- pip: ['tensorflow-gpu>=1.4,<1.5']", None, None),
-    ("- tensorflow-gpu=1.4", None, None),
-    ("- tensorflow-gpu 1.4.0", None, None),
-    ("- pip: [tensorflow-gpu-estimator, tensorflow, keras]", None, None),
-    ("- pip: [tensorflow_gpu-1.4.0-cp35-cp35m-linux_x86_64.whl]", None, None),
-]
-
-
-@pytest.mark.parametrize(("text", "line", "message"), PACKAGES)
-def test_packages_that_will_not_do(tmp_path: Path, text: str, line: int | None, message: str | None) -> None:
-    path = tmp_path / "conda_dependencies.yml"
-    path.write_text(f"dependencies:\n{text}\n")
-    read_dependencies(path)
-    found = problems(path)
-    if message is None:
-        assert found == []
-        return
-    (problem,) = found
-    assert (problem.severity, problem.line) == ("warning", line)
-    assert problem.message.startswith(message)
-    assert problem.hint

@@ -18,8 +18,13 @@ from . import render
 from .options import debugging, in_project, rendering, the_project
 from .verbs import Verbs
 
+_VERBS = {
+    "doctor": ("doctor:doctor", "Find what will not work on the targets, and put it right"),
+    "restore": ("restore:restore", "Put the code of a run into a folder"),
+}
 
-@click.group(cls=Verbs, verbs={"restore": ("restore:restore", "Put the code of a run into a folder")})
+
+@click.group(cls=Verbs, verbs=_VERBS)
 def project() -> None:
     """Create, show and check projects."""
 
@@ -111,13 +116,20 @@ def _python_problems(here: Project) -> list[Problem]:
     return problems
 
 
+def _package_problems(here: Project) -> list[Problem]:
+    """Packages that cannot be installed, whatever the machine; ``doctor`` knows more of it."""
+    from .doctor import look  # noqa: PLC0415 - creating a project need not wait for it
+
+    return [one.problem() for one in look(here) if one.rule != "file"]  # what cannot be read was said already
+
+
 @project.command(epilog="Example: mlw project validate")
 @in_project
 @rendering
 def validate(folder: str | None, output: str, query: str | None) -> int:
     """Check every file in aml_config; exits with 1 if there is an error."""
     here = the_project(folder)
-    problems = [*validate_project(here), *_python_problems(here)]
+    problems = [*validate_project(here), *_python_problems(here), *_package_problems(here)]
     rows = [
         {"severity": one.severity, "file": one.path, "line": one.line, "message": one.message, "hint": one.hint}
         for one in problems

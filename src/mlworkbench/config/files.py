@@ -6,8 +6,7 @@ Makes a new run configuration, too; changing files is what ``rewrite`` does.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Mapping as Values
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,7 @@ from .keys import APRIL, COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, T
 from .notes import Notes
 from .place import COMPUTE_SUFFIX, OLD_SUFFIX, RUNCONFIG_SUFFIX, is_plain_name
 from .schema import compute_text, runconfig_text
-from .yamlfile import Mapping, Node, Scalar, Sequence, parse, read_bytes, show_path
-
-# Targets of environments are Linux, whatever the user's own machine is.
-_WHEEL = re.compile(r"-(win32|win_\w+|macosx_\w+)\.whl\b")
-_GPU_BUILD = re.compile(r"(?:[\w-]+::)?(tensorflow[-_]gpu)(?![-\w.])\s*(?P<version>.*)", re.IGNORECASE)
-_PINNED = re.compile(r"(={1,3}|~=)?\s*\d|.*<|@")
+from .yamlfile import Mapping, parse, read_bytes, show_path
 
 
 def read_compute(path: Path) -> Compute:
@@ -203,37 +197,9 @@ def _runconfig(path: Path) -> tuple[Notes, dict[str, Any]]:
 
 def _dependencies(path: Path) -> tuple[Notes, dict[str, Any]]:
     fields = _open(path, DEPENDENCIES)
-    values = fields.values()
-    if "dependencies" in values:
-        for item in _packages(fields.places["dependencies"].node):
-            _doubt(item, fields.notes)
-    return fields.notes, values
+    return fields.notes, fields.values()
 
 
 def _spark(path: Path) -> tuple[Notes, dict[str, Any]]:
     fields = _open(path, SPARK_DEPENDENCIES)
     return fields.notes, fields.values()
-
-
-def _packages(node: Node) -> Iterator[Scalar]:
-    """The packages of conda and pip, each where it stands."""
-    if isinstance(node, Scalar):
-        yield node
-    elif isinstance(node, Sequence):
-        for item in node.items:
-            yield from _packages(item)
-    else:
-        for _, value in node.pairs:
-            yield from _packages(value)
-
-
-def _doubt(item: Scalar, notes: Notes) -> None:
-    """Warns of a package that many a how-to of the original got wrong."""
-    wheel = _WHEEL.search(item.text)
-    if wheel and ";" not in item.text:  # behind it stands for which machines the line is meant
-        message = f"a wheel for {wheel[1]} cannot be installed on a Linux target"
-        notes.warn(item.line, message, "take the wheel whose name ends in linux_x86_64 or manylinux")
-    build = _GPU_BUILD.fullmatch(item.text.strip())
-    if build and not _PINNED.match(build["version"].split(";")[0]):
-        message = f"{build[1]} without a version is whichever is newest, and each needs a CUDA version of its own"
-        notes.warn(item.line, message, f"pin it to the one that fits the image, such as {build[1]}==1.4.0")

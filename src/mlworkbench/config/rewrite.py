@@ -46,7 +46,7 @@ def rewrite(path: Path, changes: Changes[str, object]) -> None:
             path=shown,
         )
     mark = b"\xef\xbb\xbf" if data.startswith(b"\xef\xbb\xbf") else b""
-    _replace(path, mark + text.encode(), shown)
+    replace_file(path, mark + text.encode(), shown)
 
 
 def _change(mapping: Mapping, text: str, name: str, value: object) -> str:
@@ -91,9 +91,9 @@ def _append(mapping: Mapping, text: str, name: str, value: object) -> str:
     if head and not head.endswith("\n"):
         head += newline
         tail = tail.removeprefix("\r").removeprefix("\n")
-    line = f"{indent}{_scalar(name)}: {_inline(value)}"
+    line = f"{indent}{scalar_text(name)}: {_inline(value)}"
     if isinstance(value, list | tuple | dict) and value:
-        line = f"{indent}{_scalar(name)}:{newline}" + _block(value, indent + "  ", newline)
+        line = f"{indent}{scalar_text(name)}:{newline}" + _block(value, indent + "  ", newline)
     return head + line + newline + tail
 
 
@@ -125,7 +125,7 @@ def _newline(text: str) -> str:
 
 def _block(value: object, indent: str, newline: str) -> str:
     if isinstance(value, dict):
-        lines = [f"{_scalar(str(name))}: {_inline(item)}" for name, item in value.items()]
+        lines = [f"{scalar_text(str(name))}: {_inline(item)}" for name, item in value.items()]
     else:
         assert isinstance(value, list | tuple)
         lines = [f"- {_inline(item)}" for item in value]
@@ -134,13 +134,13 @@ def _block(value: object, indent: str, newline: str) -> str:
 
 def _inline(value: object, style: str = "") -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_scalar(str(name))}: {_inline(item)}" for name, item in value.items()) + "}"
+        return "{" + ", ".join(f"{scalar_text(str(name))}: {_inline(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_inline(item) for item in value) + "]"
-    return _scalar(value, style)
+    return scalar_text(value, style)
 
 
-def _scalar(value: object, style: str = "") -> str:
+def scalar_text(value: object, style: str = "") -> str:
     """One value in the quotes that stood there before, if they can hold it."""
     if not isinstance(value, str):
         return "null" if value is None else str(value).lower()
@@ -182,7 +182,7 @@ def _as_read(value: object) -> object:
     return value if value is None or isinstance(value, str) else str(value).lower()
 
 
-def _replace(path: Path, data: bytes, shown: str) -> None:
+def replace_file(path: Path, data: bytes, shown: str) -> None:
     target = os.path.realpath(path)  # a link stays a link
     temporary = f"{target}.{os.urandom(4).hex()}.tmp"
     try:

@@ -1,0 +1,267 @@
+"""Reads what a project needs: conda's YAML and pip's requirements, each entry with its line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as Parsed
+from packaging.utils import canonicalize_name
+
+from ..config.files import read_dependencies as check_conda
+from ..config.keys import same_key
+from ..config.yamlfile import Mapping, Scalar, Sequence, decode, load, read_bytes, show_path
+from ..errors import ConfigError
+from .dependencies import CONDA, REQUIREMENTS, Dependencies, Line, Option, PipLine, Requirement
+
+_CONDA = re.compile(r"(?:(?P<channel>[^\s\[]+)::)?(?P<name>[A-Za-z0-9_.-]+)\s*(?P<version>[^\[]*)(?P<more>.*)\Z")
+_IN_BRACKETS = re.compile(r"\bversion\s*=\s*(['\"]?)(?P<version>[^'\"\]]+)\1")
+_ADDRESS = re.compile(r"(?:https?|ftp|file|(?:git|hg|svn|bzr)\+\w+):", re.IGNORECASE)
+_MARKER = re.compile(r"\s+;\s*|;\s+")
+_HASH = re.compile(r"\s+--hash[= ](\S+)")
+_COMMENT = re.compile(r"(?:^|\s+)#.*\Z")
+_OPTION = re.compile(r"(--[A-Za-z][\w-]*|-[A-Za-z])(?:\s*=\s*|\s*)(.*)\Z")
+_ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".tar.xz")
+_ELSEWHERE = ("pyproject.toml", "uv.lock", "pixi.lock", "pixi.toml")
+_SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
+_VALUED = ("--index-url", "--extra-index-url", "--find-links", "--no-binary", "--only-binary", "--trusted-host")
+_FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
+_DEEPEST = 10  # requirements that name requirements
+
+
+def read_dependencies(path: Path, root: Path) -> Dependencies:
+    """What a file of the project asks for; ``root`` is the project. Raises ConfigError with file and line."""
+    if path.name in _ELSEWHERE:
+        from .lockfiles import read_lockfile  # noqa: PLC0415 - it reads files that few projects have
+
+        return read_lockfile(path, root)
+    return read_requirements(path, root) if path.suffix in (".txt", ".in") else read_conda(path, root)
+
+
+def read_conda(path: Path, root: Path) -> Dependencies:
+    """A ``conda_dependencies.yml`` or ``environment.yml``, under whatever name."""
+    said = check_conda(path)
+    top = {same_key(key.text): node for key, node in load(path).pairs}
+    gathered = _Gathered(root)
+    gathered.files.append(show_path(path))
+    conda = []
+    items = top.get("dependencies")
+    for item in items.items if isinstance(items, Sequence) else ():
+        if isinstance(item, Scalar):
+            conda.append(conda_entry(item.text, show_path(path), item.line))
+        elif isinstance(item, Mapping):
+            for one in _scalars(item):
+                gathered.add(Line(one.text.strip(), show_path(path), one.line), path)
+    python = next((one for one in conda if one.name == "python"), None)
+    return Dependencies(
+        file=show_path(path),
+        kind=CONDA,
+        name=said.name,
+        python=_pin(python.version) if python else None,
+        python_at=python,
+        channels=said.channels,
+        conda=tuple(conda),
+        **gathered.parts(),
+    )
+
+
+def read_requirements(path: Path, root: Path) -> Dependencies:
+    """A ``requirements.txt`` with all that it names by -r and -c."""
+    gathered = _Gathered(root)
+    gathered.read(path, 0)
+    return Dependencies(file=show_path(path), kind=REQUIREMENTS, **gathered.parts())
+
+
+# -- one entry ---------------------------------------------------------------------------------------
+
+
+def conda_entry(text: str, file: str, line: int) -> Requirement:
+    """A package of conda, in any of the ways that conda reads."""
+    text = text.strip()
+    if text.endswith((".conda", ".tar.bz2")):  # the package itself, by its address
+        name = text.rsplit("/", 1)[-1].rsplit("-", 2)[0]
+        return Requirement(text, file, line, name.lower())
+    found = _CONDA.match(text)
+    if not found:
+        hint = "write name, name=1.2 or channel::name=1.2"
+        raise ConfigError(f"{text!r} is not a package of conda", hint, path=file, line=line)
+    inside = _IN_BRACKETS.search(found["more"])
+    version = inside["version"] if inside else found["version"]
+    return Requirement(text, file, line, found["name"].lower(), found["channel"], version.strip())
+
+
+def pip_entry(at: Line, folder: Path, root: Path) -> PipLine:
+    """A package of pip. A path counts from the file's folder, else from the project's."""
+    hashes = tuple(found[1] for found in _HASH.finditer(at.text))
+    text = _HASH.sub("", at.text).strip()
+    if " --" in text:
+        raise _wrong(at, f"options behind a package have no effect here: {text}", "keep only the package and --hash")
+    if not _ADDRESS.match(text) and not _is_path(text):
+        return _named(at, text, hashes, (folder, root))
+    place, marker = (part.strip() for part in _MARKER.split(text, maxsplit=1)) if _MARKER.search(text) else (text, None)
+    return _placed(at, place, marker, hashes, (folder, root))
+
+
+def _named(at: Line, text: str, hashes: tuple[str, ...], folders: tuple[Path, Path]) -> PipLine:
+    try:
+        parsed = Parsed(text)
+    except InvalidRequirement as error:
+        single = re.fullmatch(r"([\w.-]+)\s*=\s*([\w.*]+)", text)
+        hint = f"write {single[1]}=={single[2]}" if single else "write name, name==1.2 or an address"
+        reason = str(error).splitlines()[0].rstrip(":.")
+        raise _wrong(at, f"{text!r} is not a package of pip: {reason}", hint) from None
+    name, marker = canonicalize_name(parsed.name), str(parsed.marker) if parsed.marker else None
+    if parsed.url:
+        placed = _placed(at, parsed.url, marker, hashes, folders)
+        return replace(placed, name=name, extras=tuple(sorted(parsed.extras)))
+    return PipLine(
+        at.text, at.file, at.line, name, tuple(sorted(parsed.extras)), str(parsed.specifier), marker, hashes=hashes
+    )
+
+
+def _placed(at: Line, place: str, marker: str | None, hashes: tuple[str, ...], folders: tuple[Path, Path]) -> PipLine:
+    """By its address, or a file of the project."""
+    made = PipLine(at.text, at.file, at.line, name=_name_in(place), marker=marker, hashes=hashes)
+    if _ADDRESS.match(place) and not place.lower().startswith("file:"):
+        return replace(made, url=place)
+    if place.lower().startswith("file:"):
+        from urllib.request import url2pathname  # noqa: PLC0415 - slow to import, for what is rare
+
+        place = url2pathname(unquote(urlsplit(place).path))
+    return replace(made, path=_inside(at, place.split("#")[0], *folders))
+
+
+def _is_path(text: str) -> bool:
+    first = re.split(r"[\s;@]", text, maxsplit=1)[0]
+    return first.startswith((".", "~")) or "/" in first or "\\" in first or first.lower().endswith(_ARCHIVES)
+
+
+def _inside(at: Line, place: str, folder: Path, root: Path) -> str:
+    """Path of a file below the project, whether or not it is there; what is outside does not travel."""
+    place = place.replace("\\", "/")
+    real = os.path.realpath(root)
+    for base in (folder, root):
+        path = os.path.realpath(base / place)
+        if os.path.isdir(path):
+            hint = "build a wheel of it (`uv build --wheel`) and name that; the project's own modules need no package"
+            raise _wrong(at, f"{place} is a folder: packages from source folders are not installed", hint)
+        inside = path.startswith(real + os.sep) and not re.match(r"[A-Za-z]:", place)
+        if inside and (os.path.isfile(path) or base == root):
+            return Path(os.path.relpath(path, real)).as_posix()
+    raise _wrong(at, f"{place} is outside the project", "copy it into the project: only what is in there travels")
+
+
+def _name_in(place: str) -> str | None:
+    """Name of the package from ``#egg=`` or from the name of a wheel."""
+    egg = re.search(r"#(?:.*&)?egg=([\w.-]+)", place)
+    if egg:
+        return canonicalize_name(egg[1])
+    file = unquote(urlsplit(place).path).replace("\\", "/").rsplit("/", 1)[-1]
+    return canonicalize_name(file.split("-")[0]) if file.lower().endswith(".whl") and "-" in file else None
+
+
+def _pin(version: str) -> str | None:
+    """``=3.5.2`` and ``==3.5.2=build`` are 3.5.2; ranges stay as they are."""
+    exact = re.fullmatch(r"={0,2}\s*(\d[\w.*]*)(?:[=\s].*)?", version)
+    return exact[1] if exact else version or None
+
+
+def _wrong(at: Line, message: str, hint: str | None = None) -> ConfigError:
+    return ConfigError(message, hint, path=at.file, line=at.line)
+
+
+# -- many of them ------------------------------------------------------------------------------------
+
+
+def _scalars(item: Mapping) -> Iterator[Scalar]:
+    """The entries of ``pip:``; a single one may stand there without a list."""
+    for _, value in item.pairs:
+        for one in value.items if isinstance(value, Sequence) else (value,):
+            if isinstance(one, Scalar) and not one.null:
+                yield one
+
+
+@dataclass
+class _Gathered:
+    """Pip's entries from one file or several that name each other."""
+
+    root: Path
+    pip: list[PipLine] = field(default_factory=list)
+    constraints: list[PipLine] = field(default_factory=list)
+    options: list[Option] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+
+    def parts(self) -> dict[str, Any]:
+        names = ("pip", "constraints", "options", "files")
+        return {name: tuple(getattr(self, name)) for name in names}
+
+    def read(self, path: Path, depth: int, *, constrain: bool = False) -> None:
+        shown = show_path(path)
+        self.files.append(shown)
+        for number, text in _lines(decode(read_bytes(path, shown), shown)):
+            self.add(Line(text, shown, number), path, depth, constrain=constrain)
+
+    def add(self, at: Line, path: Path, depth: int = 0, *, constrain: bool = False) -> None:
+        if at.text.startswith("-"):
+            self._option(at, path, depth)
+        elif at.text:
+            (self.constraints if constrain else self.pip).append(pip_entry(at, path.parent, self.root))
+
+    def _option(self, at: Line, path: Path, depth: int) -> None:
+        found = _OPTION.match(at.text)
+        name = _SHORT.get(found[1], found[1]) if found else at.text
+        value = found[2].strip() if found else ""
+        if name in ("--requirement", "--constraint"):
+            self._nested(at, value, path, depth, constrain=name == "--constraint")
+        elif name == "--editable":
+            hint = "the project is the working folder, its modules import as they are; for others build a wheel"
+            raise _wrong(at, f"{at.text}: nothing is installed for editing on a target", hint)
+        elif name not in _VALUED + _FLAGS:
+            known = ", ".join(("--requirement", "--constraint", *_VALUED, *_FLAGS))
+            raise _wrong(at, f"{name} is not an option that can stand here; known are {known}")
+        elif bool(value) != (name in _VALUED):
+            raise _wrong(at, f"{name} needs a value" if not value else f"{name} takes no value")
+        else:
+            if name == "--find-links" and not _ADDRESS.match(value):
+                value = self._folder(at, value, path)
+            self.options.append(Option(at.text, at.file, at.line, name, value))
+
+    def _folder(self, at: Line, value: str, path: Path) -> str:
+        for base in (path.parent, self.root):
+            place = os.path.abspath(base / value)
+            if os.path.exists(place):
+                return place
+        raise _wrong(at, f"there is no folder {value}", "--find-links takes an address or a folder of this machine")
+
+    def _nested(self, at: Line, value: str, path: Path, depth: int, *, constrain: bool) -> None:
+        if _ADDRESS.match(value):
+            raise _wrong(at, f"{value} would be fetched", "put the file into the project")
+        if depth >= _DEEPEST:
+            raise _wrong(at, "requirements name requirements more than ten deep", "they may name each other")
+        inside = _inside(at, value, path.parent, self.root)
+        if not (self.root / inside).is_file():
+            raise _wrong(at, f"{value} does not exist")
+        if show_path(self.root / inside) not in self.files:
+            self.read(self.root / inside, depth + 1, constrain=constrain)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that say something, comments off, with those that end in a backslash joined to the next."""
+    first = 0
+    parts: list[str] = []
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        first = first if parts else number
+        said = _COMMENT.sub("", line).rstrip()
+        if line.rstrip().endswith("\\") and not line.lstrip().startswith("#"):
+            parts.append(said.rstrip("\\").strip())
+            continue
+        whole = " ".join(part for part in (*parts, said.strip()) if part)
+        parts = []
+        if whole:
+            yield first, whole

@@ -1,0 +1,96 @@
+"""Looks at a project with all rules, for one run that is about to be."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from ..config.keys import USES_CONDA
+from ..config.project import Project
+from ..config.yamlfile import show_path
+from ..environments.dependencies import PIXI_LOCK, UV_LOCK, Dependencies
+from ..environments.reading import read_dependencies
+from ..errors import ConfigError
+from ..hosts.facts import Facts
+from ..model import Compute, Entry, RunConfig
+from .finding import ERROR, WARNING, Case, Finding, Script, found
+from .rules import RULES
+
+_LONGEST = 1 << 18  # bytes of a script; longer ones are data, and slow to parse
+
+
+def preflight(
+    project: Project,
+    runconfig: RunConfig,
+    compute: Compute,
+    facts: Facts | None,
+    entry: Entry | None,
+    *,
+    managed: bool | None = None,
+) -> list[Finding]:
+    """What will not work, errors first: they keep a run from starting. Reads the project's files and nothing else.
+
+    ``managed``: whether we make the environment; None: as the original did, for containers and clusters.
+    """
+    if managed is None:
+        managed = compute.type in USES_CONDA and not compute.user_managed_environment
+    path = project.root / runconfig.conda_dependencies_file
+    findings: list[Finding] = []
+    dependencies = None
+    if managed and os.path.lexists(path):
+        try:
+            dependencies = read_dependencies(path, project.root)
+            findings += _missing(dependencies, project.root)
+        except ConfigError as error:
+            findings.append(_unreadable(error, path))
+    case = Case(compute, dependencies, facts, find_script(project.root, entry))
+    return sorted([*findings, *examine(case)], key=lambda one: (one.severity != ERROR, one.file, one.line or 0))
+
+
+def examine(case: Case) -> list[Finding]:
+    """What the rules say. Pure."""
+    locked = case.dependencies is not None and case.dependencies.kind in (UV_LOCK, PIXI_LOCK)
+    if not locked:
+        return [finding for rule in RULES for finding in rule.check(case)]
+    findings = [finding for rule in RULES if rule.in_locks for finding in rule.check(case)]
+    return [_locked(one) if one.file in (case.dependencies or Dependencies()).files else one for one in findings]
+
+
+def _locked(finding: Finding) -> Finding:
+    """A lock names packages of other platforms too, and is written by a program: say it, and stop nobody."""
+    hint = f"{finding.hint}; change the project's file and lock it anew"
+    return replace(finding, severity=WARNING, hint=hint, fix=None)
+
+
+def find_script(root: Path, entry: Entry | None) -> Script | None:
+    """The file that an entry runs, if it is one of the project and a text."""
+    places: list[Path] = []
+    if entry and entry.kind == "script":
+        places = [root / entry.name]
+    elif entry and entry.kind == "module":
+        place = root.joinpath(*entry.name.split("."))
+        places = [place / "__main__.py", place.with_name(place.name + ".py")]
+    for place in places:
+        try:
+            data = place.read_bytes() if place.is_file() and place.stat().st_size <= _LONGEST else None
+            if data is not None:
+                return Script(show_path(place), data.decode("utf-8-sig"))
+        except (OSError, UnicodeDecodeError):
+            return None  # the snapshot's or Python's complaint
+    return None
+
+
+def _missing(dependencies: Dependencies, root: Path) -> list[Finding]:
+    hint = "copy it there, or name the package and its version"
+    return [
+        found("local-file", ERROR, line, f"{line.path} is not in the project", hint)
+        for line in dependencies.pip
+        if line.path and not (root / line.path).is_file()
+    ]
+
+
+def _unreadable(error: ConfigError, path: Path) -> Finding:
+    place = f"{error.path}:{error.line}: " if error.line else f"{error.path}: "
+    message = error.message.removeprefix(place)
+    return Finding("file", ERROR, error.path or show_path(path), error.line, message, error.hint or "edit the file")

@@ -1,0 +1,279 @@
+"""The rules: each looks at a case and says what will not work. Pure; what they know stands in ``tables``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from packaging.version import InvalidVersion, Version
+
+from ..environments.dependencies import CONDA, Line, PipLine
+from .cuda import cuda_newer_than_driver, runs
+from .finding import ERROR, WARNING, Case, Finding, found
+from .python2 import python2_syntax
+from .tables import (
+    CNTK_FIRST,
+    CNTK_LAST,
+    CNTK_PYTHONS,
+    CONDA_ALSO,
+    CONDA_CPU,
+    CONDA_FRAMEWORKS,
+    CONDA_FROM,
+    DEAD,
+    LAST_TENSORFLOW_GPU,
+    RETIRED,
+    UV_FROM,
+)
+from .wheels import wheel_for_another_machine, wheel_for_another_python
+from .write import admits, dotted, pinned, rewritten
+
+Check = Callable[[Case], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that goes wrong. ``doc`` is what it looks for, in one sentence."""
+
+    name: str
+    doc: str
+    check: Check
+    in_locks: bool = False  # whether it can be told from a lock, which names packages of all platforms
+
+
+# -- gone --------------------------------------------------------------------------------------------
+
+
+def retired(case: Case) -> Iterator[Finding]:
+    for line in case.pip:
+        for row in RETIRED:
+            if line.name != row.name or line.url or line.path:
+                continue
+            if row.gone and not admits(line, row.gone.removeprefix("==")):
+                continue  # an older version, which is still there
+            new, hint = row.instead, row.hint
+            if row.name == "tensorflow-gpu" and case.python in LAST_TENSORFLOW_GPU:
+                new = f"tensorflow-gpu=={LAST_TENSORFLOW_GPU[case.python]}"
+                hint = (
+                    f"that is the last one for Python {dotted(case.python)}, and takes CUDA from the image;"
+                    " or pin a newer Python and write tensorflow[and-cuda], which brings its own"
+                )
+            yield found("retired", ERROR, line, row.why, _instead(new, hint), rewritten(line, new))
+
+
+def dead_address(case: Case) -> Iterator[Finding]:
+    lines: list[Line] = [line for line in case.pip if line.url]
+    lines += case.dependencies.options if case.dependencies else ()
+    for line in lines:
+        address = re.search(r"https?://[^\s#]+", line.text)
+        host = urlsplit(address[0]).hostname or "" if address else ""
+        row = next((row for row in DEAD if re.fullmatch(row.host, host)), None)
+        if row is None:
+            continue
+        wheel = line.wheel if isinstance(line, PipLine) else None
+        if isinstance(line, PipLine) and wheel and line.name and line.name.startswith("cntk"):
+            new = _cntk(line, wheel)
+            yield found("dead-address", ERROR, line, row.why, _instead(new, _CNTK_HINT), rewritten(line, new))
+        elif isinstance(line, PipLine):
+            yield found("dead-address", ERROR, line, row.why, "name the package and its version instead")
+        else:
+            yield found("dead-address", ERROR, line, row.why, "remove the line", None)
+
+
+_CNTK_HINT = "the package index has them for Python 2.7, 3.5 and 3.6; the GPU build takes CUDA from the image"
+
+
+def _cntk(line: PipLine, wheel: str) -> str:
+    """The package that a wheel of cntk.ai became. Its folders were CPU-Only, GPU and GPU-1bit-SGD."""
+    name = "cntk-gpu" if "/gpu" in (line.url or "").lower() else "cntk"
+    version = wheel.split("-")[1]
+    try:
+        fits = Version(CNTK_FIRST) <= Version(version) <= Version(CNTK_LAST)
+    except InvalidVersion:
+        fits = False
+    return f"{name}=={version if fits else CNTK_LAST}"
+
+
+def cntk_versions(case: Case) -> Iterator[Finding]:
+    """CNTK is on the index for few Pythons and from 2.5 on."""
+    for line in case.pip:
+        if line.name not in ("cntk", "cntk-gpu") or line.url or line.path:
+            continue
+        version = pinned(line)
+        if version is not None and Version(version) < Version(CNTK_FIRST):
+            new = f"{line.name}=={CNTK_LAST}"
+            message = f"{line.name} {version} is not on the package index, which has {CNTK_FIRST} to {CNTK_LAST}"
+            yield found("cntk", ERROR, line, message, _instead(new), rewritten(line, new))
+        at = case.dependencies.python_at if case.dependencies else None
+        if at and case.python and case.python not in CNTK_PYTHONS:
+            message = f"{line.name} has no build for Python {dotted(case.python)}, only for 2.7, 3.5 and 3.6"
+            yield found("cntk", ERROR, at, message, _instead("python=3.6"), "python=3.6")
+
+
+# -- without a GPU -----------------------------------------------------------------------------------
+
+
+def cpu_only_pip(case: Case) -> Iterator[Finding]:
+    """A build that cannot use a GPU, on a target that has one."""
+    if not case.gpu:
+        return
+    for line in case.pip:
+        swapped = _with_gpu(case, line)
+        if swapped is not None:
+            why, new = swapped
+            yield found("cpu-only", _grave(case, line), line, why, _instead(new, _OR_NO_GPU), rewritten(line, new))
+    for option in case.dependencies.options if case.dependencies else ():
+        if option.value and re.search(r"/whl/cpu(?:/|\Z)", option.value) and _names(case, "torch"):
+            why = "this index has PyTorch without CUDA only"
+            hint = f"remove the line: torch of the package index has CUDA; {_OR_NO_GPU}"
+            yield found("cpu-only", _grave(case, option), option, why, hint, None)
+
+
+_OR_NO_GPU = "or set nvidiaDocker: false if the script needs no GPU"
+
+
+def _with_gpu(case: Case, line: PipLine) -> tuple[str, str] | None:
+    """Why a package of pip cannot use a GPU, and the one that can."""
+    version = pinned(line)
+    if line.name == "tensorflow-cpu":
+        return "tensorflow-cpu cannot use a GPU", _tensorflow(line, version)
+    if line.name == "tensorflow" and version and (Version(version) < Version("1.15") or version.startswith("2.0")):
+        return f"tensorflow {version} cannot use a GPU: in those days tensorflow-gpu did", f"tensorflow-gpu=={version}"
+    if line.name == "cntk" and not line.url and not line.path:
+        return "cntk cannot use a GPU: cntk-gpu does", f"cntk-gpu{line.specifier}"
+    if line.name in ("torch", "torchvision", "torchaudio"):
+        local = re.search(r"(\d[\w.]*?)(?:\+|%2[Bb])cpu", line.text)
+        if local:
+            return f"{line.name} {local[1]}+cpu cannot use a GPU", f"{line.name}=={local[1]}"
+    has_plugin = version is None or Version(version) >= Version("0.4.22")
+    if line.name == "jax" and has_plugin and not line.url and not _jax_has_cuda(case):
+        return "jax without a plugin for CUDA cannot use a GPU", f"jax[{_jax_extra(case)}]{line.specifier}"
+    return None
+
+
+def _tensorflow(line: PipLine, version: str | None) -> str:
+    if version is None:
+        return f"tensorflow[and-cuda]{line.specifier}"
+    if Version(version) >= Version("2.14"):
+        return f"tensorflow[and-cuda]=={version}"
+    return f"tensorflow=={version}" if Version(version) >= Version("1.15") else f"tensorflow-gpu=={version}"
+
+
+def _jax_has_cuda(case: Case) -> bool:
+    for line in case.pip:
+        name = line.name or ""
+        if re.match(r"jax-cuda\d+-(?:plugin|pjrt)", name) or (name == "jaxlib" and "cuda" in line.text):
+            return True
+        if name == "jax" and any(re.match(r"cuda|tpu|rocm|k8s", extra) for extra in line.extras):
+            return True
+    return False
+
+
+def _jax_extra(case: Case) -> str:
+    return "cuda13" if case.driver and runs(case.driver, (13,)) else "cuda12"
+
+
+def _names(case: Case, *names: str) -> bool:
+    return any(line.name in names for line in case.pip)
+
+
+def _grave(case: Case, line: Line) -> str:
+    """A target that was told to hand in GPUs, and nothing in the file that could use them: that is an error."""
+    others = [one for one in case.pip if one is not line and _uses_gpu(one)]
+    return ERROR if case.compute.nvidia_docker and not others else WARNING
+
+
+def _uses_gpu(line: PipLine) -> bool:
+    name = line.name or ""
+    if name == "torch":
+        return "cpu" not in line.text
+    return name in ("tensorflow-gpu", "cntk-gpu", "cupy") or bool(
+        re.search(r"cuda|-cu\d", name + " ".join(line.extras))
+    )
+
+
+def tensorflow_without_cuda(case: Case) -> Iterator[Finding]:
+    """TensorFlow's plain package looks for CUDA in the image, and says nothing if it is not there."""
+    if not case.gpu or re.search(r"cuda|gpu|nvidia|nvcr", case.compute.base_docker_image or ""):
+        return
+    if any(re.match(r"nvidia-(?:cuda-runtime|cudnn)", line.name or "") for line in case.pip):
+        return
+    for line in case.pip:
+        if line.name != "tensorflow" or "and-cuda" in line.extras or line.url or line.path:
+            continue
+        recent = admits(line, "99") or Version(pinned(line) or "0") >= Version("2.14")
+        if recent and (case.python is None or case.python >= (3, 9)):
+            new = f"tensorflow[{','.join(sorted({*line.extras, 'and-cuda'}))}]{line.specifier}"
+            why = "tensorflow without and-cuda uses the GPU only if the image or the machine has CUDA's libraries"
+            yield found("cuda-missing", WARNING, line, why, _instead(new), rewritten(line, new))
+
+
+def cpu_only_conda(case: Case) -> Iterator[Finding]:
+    if not case.gpu or case.dependencies is None:
+        return
+    for line in case.dependencies.conda:
+        build = re.search(r"=(?P<build>[^=\s\]]*cpu[^=\s\]]*)\s*\Z", line.version)
+        if line.name in CONDA_CPU:
+            other = CONDA_CPU[line.name]
+            new = other + line.text.partition(line.name)[2] if other else None
+            why = f"{line.name} is there to leave the GPU alone"
+            hint = _instead(new, _OR_NO_GPU) if new else f"remove the line, {_OR_NO_GPU}"
+            yield found("cpu-only", _grave(case, line), line, why, hint, new)
+        elif line.name in CONDA_FRAMEWORKS and build:
+            new = line.text.replace(build["build"], "*cuda*")
+            why = f"the build {build['build']} of {line.name} cannot use a GPU"
+            yield found("cpu-only", _grave(case, line), line, why, _instead(new, _OR_NO_GPU), new)
+
+
+# -- Python ------------------------------------------------------------------------------------------
+
+
+def python_without_source(case: Case) -> Iterator[Finding]:
+    at = case.dependencies.python_at if case.dependencies else None
+    if case.dependencies is None or at is None or case.python is None:
+        return
+    if case.dependencies.kind != CONDA:
+        if case.python < UV_FROM:
+            why = f"Python {dotted(case.python)} cannot be had: uv installs {dotted(UV_FROM)} and newer"
+            hint = f"write {dotted(UV_FROM)}, or use a conda_dependencies.yml: conda has older ones"
+            yield found("python", ERROR, at, why, hint)
+        return
+    if case.pip and case.python < UV_FROM:
+        new = f"python={dotted(UV_FROM)}"
+        why = f"pip packages cannot be installed for Python {dotted(case.python)}: uv knows {dotted(UV_FROM)} and newer"
+        yield found("python", ERROR, at, why, _instead(new, "or take all packages from conda"), new)
+        return
+    oldest = CONDA_FROM.get(case.machine, UV_FROM)
+    if case.python >= oldest and case.python[0] == 3 or case.python in CONDA_ALSO:
+        return
+    # A channel of the user's own may have what the public one lacks.
+    own = [name for name in case.dependencies.channels if name not in ("conda-forge", "defaults")]
+    nearest = CONDA_ALSO[0] if case.python[0] == 2 else max(oldest, min(case.python, oldest))
+    new = f"python={dotted(nearest)}"
+    why = f"Python {dotted(case.python)} cannot be had: uv installs {dotted(UV_FROM)} and newer, conda {_conda(oldest)}"
+    yield found("python", WARNING if own else ERROR, at, why, _instead(new), new)
+
+
+def _conda(oldest: tuple[int, int]) -> str:
+    return f"{', '.join(map(dotted, CONDA_ALSO))} and {dotted(oldest)} and newer"
+
+
+def _instead(new: str | None, more: str = "") -> str:
+    said = f"write {new}" if new else "remove the line"
+    return f"{said}; {more}" if more else said
+
+
+RULES = (
+    Rule("retired", "a package that is on the index and cannot be installed any more", retired, in_locks=True),
+    Rule("dead-address", "an address that answers no more", dead_address),
+    Rule("cntk", "CNTK in a version or for a Python that nobody has", cntk_versions),
+    Rule("wheel", "a wheel for another system or processor", wheel_for_another_machine),
+    Rule("wheel-python", "a wheel for another Python", wheel_for_another_python),
+    Rule("cpu-only", "a build without GPU support on a target with GPUs, from pip", cpu_only_pip, in_locks=True),
+    Rule("cpu-only", "a build without GPU support on a target with GPUs, from conda", cpu_only_conda),
+    Rule("cuda-missing", "TensorFlow without the libraries of CUDA", tensorflow_without_cuda),
+    Rule("cuda", "a build for a CUDA that the driver is too old for", cuda_newer_than_driver, in_locks=True),
+    Rule("python", "a Python that neither uv nor conda has", python_without_source),
+    Rule("python2", "a script in Python 2 for an environment with Python 3", python2_syntax, in_locks=True),
+)

@@ -1,0 +1,139 @@
+"""What is known of packages, drivers and Pythons, as data. ``rules.py`` is what is done with it; checked in 2026.
+
+When something is retired or a framework moves to another CUDA, this is the one file to change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Version = tuple[int, ...]
+
+# Oldest Linux driver that runs programs built with a CUDA. From 11 on, one driver runs every minor version.
+DRIVERS: tuple[tuple[Version, str], ...] = (
+    ((13,), "580.65.06"),
+    ((12,), "525.60.13"),
+    ((11,), "450.80.02"),
+    ((10, 2), "440.33"),
+    ((10, 1), "418.39"),
+    ((10, 0), "410.48"),
+    ((9, 2), "396.26"),
+    ((9, 1), "390.46"),
+    ((9, 0), "384.81"),
+    ((8, 0), "375.26"),
+)
+
+# The CUDA that a package of pip is built with, from a version on; the version of a package need not be known to the
+# solver yet, so the last row of each goes on for ever. "and-cuda" only counts with that extra.
+BUILDS: dict[str, tuple[tuple[str, Version], ...]] = {
+    "torch": (
+        ("1.13", (11, 7)),
+        ("2.1", (12, 1)),
+        ("2.5", (12, 4)),
+        ("2.7", (12, 6)),
+        ("2.8", (12, 8)),
+        ("2.11", (13, 0)),
+        ("2.15", (13, 2)),
+    ),
+    "tensorflow[and-cuda]": (("2.14", (11, 8)), ("2.15", (12, 2)), ("2.16", (12, 3)), ("2.18", (12, 5))),
+    "tensorflow-gpu": (
+        ("1.3", (8, 0)),
+        ("1.5", (9, 0)),
+        ("1.13", (10, 0)),
+        ("2.1", (10, 1)),
+        ("2.4", (11, 0)),
+        ("2.5", (11, 2)),
+    ),
+    "cntk-gpu": (("2.5", (9, 0)), ("2.7", (10, 0))),
+}
+
+# Tags of PyTorch's own indexes (…/whl/cu126): CUDA, first and last version of torch there.
+TORCH_TAGS = (("cu126", (12, 6), "2.6", "99"), ("cu121", (12, 1), "2.1", "2.5.99"), ("cu118", (11, 8), "2.0", "2.7.99"))
+
+# Packages of conda whose own version is that of CUDA.
+CONDA_CUDA = ("pytorch-cuda", "cuda-version", "cuda-toolkit", "cudatoolkit", "cuda")
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A package that is on the index and cannot be installed any more."""
+
+    name: str
+    why: str
+    instead: str | None  # None: the line goes
+    hint: str
+    gone: str = ""  # specifier of the versions that are gone; all of them if empty
+
+
+RETIRED = (
+    Retired(
+        "tensorflow-gpu",
+        "tensorflow-gpu was retired in 2022: what a plain install finds is a notice that fails to install",
+        "tensorflow[and-cuda]",
+        "tensorflow[and-cuda] brings its own CUDA",
+        gone="==2.12.0",
+    ),
+    Retired(
+        "tf-nightly-gpu",
+        "tf-nightly-gpu was retired in 2022 and fails to install",
+        "tf-nightly[and-cuda]",
+        "tf-nightly[and-cuda] brings its own CUDA",
+    ),
+    Retired("sklearn", "pip's sklearn is a notice that fails to install", "scikit-learn", "its name is scikit-learn"),
+    Retired("pytorch", "pip's pytorch is a notice that fails to install", "torch", "its name there is torch"),
+    Retired(
+        "azureml-requirements",
+        "azureml-requirements went with Azure ML Workbench: no index has it",
+        None,
+        "name the packages that the script imports; azureml.logging comes with every run",
+    ),
+)
+
+# Newest tensorflow-gpu with a wheel for a Python that tensorflow[and-cuda] does not have, and its CUDA.
+LAST_TENSORFLOW_GPU = {
+    (2, 7): "2.1.0",
+    (3, 3): "1.14.0",
+    (3, 4): "1.14.0",
+    (3, 5): "2.3.1",
+    (3, 6): "2.6.2",
+    (3, 7): "2.11.0",
+    (3, 8): "2.11.0",
+}
+
+
+@dataclass(frozen=True)
+class Dead:
+    """Addresses that answer no more."""
+
+    host: str  # pattern
+    why: str
+
+
+DEAD = (
+    Dead(r"(?:www\.)?cntk\.ai", "the wheels of CNTK are not at cntk.ai any more"),
+    Dead(r"azuremldownloads\.azureedge\.net", "the index of Azure ML Workbench is gone"),
+)
+# Where CNTK's wheels are now, on the package index: versions and Pythons that there are for Linux.
+CNTK_FIRST, CNTK_LAST, CNTK_PYTHONS = "2.5", "2.7", ((2, 7), (3, 5), (3, 6))
+
+# Names on the public index: only these may stand for an address, for a stranger may own any other name there.
+PUBLIC = frozenset(
+    "cntk cntk-gpu h5py jax jaxlib keras matplotlib numpy pandas pillow scikit-learn scipy tensorflow tensorflow-cpu"
+    " tensorflow-gpu torch torchaudio torchvision xgboost lightgbm".split()
+)
+
+# Packages of conda that only come without a GPU → the same with one; None: the line goes.
+CONDA_CPU = {
+    "cpuonly": None,
+    "pytorch-cpu": "pytorch-gpu",
+    "tensorflow-cpu": "tensorflow-gpu",
+    "tensorflow-mkl": "tensorflow-gpu",
+    "tensorflow-eigen": "tensorflow-gpu",
+}
+# Of these, a build string such as cpu_* picks the one without.
+CONDA_FRAMEWORKS = ("pytorch", "tensorflow", "tensorflow-base", "jaxlib", "torchvision", "torchaudio", "libtorch")
+
+# Pythons that can be had: uv's from one on; conda-forge's, by platform, from one on and before that single ones.
+UV_FROM = (3, 6)
+CONDA_FROM = {"x86_64": (3, 4), "aarch64": (3, 6), "ppc64le": (3, 6)}
+CONDA_ALSO = ((2, 7),)

@@ -1,0 +1,83 @@
+"""Wheels that were made for another machine or another Python: their names say it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..environments.dependencies import PipLine
+from .finding import ERROR, WARNING, Case, Finding, found
+from .tables import DEAD, PUBLIC
+from .write import dotted, rewritten
+
+_WHEEL = re.compile(
+    r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-\d[^-]*)?-(?P<python>[^-]+)-(?P<abi>[^-]+)-(?P<platform>[^-]+)\.whl",
+    re.IGNORECASE,
+)
+_MACHINES = ("x86_64", "aarch64", "i686", "ppc64le", "s390x", "armv7l")
+
+
+def wheel_for_another_machine(case: Case) -> Iterator[Finding]:
+    for line, parts in _wheels(case):
+        platforms = parts["platform"].lower().split(".")
+        if not case.linux or any(_runs(platform, case.machine) for platform in platforms):
+            continue
+        target = "Linux" if any(one.startswith(("win", "macosx")) for one in platforms) else f"Linux on {case.machine}"
+        message = f"a wheel for {parts['platform']} cannot be installed on {target}"
+        hint, new = _other(line, parts, f"take the wheel whose name ends in linux_{case.machine} or manylinux")
+        yield found("wheel", ERROR, line, message, hint, new)
+
+
+def wheel_for_another_python(case: Case) -> Iterator[Finding]:
+    for line, parts in _wheels(case):
+        made = [one for one in (_python(tag) for tag in parts["python"].lower().split(".")) if one]
+        wanted = case.python
+        if wanted is None:
+            # The newest Python is taken then; only what was built for exactly one is in doubt.
+            if len(made) == 1 and made[0][1] is not None and parts["abi"] not in ("none", "abi3"):
+                pin = f"{made[0][0]}.{made[0][1]}"
+                message = f"a wheel for Python {pin}, and no Python is pinned"
+                yield found("wheel-python", WARNING, line, message, f"add `- python={pin}` to the dependencies")
+            continue
+        if any(_fits(one, wanted, parts["abi"].lower()) for one in made):
+            continue
+        message = f"a wheel for {parts['python']} cannot be installed for Python {dotted(wanted)}"
+        hint, new = _other(line, parts, f"take the wheel for cp{wanted[0]}{wanted[1]}")
+        yield found("wheel-python", ERROR, line, message, hint, new)
+
+
+def _wheels(case: Case) -> Iterator[tuple[PipLine, re.Match[str]]]:
+    for line in case.pip:
+        parts = _WHEEL.fullmatch(line.wheel or "")
+        if parts:
+            yield line, parts
+
+
+def _other(line: PipLine, parts: re.Match[str], hint: str) -> tuple[str, str | None | bool]:
+    """What to write instead: the package by its name, where that is certain to be the same one."""
+    dead = any(re.search(rf"//{row.host}[:/]", line.url or "") for row in DEAD)
+    if line.name in PUBLIC and not dead:
+        new = f"{line.name}=={parts['version'].split('+')[0]}"
+        return f"write {new}: the fitting wheel is found by itself; or {hint}", rewritten(line, new)
+    return f"{hint}, or name the package and its version", False
+
+
+def _runs(platform: str, machine: str) -> bool:
+    if platform == "any":
+        return True
+    made_for = next((one for one in _MACHINES if platform.endswith(one)), None)
+    return platform.startswith(("linux", "manylinux")) and made_for == machine
+
+
+def _python(tag: str) -> tuple[int, int | None] | None:
+    tagged = re.fullmatch(r"(?:cp|py)(\d)(\d*)", tag)
+    return (int(tagged[1]), int(tagged[2]) if tagged[2] else None) if tagged else None
+
+
+def _fits(made: tuple[int, int | None], wanted: tuple[int, int], abi: str) -> bool:
+    major, minor = made
+    if major != wanted[0]:
+        return False
+    if minor is None or minor == wanted[1]:
+        return True
+    return abi in ("abi3", "none") and minor < wanted[1]

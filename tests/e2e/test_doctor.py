@@ -1,0 +1,96 @@
+"""``mlw project doctor``: what would not work on the target, found and put right at the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+COMPUTE = "type: docker\nbaseDockerImage: debian:12\nnvidiaDocker: true\n"
+RUNCONFIG = "ArgumentVector: [train.py]\nTarget: gpu\nFramework: Python\n"
+DEPENDENCIES = """\
+name: project_environment
+dependencies:
+  - python=3.5.2
+  - pip:
+    # use the Linux build of CNTK with GPU support
+    - https://cntk.ai/PythonWheel/GPU/cntk-2.1-cp35-cp35m-win_amd64.whl  # as the how-to has it
+    - sklearn
+"""
+HEALED = """\
+name: project_environment
+dependencies:
+  - python=3.6
+  - pip:
+    # use the Linux build of CNTK with GPU support
+    - cntk-gpu==2.7  # as the how-to has it
+    - scikit-learn
+"""
+TRAIN = "import sys\nprint 'hello'  # say it\n"
+
+
+@pytest.fixture
+def project(user):
+    root = user.project("demo", train=TRAIN)
+    folder = root / "aml_config"
+    (folder / "gpu.compute").write_text(COMPUTE)
+    (folder / "gpu.runconfig").write_text(RUNCONFIG)
+    (folder / "conda_dependencies.yml").write_text(DEPENDENCIES)
+    return root
+
+
+def test_doctor_finds_and_heals(user, project):
+    done = user.mlw("project", "doctor", "-c", "gpu", "-o", "json", cwd=project)
+    assert done.code == 1, done
+    rows = json.loads(done.out)
+    file = "aml_config/conda_dependencies.yml"
+    assert [(row["rule"], row["file"], row["line"], row["replacement"]) for row in rows] == [
+        ("python", file, 3, "python=3.6"),
+        ("dead-address", file, 6, "cntk-gpu==2.7"),
+        ("wheel", file, 6, None),
+        ("retired", file, 7, "scikit-learn"),
+        ("python2", "train.py", 2, "print('hello')  # say it"),
+    ]
+    assert all(row["severity"] == "error" and row["message"] and row["hint"] for row in rows)
+    assert done.err == "hint: mlw project doctor --fix writes the replacements into the files\n"
+    assert (project / file).read_text() == DEPENDENCIES
+
+    done = user.mlw("project", "doctor", "-c", "gpu", "--fix", cwd=project)
+    assert (done.code, done.out) == (0, ""), done
+    assert f"fixed {file}:7: sklearn → scikit-learn\n" in done.err
+    assert "fixed train.py:2: print 'hello'  # say it → print('hello')  # say it\n" in done.err
+    assert done.err.endswith("nothing is left to put right\n")
+    assert (project / file).read_text() == HEALED
+    assert (project / "train.py").read_text() == "import sys\nprint('hello')  # say it\n"
+    done = user.mlw("project", "doctor", cwd=project)
+    assert (done.code, done.err) == (0, "no problems found\n"), done
+    assert user.mlw("submit", "-c", "local", "train.py", cwd=project).out == "hello\n"
+
+
+def test_doctor_looks_at_all_configurations_once(user, project):
+    folder = project / "aml_config"
+    (folder / "again.runconfig").write_text(RUNCONFIG)
+    rows = json.loads(user.mlw("project", "doctor", "-o", "json", cwd=project).out)
+    assert len(rows) == len({(row["rule"], row["file"], row["line"]) for row in rows}) == 5
+    (folder / "bad.runconfig").write_text("Framework:Python\n")
+    done = user.mlw("project", "doctor", "-o", "json", cwd=project)
+    assert json.loads(done.out) == rows
+    assert "aml_config/bad.runconfig:1:" in done.err
+    unknown = user.mlw("project", "doctor", "-c", "gpuu", cwd=project)
+    assert unknown.code == 66
+    assert "did you mean 'gpu'?" in unknown.err
+
+
+def test_validate_says_what_cannot_be_installed(user, project):
+    done = user.mlw("project", "validate", cwd=project)
+    assert done.code == 1
+    assert "the wheels of CNTK are not at cntk.ai any more" in " ".join(done.out.split())
+
+
+def test_what_is_left_is_shown(user, project):
+    (project / "aml_config" / "conda_dependencies.yml").write_text(
+        "dependencies:\n- pip:\n  - sklearn\n  - https://x.example/own-1.0-cp36-cp36m-win_amd64.whl\n- python=3.6\n"
+    )
+    done = user.mlw("project", "doctor", "-c", "gpu", "--fix", "-o", "json", "--query", "[].[rule, line]", cwd=project)
+    assert (done.code, json.loads(done.out)) == (1, [["wheel", 4]])
+    assert "scikit-learn" in done.err

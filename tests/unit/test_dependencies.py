@@ -1,0 +1,179 @@
+"""The dependencies of a project: every entry of every kind of file, with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.environments.dependencies import Dependencies, Line, PipLine
+from mlworkbench.environments.reading import conda_entry, pip_entry, read_dependencies
+from mlworkbench.errors import ConfigError
+
+CONDA = """\
+# [AzureMlVersion] = 2
+name: project_environment
+channels: [conda-forge]
+dependencies:
+  - python=3.5.2   # the original's own
+  - conda-forge::scikit-learn >=0.19,<0.20
+  - pip:
+    # The API for Azure Machine Learning Model Management Service.
+    - --extra-index-url https://index.example/simple
+    - "tensorflow_gpu[x] == 1.4.0 ; python_version < '3.7'"
+    - https://wheels.example/GPU/cntk-2.2-cp35-cp35m-linux_x86_64.whl
+    - wheels/own-1.0-py3-none-any.whl
+    - -r more.txt
+"""
+
+
+def read(folder: Path, name: str, text: str) -> Dependencies:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(text)
+    return read_dependencies(path, folder)
+
+
+def test_conda_file_with_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "own-1.0-py3-none-any.whl").touch()
+    (tmp_path / "more.txt").write_text("\nsix\n")
+    found = read(tmp_path, "aml_config/conda_dependencies.yml", CONDA)
+    assert (found.file, found.kind, found.name) == ("aml_config/conda_dependencies.yml", "conda", "project_environment")
+    assert (found.python, found.python_at.line if found.python_at else None) == ("3.5.2", 5)
+    assert found.channels == ("conda-forge",)
+    assert [(one.name, one.channel, one.version, one.line) for one in found.conda] == [
+        ("python", None, "=3.5.2", 5),
+        ("scikit-learn", "conda-forge", ">=0.19,<0.20", 6),
+    ]
+    assert found.needs_conda
+    assert found.extra_index_urls == ("https://index.example/simple",)
+    assert [(one.name, one.specifier, one.line, one.file) for one in found.pip] == [
+        ("tensorflow-gpu", "==1.4.0", 10, found.file),
+        ("cntk", "", 11, found.file),
+        ("own", "", 12, found.file),
+        ("six", "", 2, "more.txt"),
+    ]
+    first, cntk, own, _ = found.pip
+    assert (first.extras, first.marker) == (("x",), 'python_version < "3.7"')
+    assert cntk.url and cntk.wheel == "cntk-2.2-cp35-cp35m-linux_x86_64.whl"
+    assert (own.path, own.url) == ("wheels/own-1.0-py3-none-any.whl", None)
+    assert found.files == ("aml_config/conda_dependencies.yml", "more.txt")
+
+
+REQUIREMENTS = """\
+# comment
+--index-url=https://index.example/simple
+-f wheels
+--pre
+numpy==1.26.4 \\
+    --hash=sha256:aaaa \\
+    --hash=sha256:bbbb
+torch @ https://wheels.example/torch-2.1.0%2Bcpu-cp311-cp311-linux_x86_64.whl  # with a comment
+git+https://git.example/x/y@main#egg=Y_Z
+-c limits.txt
+
+pandas>=2 ; sys_platform == "linux"#not a comment
+"""
+
+
+def test_requirements_with_every_line(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "limits.txt").write_text("numpy<2\n")
+    with pytest.raises(ConfigError) as failed:
+        read(tmp_path, "requirements.txt", REQUIREMENTS)
+    assert failed.value.line == 12  # a # needs a space before it
+    found = read(tmp_path, "requirements.txt", REQUIREMENTS.replace("#not", " # not"))
+    assert (found.kind, found.python, found.index_url) == ("requirements", None, "https://index.example/simple")
+    assert found.find_links == (str(tmp_path / "wheels"),)
+    assert [one.name for one in found.options] == ["--index-url", "--find-links", "--pre"]
+    assert [(one.name, one.line) for one in found.pip] == [("numpy", 5), ("torch", 8), ("y-z", 9), ("pandas", 12)]
+    assert found.pip[0].hashes == ("sha256:aaaa", "sha256:bbbb")
+    assert found.pip[1].wheel == "torch-2.1.0+cpu-cp311-cp311-linux_x86_64.whl"
+    assert [(one.name, one.specifier) for one in found.constraints] == [("numpy", "<2")]
+    assert not found.needs_conda
+
+
+WRONG = [
+    ("-e .", 1, "nothing is installed for editing", "working folder"),
+    ("six\n--editable=git+https://x.example/y", 2, "nothing is installed for editing", None),
+    ("numpy=1.13", 1, "'numpy=1.13' is not a package of pip", "write numpy==1.13"),
+    ("six\n\nnum py", 3, "is not a package of pip", None),
+    ("../x-1.0-py3-none-any.whl", 1, "is outside the project", "copy it into the project"),
+    ("/etc/x-1.0-py3-none-any.whl", 1, "/etc/x-1.0-py3-none-any.whl is outside the project", None),
+    ("file:///etc/x-1.0-py3-none-any.whl", 1, "is outside the project", None),
+    ("C:\\w\\x-1.0-py3-none-any.whl", 1, "is outside the project", None),
+    ("-r ../secret.txt", 1, "../secret.txt is outside the project", None),
+    ("-r none.txt", 1, "none.txt does not exist", None),
+    ("-r https://x.example/r.txt", 1, "would be fetched", "put the file into the project"),
+    ("--index-url", 1, "--index-url needs a value", None),
+    ("--pre yes", 1, "--pre takes no value", None),
+    ("--install-option=x", 1, "--install-option is not an option that can stand here; known are", None),
+    ("six --global-option=x", 1, "options behind a package have no effect here", None),
+    ("./folder", 1, "./folder is a folder", "build a wheel"),
+    ("-f nowhere", 1, "there is no folder nowhere", None),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message", "hint"), WRONG)
+def test_what_cannot_be_used(tmp_path: Path, text: str, line: int, message: str, hint: str | None) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError) as failed:
+        read(tmp_path, "requirements.txt", text + "\n")
+    assert failed.value.line == line
+    assert message in failed.value.message
+    assert (hint or "") in (failed.value.hint or "")
+
+
+def test_a_link_out_of_the_project_is_outside(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "x-1.0-py3-none-any.whl").touch()
+    (project / "x-1.0-py3-none-any.whl").symlink_to(tmp_path / "x-1.0-py3-none-any.whl")
+    with pytest.raises(ConfigError, match="is outside the project"):
+        read(project, "requirements.txt", "x-1.0-py3-none-any.whl\n")
+
+
+def test_requirements_that_name_each_other(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("-r a.txt\nsix\n")
+    found = read(tmp_path, "a.txt", "-r b.txt\nnumpy\n")
+    assert [one.name for one in found.pip] == ["six", "numpy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "channel", "version"),
+    [
+        ("numpy", "numpy", None, ""),
+        ("NumPy 1.13", "numpy", None, "1.13"),
+        ("python=3.6=h123_0", "python", None, "=3.6=h123_0"),
+        ("conda-forge::python[version='>=3.6,<4']", "python", "conda-forge", ">=3.6,<4"),
+        ("https://c.example/linux-64/zlib-1.2-h1_0.conda", "zlib", None, ""),
+    ],
+)
+def test_conda_entries(text: str, name: str, channel: str | None, version: str) -> None:
+    found = conda_entry(text, "f", 1)
+    assert (found.name, found.channel, found.version, found.text) == (name, channel, version, text)
+
+
+@pytest.mark.parametrize(
+    ("written", "pin"),
+    [
+        ("python=3.5.2", "3.5.2"),
+        ("python==3.5.2", "3.5.2"),
+        ("python 3.6", "3.6"),
+        ("python=3.6=h1", "3.6"),
+        ("python=3.6.*", "3.6.*"),
+        ("python>=3.6,<3.9", ">=3.6,<3.9"),
+        ("python", None),
+    ],
+)
+def test_the_pin_of_python(tmp_path: Path, written: str, pin: str | None) -> None:
+    assert read(tmp_path, "environment.yml", f"dependencies:\n- {written}\n").python == pin
+
+
+def test_an_entry_keeps_what_was_written(tmp_path: Path) -> None:
+    line = Line("Torch==2.1.0+cpu ; python_version<'4' --hash=sha256:a", "f", 3)
+    found = pip_entry(line, tmp_path, tmp_path)
+    assert isinstance(found, PipLine)
+    assert (found.text, found.line, found.name, found.hashes) == (line.text, 3, "torch", ("sha256:a",))

@@ -1,0 +1,388 @@
+"""Preflight: each rule on real lines, with file, line, why and the exact replacement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from mlworkbench.environments.platforms import cuda_of
+from mlworkbench.environments.pythons import OLDEST_FOR_UV
+from mlworkbench.environments.reading import read_dependencies
+from mlworkbench.hosts.facts import Facts, Nvidia, System
+from mlworkbench.model import Compute
+from mlworkbench.preflight.check import examine
+from mlworkbench.preflight.finding import Case, Finding, Script
+from mlworkbench.preflight.rules import RULES
+from mlworkbench.preflight.tables import BUILDS, DRIVERS, UV_FROM
+
+GPU = Compute("gpu", "docker", base_docker_image="debian:12", nvidia_docker=True)
+CPU = replace(GPU, name="cpu", nvidia_docker=False)
+LAPTOP = Compute("local", "local")
+
+
+def facts(driver: str | None = None, arch: str = "x86_64", system: str = "Linux") -> Facts:
+    return Facts(os=System(system=system, arch=arch), nvidia=Nvidia(driver=driver))
+
+
+def case(tmp_path: Path, dependencies: str, compute: Compute = GPU, known: Facts | None = None) -> Case:
+    path = tmp_path / "conda_dependencies.yml"
+    path.write_text(f"dependencies:\n{dependencies}\n")
+    return Case(compute, read_dependencies(path, tmp_path), known)
+
+
+@dataclass(frozen=True)
+class Row:
+    rule: str
+    line: int
+    why: str
+    new: str | None | bool  # False: no replacement
+    severity: str = "error"
+
+
+def said(findings: list[Finding]) -> list[tuple[str, int | None, str, object]]:
+    return [(one.rule, one.line, one.severity, one.fix.new if one.fix else False) for one in findings]
+
+
+def check(findings: list[Finding], rows: list[Row]) -> None:
+    assert said(findings) == [(row.rule, row.line, row.severity, row.new) for row in rows]
+    for finding, row in zip(findings, rows, strict=True):
+        assert row.why in finding.message
+        assert finding.hint
+        assert finding.file.endswith("conda_dependencies.yml")
+
+
+RETIRED = [
+    ("- pip: [tensorflow-gpu]", "tensorflow[and-cuda]"),
+    ("- pip:\n  - tensorflow_gpu>=1.0", "tensorflow[and-cuda]"),
+    ("- pip:\n  - tensorflow-gpu==2.12.0", "tensorflow[and-cuda]"),
+    ("- python=3.11\n- pip:\n  - tensorflow-gpu", "tensorflow[and-cuda]"),
+    ("- python=3.6\n- pip:\n  - tensorflow-gpu", "tensorflow-gpu==2.6.2"),
+    ("- python=3.8\n- pip:\n  - tensorflow-gpu>2", "tensorflow-gpu==2.11.0"),
+    ("- pip:\n  - tf-nightly-gpu", "tf-nightly[and-cuda]"),
+    ("- pip:\n  - sklearn", "scikit-learn"),
+    ("- pip:\n  - pytorch>=1", "torch"),
+    ("- pip:\n  - azureml-requirements", None),
+    ("- pip:\n  - 'tensorflow-gpu ; python_version > \"3.8\"'", 'tensorflow[and-cuda] ; python_version > "3.8"'),
+]
+
+
+@pytest.mark.parametrize("compute", [GPU, CPU])
+@pytest.mark.parametrize(("text", "new"), RETIRED)
+def test_retired(tmp_path: Path, text: str, new: str | None, compute: Compute) -> None:
+    check(
+        examine(case(tmp_path, text, compute)),
+        [Row("retired", text.count("\n") + 2, "install", new)] if new else [Row("retired", 3, "no index has it", None)],
+    )
+
+
+FINE = [
+    "- tensorflow-gpu",  # conda-forge's is another matter
+    "- conda-forge::tensorflow-gpu=2.15",
+    "- pip: [tensorflow-gpu==2.11.0]",
+    "- pip: ['tensorflow-gpu>=1.4,<1.5']",
+    "- pip: [tensorflow-gpu~=1.4.0]",
+    "- pip: [tensorflow-gpu-estimator]",
+    "- pip: ['tensorflow-gpu ; sys_platform == \"win32\"']",
+    "- scikit-learn\n- pytorch",
+    "- pip: ['tensorflow[and-cuda]', torch, 'jax[cuda12]', cntk-gpu==2.7]",
+    "- pip: [jax, jax-cuda12-plugin]",
+    "- pip: ['jax[tpu]']",
+    "- pip: [torch==2.1.0+cu121]",
+    "- pip: [tensorflow==2.9.0]",
+    "- python=3.5.2\n- scikit-learn",
+    "- python=2.7",
+    "- python>=3.4",
+    "- python=3.12\n- pip: [numpy-1.26-cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64.whl]",
+    "- python=3.12\n- pip: ['https://x.example/own-1.0-cp38-abi3-manylinux2014_x86_64.whl']",
+    "- python=3.12\n- pip: ['https://x.example/own-1.0-py2.py3-none-any.whl']",
+    "- pip: ['https://x.example/own-1.0-cp35-cp35m-win_amd64.whl ; sys_platform == \"win32\"']",
+]
+
+
+@pytest.mark.parametrize("text", FINE)
+def test_what_is_well(tmp_path: Path, text: str) -> None:
+    assert examine(case(tmp_path, text, known=facts("580.95.05"))) == []
+
+
+CNTK = "https://cntk.ai/PythonWheel"
+DEAD = [
+    (f"{CNTK}/GPU/cntk-2.1-cp35-cp35m-linux_x86_64.whl", "cntk-gpu==2.7"),
+    (f"{CNTK}/GPU-1bit-SGD/cntk-2.1-cp35-cp35m-linux_x86_64.whl", "cntk-gpu==2.7"),
+    (f"{CNTK}/GPU/cntk_gpu-2.6-cp36-cp36m-linux_x86_64.whl", "cntk-gpu==2.6"),
+    (f"{CNTK}/CPU-Only/cntk-2.5.1-cp36-cp36m-linux_x86_64.whl", "cntk==2.5.1"),
+]
+
+
+@pytest.mark.parametrize(("address", "new"), DEAD)
+def test_dead_addresses_of_cntk(tmp_path: Path, address: str, new: str) -> None:
+    pin = "3.6" if "cp36" in address else "3.5"
+    found = examine(case(tmp_path, f"- python={pin}\n- pip:\n  - {address}", CPU))
+    check(found[:1], [Row("dead-address", 4, "not at cntk.ai any more", new)])
+    assert "package index" in found[0].hint
+
+
+def test_the_index_of_the_original_is_gone(tmp_path: Path) -> None:
+    text = "- pip:\n  - --index-url https://azuremldownloads.azureedge.net/python-repository/preview\n  - six"
+    check(examine(case(tmp_path, text)), [Row("dead-address", 3, "the index of Azure ML Workbench is gone", None)])
+
+
+def test_an_address_that_only_looks_dead(tmp_path: Path) -> None:
+    text = "- python=3.6\n- pip:\n  - https://cntk.ai.example/cntk-2.7-cp36-cp36m-linux_x86_64.whl"
+    assert examine(case(tmp_path, text, CPU)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "new"),
+    [
+        ("- python=3.11\n- pip: [cntk==2.7]", 2, "python=3.6"),
+        ("- python=3.6\n- pip: [cntk==2.2]", 3, "cntk==2.7"),
+    ],
+)
+def test_cntk_that_nobody_has(tmp_path: Path, text: str, line: int, new: str) -> None:
+    check(examine(case(tmp_path, text, CPU)), [Row("cntk", line, "cntk", new)])
+
+
+WHEELS = [
+    ("https://x.example/own-1.0-cp36-cp36m-win_amd64.whl", "a wheel for win_amd64 cannot be installed on Linux", False),
+    ("https://x.example/own-1.0-cp36-none-win32.whl", "win32 cannot be installed on Linux", False),
+    ("https://x.example/own-1-cp36-cp36m-macosx_10_9_x86_64.whl", "macosx_10_9_x86_64 cannot be", False),
+    ("https://x.example/own-1-cp36-cp36m-manylinux2014_aarch64.whl", "on Linux on x86_64", False),
+    ("https://x.example/own-1-cp36-cp36m-musllinux_1_1_x86_64.whl", "on Linux on x86_64", False),
+    ("https://x.example/numpy-1.19.5-cp36-cp36m-win_amd64.whl", "win_amd64", "numpy==1.19.5"),
+]
+
+
+@pytest.mark.parametrize(("address", "why", "new"), WHEELS)
+def test_wheels_for_other_machines(tmp_path: Path, address: str, why: str, new: str | bool) -> None:
+    text = f"- python=3.6\n- pip:\n  - {address}"
+    check(examine(case(tmp_path, text, CPU)), [Row("wheel", 4, why, new)])
+
+
+def test_wheels_for_the_machine_that_it_is(tmp_path: Path) -> None:
+    text = "- python=3.6\n- pip: ['https://x.example/own-1-cp36-cp36m-manylinux2014_aarch64.whl']"
+    assert examine(case(tmp_path, text, CPU, facts(arch="arm64"))) == []
+    windows = "- python=3.6\n- pip: ['https://x.example/own-1-cp36-cp36m-win_amd64.whl']"
+    assert examine(case(tmp_path, windows, LAPTOP, facts(system="Windows"))) == []
+
+
+def test_a_wheel_for_another_python(tmp_path: Path) -> None:
+    wheel = "https://x.example/own-1-cp35-cp35m-linux_x86_64.whl"
+    found = examine(case(tmp_path, f"- python=3.6\n- pip:\n  - {wheel}", CPU))
+    check(found, [Row("wheel-python", 4, "a wheel for cp35 cannot be installed for Python 3.6", False)])
+    assert "cp36" in found[0].hint
+    found = examine(case(tmp_path, f"- pip:\n  - {wheel}", CPU))
+    check(found, [Row("wheel-python", 3, "no Python is pinned", False, "warning")])
+    assert "python=3.5" in found[0].hint
+    known = "https://x.example/torch-1.0.0-cp35-cp35m-linux_x86_64.whl"
+    found = examine(case(tmp_path, f"- python=3.6\n- pip:\n  - {known}", CPU))
+    check(found, [Row("wheel-python", 4, "cp35", "torch==1.0.0")])
+
+
+CPU_ONLY = [
+    ("- pip:\n  - tensorflow-cpu", "tensorflow[and-cuda]"),
+    ("- pip:\n  - tensorflow-cpu==2.15.0", "tensorflow[and-cuda]==2.15.0"),
+    ("- pip:\n  - tensorflow-cpu>=2.16", "tensorflow[and-cuda]>=2.16"),
+    ("- pip:\n  - tensorflow-cpu==2.9.1", "tensorflow==2.9.1"),
+    ("- pip:\n  - tensorflow-cpu==1.14.0", "tensorflow-gpu==1.14.0"),
+    ("- pip:\n  - tensorflow==1.4.0", "tensorflow-gpu==1.4.0"),
+    ("- pip:\n  - cntk==2.7", "cntk-gpu==2.7"),
+    ("- pip:\n  - torch==2.1.0+cpu", "torch==2.1.0"),
+    ("- pip:\n  - https://x.example/cpu/torch-2.1.0%2Bcpu-cp311-cp311-linux_x86_64.whl", "torch==2.1.0"),
+    ("- pip:\n  - torchvision==0.16.0+cpu", "torchvision==0.16.0"),
+    ("- pip:\n  - jax", "jax[cuda12]"),
+    ("- pip:\n  - jax[cpu]==0.4.30", "jax[cuda12]==0.4.30"),
+    ("- pip:\n  - six\n- cpuonly", None),
+    ("- pip:\n  - six\n- pytorch-cpu=2.1", "pytorch-gpu=2.1"),
+    ("- pip:\n  - six\n- tensorflow-cpu", "tensorflow-gpu"),
+    ("- pip:\n  - six\n- pytorch=2.1=cpu_generic*", "pytorch=2.1=*cuda*"),
+]
+
+
+@pytest.mark.parametrize(("text", "new"), CPU_ONLY)
+def test_builds_without_gpu(tmp_path: Path, text: str, new: str | None) -> None:
+    found = [one for one in examine(case(tmp_path, text)) if one.rule != "wheel-python"]
+    check(found, [Row("cpu-only", text.count("\n") + 2, "GPU", new)])
+    assert "nvidiaDocker: false" in found[0].hint
+    assert [one for one in examine(case(tmp_path, text, CPU)) if one.rule != "wheel-python"] == []
+
+
+def test_a_machine_that_merely_has_a_gpu_is_only_warned(tmp_path: Path) -> None:
+    remote = Compute("box", "remote", address="box")
+    assert examine(case(tmp_path, "- pip: [tensorflow-cpu]", remote)) == []
+    (found,) = examine(case(tmp_path, "- pip: [tensorflow-cpu]", remote, facts("550.54.14")))
+    assert (found.rule, found.severity) == ("cpu-only", "warning")
+
+
+def test_beside_a_package_that_uses_the_gpu_it_is_a_warning(tmp_path: Path) -> None:
+    (found,) = examine(case(tmp_path, "- pip:\n  - jax\n  - torch"))
+    assert (found.rule, found.severity, found.line) == ("cpu-only", "warning", 3)
+
+
+def test_jax_gets_the_plugin_that_the_driver_runs(tmp_path: Path) -> None:
+    (found,) = examine(case(tmp_path, "- pip: [jax]", known=facts("580.95.05")))
+    assert found.fix and found.fix.new == "jax[cuda13]"
+
+
+def test_an_index_without_cuda(tmp_path: Path) -> None:
+    text = "- pip:\n  - --index-url https://x.example/whl/cpu\n  - torch"
+    check(examine(case(tmp_path, text)), [Row("cpu-only", 3, "without CUDA only", None, "warning")])
+
+
+def test_tensorflow_that_takes_cuda_from_the_image(tmp_path: Path) -> None:
+    text = "- pip:\n  - tensorflow>=2.15"
+    check(examine(case(tmp_path, text)), [Row("cuda-missing", 3, "and-cuda", "tensorflow[and-cuda]>=2.15", "warning")])
+    assert examine(case(tmp_path, text, replace(GPU, base_docker_image="nvidia/cuda:12.4.1-runtime"))) == []
+
+
+TOO_NEW = [
+    # driver, text, the replacement
+    ("535.104.05", "- pip:\n  - torch", "torch<2.11"),
+    ("535.104.05", "- pip:\n  - torch>=2.4", "torch>=2.4,<2.11"),
+    ("535.104.05", "- pip:\n  - torch>=2.12", "torch<2.11"),
+    ("535.104.05", "- pip:\n  - torch==2.12.1", "torch>=2.8,<2.11"),
+    ("535.104.05", "- pip:\n  - torch==2.9.1+cu130", "torch==2.9.1+cu126"),
+    ("470.57.02", "- pip:\n  - torch==2.1.0+cu121", "torch==2.1.0+cu118"),
+    ("470.57.02", "- pip:\n  - torch==2.3.0", "torch>=1.13,<2.1"),
+    ("535.104.05", "- pip:\n  - jax[cuda13]", "jax[cuda12]"),
+    ("470.57.02", "- pip:\n  - jax[cuda12]", False),
+    ("470.57.02", "- pip:\n  - tensorflow[and-cuda]", "tensorflow[and-cuda]<2.15"),
+    ("470.57.02", "- pip:\n  - cupy-cuda12x", False),
+    ("384.81", "- pip:\n  - tensorflow-gpu==1.13.1", "tensorflow-gpu>=1.5,<1.13"),
+    ("535.104.05", "- six\n- cuda-version=13.0", "cuda-version=12"),
+    ("470.57.02", "- six\n- pytorch-cuda=12.1", "pytorch-cuda=11.8"),
+]
+
+
+@pytest.mark.parametrize(("driver", "text", "new"), TOO_NEW)
+def test_cuda_newer_than_the_driver(tmp_path: Path, driver: str, text: str, new: str | bool) -> None:
+    found = examine(case(tmp_path, text, known=facts(driver)))
+    check(found, [Row("cuda", 3, f"the target has {driver}", new)])
+    assert "needs driver" in found[0].message
+    assert [one for one in examine(case(tmp_path, text, known=facts("595.10"))) if one.rule == "cuda"] == []
+    assert [one for one in examine(case(tmp_path, text)) if one.rule == "cuda"] == []  # nobody has looked
+
+
+def test_a_frozen_list_is_told_once(tmp_path: Path) -> None:
+    text = "- pip:\n  - torch==2.3.0\n  - nvidia-cudnn-cu12\n  - nvidia-cuda-runtime-cu12"
+    assert [one.line for one in examine(case(tmp_path, text, known=facts("470.57.02")))] == [3]
+    alone = "- pip:\n  - nvidia-cuda-runtime-cu12"
+    check(examine(case(tmp_path, alone, known=facts("470.57.02"))), [Row("cuda", 3, "CUDA 12", False)])
+    assert examine(case(tmp_path, "- pip:\n  - tensorflow\n  - nvidia-cudnn-cu12")) == []
+
+
+def test_an_index_for_a_cuda_newer_than_the_driver(tmp_path: Path) -> None:
+    text = "- pip:\n  - --extra-index-url https://x.example/whl/cu130\n  - torch==2.9.1+cu130"
+    found = examine(case(tmp_path, text, known=facts("535.104.05")))
+    assert sorted(str(one.fix.new) for one in found if one.fix) == [
+        "--extra-index-url https://x.example/whl/cu126",
+        "torch==2.9.1+cu126",
+    ]
+
+
+PYTHONS = [
+    ("- python=3.3", "python=3.4"),
+    ("- python=2.6", "python=2.7"),
+    ("- python=3.5.2\n- pip: [six]", "python=3.6"),
+    ("- python=2.7\n- pip: [six]", "python=3.6"),
+]
+
+
+@pytest.mark.parametrize(("text", "new"), PYTHONS)
+def test_a_python_that_no_source_has(tmp_path: Path, text: str, new: str) -> None:
+    check(examine(case(tmp_path, text, CPU)), [Row("python", 2, "uv", new)])
+
+
+def test_pythons_of_other_machines_and_channels(tmp_path: Path) -> None:
+    check(
+        examine(case(tmp_path, "- python=3.5", CPU, facts(arch="aarch64"))),
+        [Row("python", 2, "cannot be had", "python=3.6")],
+    )
+    path = tmp_path / "conda_dependencies.yml"
+    path.write_text("channels: [our-own]\ndependencies:\n- python=3.3\n")
+    (found,) = examine(Case(CPU, read_dependencies(path, tmp_path)))
+    assert (found.rule, found.severity) == ("python", "warning")
+
+
+# -- the script --------------------------------------------------------------------------------------
+
+PYTHON2 = [
+    ("print 'a', b", "print('a', b)", "print"),
+    ("    print x  # said", None, None),  # wrong indentation is wrong in any Python
+    ("if 1: print x  # said", "if 1: print(x)  # said", "print"),
+    ("print x,", 'print(x, end=" ")', "print"),
+    ("print 'loss # %d' % x", "print('loss # %d' % x)", "print"),
+    ("print >>f, x", "print(x, file=f)", "print"),
+    ("print'x'", "print('x')", "print"),
+    ("try: pass\nexcept ValueError, e: pass", "except ValueError as e: pass", "except"),
+    ("try: pass\nexcept (A, B), e:\n  pass", "except (A, B) as e:", "except"),
+    ("raise ValueError, 'no'", "raise ValueError('no')", "raise"),
+    ("exec code", "exec(code)", "exec"),
+    ("exec code in d", "exec(code, d)", "exec"),
+    ("x = `y`", "x = repr(y)", "backquotes"),
+    ("x = a <> b", "x = a != b", "<>"),
+    ("x = 10L", "x = 10", "long"),
+    ("import os; os.chmod('f', 0644)", "import os; os.chmod('f', 0o644)", "octal"),
+    ("x = ur'a'", "x = r'a'", "ur"),
+    ("def f(a, (b, c)):\n  pass", False, "tuple"),
+    ("if 1:\n        x = 1\n\ty = 2\n", False, "tabs"),
+    ("print ('a' +\n 'b'), c\nprint 'd' \\\n  'e'", False, "print"),
+    ("x = (", None, None),
+    ("x = 1\nprint(x)\nprint (x, 1)\n", None, None),
+    ("s = 'print x'\n# print x\n", None, None),
+]
+
+
+@pytest.mark.parametrize(("text", "new", "why"), PYTHON2)
+def test_python_2_in_the_script(text: str, new: str | bool | None, why: str | None) -> None:
+    found = examine(Case(LAPTOP, script=Script("train.py", text)))
+    if new is None:
+        assert found == []
+        return
+    (one,) = found
+    assert (one.rule, one.severity, one.file) == ("python2", "error", "train.py")
+    assert str(why) in one.message and "Python 2" in one.message
+    assert (one.fix.new if one.fix else False) == new
+    assert one.line == next(number for number, line in enumerate(text.splitlines(), 1) if _is_old(line, one))
+
+
+def _is_old(line: str, finding: Finding) -> bool:
+    return line == finding.fix.old if finding.fix else True if finding.line == 1 else "\ty" in line or "'d'" in line
+
+
+def test_every_line_in_python_2_is_found() -> None:
+    text = "import sys\nprint 'a'\ntry:\n    print 'b'\nexcept IOError, e:\n    print e\n"
+    found = examine(Case(LAPTOP, script=Script("train.py", text)))
+    assert [one.line for one in found] == [2, 4, 5, 6]
+
+
+def test_python_2_is_right_where_python_2_runs_it(tmp_path: Path) -> None:
+    script = Script("train.py", "print 1\n")
+    assert examine(replace(case(tmp_path, "- python=2.7"), script=script)) == []
+    assert examine(Case(replace(LAPTOP, python_location="/usr/bin/python2.7"), script=script)) == []
+    assert len(examine(replace(case(tmp_path, "- python=3.6"), script=script))) == 1
+
+
+# -- the tables --------------------------------------------------------------------------------------
+
+
+def test_the_tables_are_in_order() -> None:
+    assert [row for row, _ in DRIVERS] == sorted((row for row, _ in DRIVERS), reverse=True)
+    assert [Version(driver) for _, driver in DRIVERS] == sorted((Version(one) for _, one in DRIVERS), reverse=True)
+    for rows in BUILDS.values():
+        assert [Version(first) for first, _ in rows] == sorted(Version(first) for first, _ in rows)
+        assert [cuda for _, cuda in rows] == sorted(cuda for _, cuda in rows)
+
+
+def test_the_tables_agree_with_what_the_solver_knows() -> None:
+    for cuda, driver in DRIVERS:
+        newest = cuda_of(driver)
+        assert newest and int(newest.split(".")[0]) == cuda[0], driver
+    assert ".".join(map(str, UV_FROM)) == str(OLDEST_FOR_UV)
+
+
+def test_each_rule_says_what_it_looks_for() -> None:
+    assert all(rule.doc and rule.name for rule in RULES)
+    assert len({rule.doc for rule in RULES}) == len(RULES)

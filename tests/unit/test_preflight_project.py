@@ -1,0 +1,287 @@
+"""Preflight of whole projects: what is read, the original's own how-tos, and putting things right byte by byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.config.project import Project
+from mlworkbench.hosts.facts import Facts, Nvidia, System
+from mlworkbench.model import Compute, Entry, RunConfig
+from mlworkbench.preflight.check import preflight
+from mlworkbench.preflight.finding import Finding, Replacement
+from mlworkbench.preflight.fix import apply
+
+GPU = Compute("my_dsvm", "remotedocker", address="box", base_docker_image="debian:12", nvidia_docker=True)
+RUN = RunConfig("my_dsvm", "my_dsvm", framework="Python")
+FILE = "aml_config/conda_dependencies.yml"
+TRAIN = Entry("script", "train.py")
+K80 = Facts(os=System(system="Linux", arch="x86_64"), nvidia=Nvidia(driver="470.57.02"))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    (tmp_path / "aml_config").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return Project(tmp_path, "1b4e28ba-2fa1-4d2b-883f-0016d3cca427", "demo")
+
+
+def write(project: Project, text: str, name: str = FILE) -> Path:
+    path = project.root / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def look(project: Project, compute: Compute = GPU, facts: Facts | None = None) -> list[Finding]:
+    return preflight(project, RUN, compute, facts, TRAIN)
+
+
+def heal(project: Project, facts: Facts | None = None) -> list[Finding]:
+    """Repairs until nothing changes; what is left."""
+    for _ in range(10):
+        if not apply(look(project, facts=facts), project.root):
+            break
+    return look(project, facts=facts)
+
+
+# -- the five seeds ----------------------------------------------------------------------------------
+
+WHEEL = "https://cntk.ai/PythonWheel/{build}/cntk-2.1-cp35-cp35m-{platform}.whl"
+SEEDS = [
+    ("de-de", "win_amd64"),  # under a comment that says Linux build
+    ("cs-CZ", "linux_x86_64"),
+    ("nl-NL", "linux_x86_64"),
+    ("pt-BR", "linux_x86_64"),
+    ("es-ES", "linux_x86_64"),
+]
+CNTK = """\
+name: project_environment
+dependencies:
+  - python=3.5.2
+  - pip:
+    # use the Linux build of CNTK with {build} support
+    - {wheel}  # CNTK 2.1
+"""
+HEALED = """\
+name: project_environment
+dependencies:
+  - python=3.6
+  - pip:
+    # use the Linux build of CNTK with {build} support
+    - cntk-gpu==2.7  # CNTK 2.1
+"""
+
+
+@pytest.mark.parametrize("build", ["GPU", "GPU-1bit-SGD"])
+@pytest.mark.parametrize(("locale", "platform"), SEEDS)
+def test_cntk_as_the_how_tos_have_it(project: Project, locale: str, platform: str, build: str) -> None:
+    path = write(project, CNTK.format(build=build, wheel=WHEEL.format(build=build, platform=platform)))
+    found = look(project)
+    rules = [(one.rule, one.line) for one in found]
+    windows = [("wheel", 6)] if locale == "de-de" else []
+    assert rules == [("python", 3), ("dead-address", 6), *windows]
+    assert all(one.file == FILE and one.severity == "error" for one in found)
+    assert heal(project) == []
+    assert path.read_text() == HEALED.format(build=build)
+
+
+@pytest.mark.parametrize("locale", [locale for locale, _ in SEEDS])
+def test_tensorflow_as_the_how_tos_have_it(project: Project, locale: str) -> None:
+    text = "name: project_environment\ndependencies:\n  - python=3.5.2\n  - pip:\n    # GPU\n    - tensorflow-gpu\n"
+    path = write(project, text)
+    assert [(one.rule, one.line) for one in look(project)] == [("python", 3), ("retired", 6)]
+    assert heal(project) == []
+    assert path.read_text() == text.replace("3.5.2", "3.6").replace("tensorflow-gpu", "tensorflow-gpu==2.3.1")
+    write(project, text.replace("python=3.5.2", "python=3.11"))
+    assert heal(project) == []
+    assert "    # GPU\n    - tensorflow[and-cuda]\n" in path.read_text()
+
+
+def test_what_the_templates_of_the_original_end_with(project: Project) -> None:
+    text = (
+        "dependencies:\n  - python=3.6\n  - scikit-learn  # kept\n  - pip:\n"
+        "    # The API for Azure Machine Learning Model Management Service.\n"
+        "    - --index-url https://azuremldownloads.azureedge.net/python-repository/preview\n"
+        "    - --extra-index-url https://index.example/simple\n"
+        "    - azureml-requirements\n"
+    )
+    path = write(project, text)
+    assert heal(project) == []
+    gone = [line for line in text.splitlines(keepends=True) if "azureedge" in line or "azureml-requirements" in line]
+    assert path.read_text() == text.replace(gone[0], "").replace(gone[1], "")
+
+
+# -- what is read ------------------------------------------------------------------------------------
+
+
+def test_only_where_we_make_the_environment(project: Project) -> None:
+    write(project, "dependencies:\n- pip: [sklearn]\n")
+    own = Compute("own", "docker", user_managed_environment=True)
+    local = Compute("local", "local")
+    assert [one.rule for one in look(project)] == ["retired"]
+    assert look(project, own) == look(project, local) == []
+    assert [one.rule for one in preflight(project, RUN, local, None, None, managed=True)] == ["retired"]
+    assert preflight(project, RUN, GPU, None, None, managed=False) == []
+
+
+def test_the_script_is_looked_at_wherever_it_runs(project: Project) -> None:
+    write(project, "print 'hello'\n", "train.py")
+    (found,) = look(project, Compute("local", "local"))
+    assert str(found) == "train.py:1: the print statement is Python 2, and Python 3 will run it"
+    (project.root / "pkg").mkdir()
+    write(project, "exec x\n", "pkg/__main__.py")
+    (found,) = preflight(project, RUN, Compute("local", "local"), None, Entry("module", "pkg"))
+    assert found.file == "pkg/__main__.py"
+    assert preflight(project, RUN, GPU, None, Entry("command", "train.py")) == []
+
+
+def test_odd_scripts_are_left_alone(project: Project) -> None:
+    (project.root / "train.py").write_bytes(b"print '\xe4'\n")
+    assert look(project) == []
+    (project.root / "train.py").write_bytes(b"x = 1\0\n")
+    assert look(project) == []
+    (project.root / "train.py").write_text("(" * 5000 + "\n")
+    assert look(project) == []
+
+
+def test_errors_come_first_and_a_file_that_cannot_be_read_is_one(project: Project) -> None:
+    write(project, "dependencies:\n- pip:\n  - tensorflow\n  - sklearn\n")
+    assert [(one.severity, one.line) for one in look(project)] == [("error", 4), ("warning", 3)]
+    write(project, "dependencies:\n- pip:\n  - -e .\n")
+    (found,) = look(project)
+    assert (found.severity, found.file, found.line) == ("error", FILE, 3)
+    assert found.message.startswith("-e .: nothing is installed for editing")
+
+
+def test_a_wheel_that_is_not_in_the_project(project: Project) -> None:
+    write(project, "dependencies:\n- pip:\n  - wheels/own-1.0-py3-none-any.whl\n")
+    (found,) = look(project)
+    assert (found.rule, found.line, found.message) == (
+        "local-file",
+        3,
+        "wheels/own-1.0-py3-none-any.whl is not in the project",
+    )
+
+
+# -- putting it right --------------------------------------------------------------------------------
+
+
+def test_every_other_byte_stays(project: Project) -> None:
+    text = (
+        "# first\r\nname: e\r\ndependencies: # all\r\n  -   python=3.6    # pin\r\n\r\n  - pip:\r\n"
+        "    - 'sklearn'   # quoted\r\n    - \"pytorch\" # too\r\n    # between\r\n"
+        "    - torchvision==0.16.0+cpu\r\n    - numpy # ümlaut\r\n# last"
+    )
+    path = write(project, "\ufeff" + text)
+    assert heal(project) == []
+    wanted = text.replace("'sklearn'", "'scikit-learn'").replace('"pytorch"', '"torch"').replace("0+cpu", "0")
+    assert path.read_bytes() == ("\ufeff" + wanted).encode()
+
+
+def test_lists_in_brackets_get_quotes_where_they_need_them(project: Project) -> None:
+    path = write(project, "dependencies: [python=3.11, {pip: [six, tensorflow-gpu]}] # all\n")
+    assert heal(project) == []
+    assert path.read_text() == 'dependencies: [python=3.11, {pip: [six, "tensorflow[and-cuda]"]}] # all\n'
+
+
+def test_what_cannot_be_removed_safely_stays(project: Project) -> None:
+    text = "dependencies: [{pip: [six, azureml-requirements]}]\n"
+    path = write(project, text)
+    assert [one.rule for one in heal(project)] == ["retired"]
+    assert path.read_text() == text
+
+
+def test_requirements_and_scripts(project: Project) -> None:
+    run = RunConfig("r", "my_dsvm", conda_dependencies_file="requirements.txt")
+    path = write(
+        project, "six\nsklearn>=0.0  # why\nsix; sys_platform == 'win32'\npytorch --hash=sha256:a\n", "requirements.txt"
+    )
+    script = write(project, "import sys\r\nprint 'a' # say\r\nprint >>sys.stderr, 'b'\r\n", "train.py")
+    found = preflight(project, run, GPU, None, TRAIN)
+    assert len(apply(found, project.root)) == 3
+    # A digest is that of the old package: whoever wrote it looks up the new one.
+    assert path.read_text() == "six\nscikit-learn  # why\nsix; sys_platform == 'win32'\npytorch --hash=sha256:a\n"
+    assert script.read_bytes() == b"import sys\r\nprint('a') # say\r\nprint('b', file=sys.stderr)\r\n"
+    assert [one.fix for one in preflight(project, run, GPU, None, TRAIN)] == [None]
+
+
+def test_a_link_out_of_the_project_is_not_followed(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "train.py"
+    outside.write_text("print 1\n")
+    (project.root / "train.py").symlink_to(outside)
+    found = look(project)
+    assert found and apply(found, project.root) == []
+    assert outside.read_text() == "print 1\n"
+
+
+def test_a_file_that_changed_meanwhile_is_not_touched(project: Project) -> None:
+    path = write(project, "dependencies:\n- pip:\n  - sklearn\n")
+    found = look(project)
+    write(project, "dependencies:\n- pip:\n  - six\n")
+    assert apply(found, project.root) == []
+    assert path.read_text() == "dependencies:\n- pip:\n  - six\n"
+
+
+def test_of_two_proposals_for_one_entry_the_first_counts(project: Project) -> None:
+    path = write(project, "dependencies:\n- pip:\n  - six\n")
+    fixes = [Finding("a", "error", FILE, 3, "", "", Replacement(FILE, 3, "six", new)) for new in ("one", "two")]
+    assert apply(fixes, project.root) == fixes[:1]
+    assert path.read_text() == "dependencies:\n- pip:\n  - one\n"
+
+
+def test_the_last_entry_of_a_list_takes_nothing_along(project: Project) -> None:
+    path = write(project, "dependencies:\n- numpy\n- pip:\n  # why\n  - azureml-requirements\n")
+    assert heal(project) == []
+    assert path.read_text() == "dependencies:\n- numpy\n- pip:\n  # why\n"
+
+
+def test_the_driver_of_the_target_counts(project: Project) -> None:
+    path = write(project, "dependencies:\n- pip:\n  - torch # newest\n")
+    assert look(project) == []
+    assert heal(project, K80) == []
+    assert path.read_text() == "dependencies:\n- pip:\n  - torch<2.1 # newest\n"
+
+
+# -- uv and pixi -------------------------------------------------------------------------------------
+
+PYPROJECT = """\
+[project]
+name = "demo"  # ours
+dependencies = [
+    "sklearn ; python_version < '4'",  # why
+    'pytorch ; python_version < "4"',
+    "tensorflow-cpu==2.15.0",
+]
+"""
+
+
+def test_a_pyproject_is_put_right(project: Project) -> None:
+    run = RunConfig("r", "my_dsvm", conda_dependencies_file="pyproject.toml")
+    path = write(project, PYPROJECT, "pyproject.toml")
+    found = preflight(project, run, GPU, None, None)
+    assert [(one.rule, one.line) for one in found] == [("retired", 4), ("retired", 5), ("cpu-only", 6)]
+    assert len(apply(found, project.root)) == 3
+    wanted = PYPROJECT.replace("sklearn", "scikit-learn").replace("pytorch", "torch")
+    assert path.read_text() == wanted.replace("tensorflow-cpu", "tensorflow[and-cuda]")
+
+
+def test_a_lock_is_only_warned_of(project: Project) -> None:
+    write(project, PYPROJECT, "pyproject.toml")
+    lock = "version = 1\n"
+    for name, version in (
+        ("torch", "2.12.1"),
+        ("nvidia-cublas", "13.0.1"),
+        ("nvidia-nccl-cu12", "2.1"),
+        ("pywin32", "1"),
+    ):
+        source = 'source = { registry = "https://index.example/simple" }\n'
+        lock += f'[[package]]\nname = "{name}"\nversion = "{version}"\n{source}'
+    path = write(project, lock, "uv.lock")
+    run = RunConfig("r", "my_dsvm", conda_dependencies_file="uv.lock")
+    (found,) = preflight(project, run, GPU, K80, None)
+    assert (found.rule, found.severity, found.file, found.fix) == ("cuda", "warning", "uv.lock", None)
+    assert found.line == 3
+    assert found.hint.endswith("lock it anew")
+    assert apply([found], project.root) == []
+    assert path.read_text() == lock
