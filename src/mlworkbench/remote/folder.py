@@ -19,6 +19,10 @@ class Root:
         self.snapshots = _join(path, "snapshots")
         self.spares = _join(path, "spares")
         self.lib = _join(path, "lib")
+        self.envs = _join(path, "envs")  # <digest>/, and beside it <digest>.json, without which it does not count
+        self.tools = _join(path, "tools")  # what builds environments, and Pythons that several of them share
+        self.packages = _join(path, "pkgs")  # files that were sent along, by their SHA-256
+        self.caches = _join(path, "cache")
 
     def run(self, run_id: str) -> "RunFolder":
         return RunFolder(_join(self.runs, run_id))
@@ -28,6 +32,12 @@ class Root:
 
     def snapshot(self, digest: str) -> str:
         return _join(self.snapshots, digest + ".json")
+
+    def environment(self, digest: str) -> str:
+        return _join(self.envs, digest)
+
+    def package(self, sha256: str) -> str:
+        return _join(self.packages, sha256)
 
     def spare(self, project_id: str) -> str:
         return _join(self.spares, project_id)

@@ -10,6 +10,7 @@ import subprocess
 import time
 
 from . import machine
+from .environment import discard
 from .folder import Root
 from .journal import read_json
 from .tree import remove
@@ -80,6 +81,8 @@ def _remove(kind: str, path: str) -> None:
         aside = os.path.join(os.path.dirname(path), ".clean-" + os.urandom(8).hex())
         os.rename(path, aside)
         remove(aside)
+    elif kind == "envs":
+        discard(path)
     else:
         remove(path)
 
@@ -94,6 +97,9 @@ def purge(root: Root, request: Answer) -> Answer:
     if going:
         return {"ok": False, "problem": "runs are going on: %s" % ", ".join(sorted(going)[:10]), "runs": going}
     size = _size(root.path)
+    for name in _names(root.envs):  # read-only: nothing could be removed from them
+        if os.path.isdir(os.path.join(root.envs, name)):
+            discard(os.path.join(root.envs, name))
     remove(root.path)
     return {"ok": True, "bytes": size}
 
@@ -150,6 +156,7 @@ def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, Lis
     ]
     kept = _contents(str(one["path"]) for one in snapshots if one["needed"] or "snapshots" not in kinds)
     used = {one["lib"] for one in runs if one["needed"]} | _libraries_at_work(root)
+    built_for = {one["env"] for one in stay if not one["finished"]}
     found: Dict[str, List[Answer]] = {
         "runs": runs,
         "snapshots": snapshots,
@@ -160,7 +167,10 @@ def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, Lis
             if _PROJECT.fullmatch(name) or _LEFT.fullmatch(name)
         ],
         "lib": list(_libraries(root, used)),
-        "envs": [],  # the environments of later versions
+        "envs": [
+            {"path": path, "needed": os.path.basename(path) in built_for or machine.is_locked(path + ".lock")}
+            for path in _environments(root)
+        ],
     }
     found = {kind: found[kind] for kind in KINDS if kind in kinds}
     for entries in found.values():
@@ -185,7 +195,14 @@ def _run(root: Root, name: str, wanted: _Wanted) -> "Optional[Answer]":
     library = str(spec.get("environment", {}).get("PYTHONPATH", ""))
     used = library.partition(root.lib + "/")[2].partition("/")[0]
     snapshot = spec.get("snapshot")
-    return {"path": run.path, "needed": needed, "finished": finished, "snapshot": snapshot, "lib": used}
+    built = (spec.get("lock") or {}).get("digest")
+    return {"path": run.path, "needed": needed, "finished": finished, "snapshot": snapshot, "lib": used, "env": built}
+
+
+def _environments(root: Root) -> "List[str]":
+    """Folders of environments, also of builds that did not end."""
+    paths = [os.path.join(root.envs, name) for name in _names(root.envs)]
+    return [path for path in paths if os.path.isdir(path)]
 
 
 def _contents(lists: "Any") -> "Set[str]":

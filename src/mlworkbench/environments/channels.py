@@ -1,0 +1,147 @@
+"""Where packages come from: conda's channels, pip's indexes; and addresses without what is secret in them.
+
+Files of the original were written for pip, so its settings count as well: ``pip.conf`` and ``PIP_…``. uv reads neither.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from .dependencies import Dependencies
+
+CONDA_FORGE = "conda-forge"
+_TOKEN = re.compile(r"^/t/[^/]+(?=/|$)")
+_SECRET_WORDS = re.compile(r"(?i)token|sig|key|auth|secret|passw|credential")
+# uv has these for itself; where the user set one, pip's settings have no say.
+_UV_INDEX = ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX")
+
+
+@dataclass(frozen=True)
+class Indexes:
+    """Where pip's packages are looked for; no ``index_url`` means the resolver's own."""
+
+    index_url: str | None = None
+    extra: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    no_index: bool = False
+
+    def lines(self) -> list[str]:
+        """As a requirements file says it: there, unlike on a command line, a password is seen by nobody."""
+        said = [f"--index-url {self.index_url}"] if self.index_url else []
+        said += ["--no-index"] if self.no_index else []
+        return [*said, *(f"--extra-index-url {one}" for one in self.extra), *(f"-f {one}" for one in self.find_links)]
+
+    def hosts_with_password(self) -> set[str]:
+        return hosts_with_password((self.index_url or "", *self.extra, *self.find_links))
+
+    def public(self) -> list[str]:
+        """The same for a digest: no secret, and what lies in a folder of this machine."""
+        said = [without_secret(one)[0] for one in (self.index_url or "", *self.extra, *self.find_links)]
+        return [*said, str(self.no_index), *_listing(self.find_links)]
+
+
+def channels_of(dependencies: Dependencies) -> tuple[str, ...]:
+    """The channels in the order of the file. ``nodefaults`` is a word to conda, not a channel."""
+    named = tuple(one for one in dependencies.channels if one != "nodefaults")
+    asked = tuple(one.channel for one in dependencies.conda if one.channel)
+    return tuple(dict.fromkeys((*named, *asked))) or (CONDA_FORGE,)
+
+
+def indexes_of(dependencies: Dependencies, environ: Mapping[str, str]) -> Indexes:
+    """What the file says, before what the user has set for uv, before what the user has set for pip."""
+    pip = {} if any(environ.get(name) for name in _UV_INDEX) else _pip_settings(environ)
+    extra = (*dependencies.extra_index_urls, *pip.get("extra-index-url", "").split())
+    links = (*dependencies.find_links, *pip.get("find-links", "").split())
+    return Indexes(
+        index_url=dependencies.index_url or pip.get("index-url") or None,
+        extra=tuple(dict.fromkeys(one for one in extra if not _is_missing(one))),
+        find_links=tuple(dict.fromkeys(one for one in links if not _is_missing(one))),
+        no_index=any(one.name == "--no-index" for one in dependencies.options),
+    )
+
+
+def without_secret(address: str) -> tuple[str, bool]:
+    """An address that may be kept and shown, and whether there was a secret in it."""
+    parts = urlsplit(address)
+    if not parts.netloc:
+        return address, False
+    path = _TOKEN.sub("", parts.path)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    has_secret = any(_SECRET_WORDS.search(name) for name, _ in query)
+    host = parts.netloc.rpartition("@")[2]
+    clean = urlunsplit((parts.scheme, host, path, "" if has_secret else parts.query, ""))
+    changed = host != parts.netloc or path != parts.path or has_secret
+    return clean, changed
+
+
+def hosts_with_password(addresses: Iterable[str]) -> set[str]:
+    """Hosts that want a password: what lies there can only be fetched by who knows it, and the lock does not."""
+    return {urlsplit(without_secret(one)[0]).netloc for one in addresses if without_secret(one)[1]}
+
+
+def mask(text: str) -> str:
+    """A resolver's words without the passwords of the addresses in them."""
+    text = re.sub(r"(?<=://)[^/\s@]+@", "", text)
+    return re.sub(r"(://[^/\s]+)/t/[^/\s]+", r"\1", text)
+
+
+# -- pip's settings -----------------------------------------------------------------------------------
+
+
+def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path in _pip_files(environ):
+        reader = configparser.RawConfigParser()
+        try:
+            reader.read_string(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, configparser.Error):
+            continue  # pip would complain about it; here it is only asked where packages are
+        for section in ("global", "install"):
+            if reader.has_section(section):
+                found.update((name.replace("_", "-"), value) for name, value in reader.items(section))
+    for name in ("index-url", "extra-index-url", "find-links"):
+        value = environ.get("PIP_" + name.upper().replace("-", "_"))
+        if value:
+            found[name] = value
+    return found
+
+
+def _pip_files(environ: Mapping[str, str]) -> Iterable[Path]:
+    """The weakest first."""
+    given = environ.get("PIP_CONFIG_FILE")
+    if given == os.devnull:
+        return
+    home = Path(environ.get("HOME") or os.path.expanduser("~"))
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    yield Path("/etc/pip.conf")
+    yield from (home / ".pip" / "pip.conf", config / "pip" / "pip.conf", Path(sys.prefix) / "pip.conf")
+    if given:
+        yield Path(given)
+
+
+def _is_missing(place: str) -> bool:
+    """A folder of this machine that is not there: pip passes over it, uv would stop."""
+    path = _folder(place)
+    return path is not None and not path.exists()
+
+
+def _folder(place: str) -> Path | None:
+    if place.startswith("file://"):
+        return Path(urlsplit(place).path)
+    return None if "://" in place else Path(place)
+
+
+def _listing(places: Iterable[str]) -> list[str]:
+    found = []
+    for path in filter(None, map(_folder, places)):
+        for one in sorted(path.iterdir()) if path.is_dir() else ():
+            facts = one.stat()
+            found.append(f"{one} {facts.st_size} {facts.st_mtime_ns}")
+    return found

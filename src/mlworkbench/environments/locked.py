@@ -1,0 +1,108 @@
+"""Projects that have a lock already: ``uv.lock`` and ``pixi.lock`` are read, not solved again.
+
+uv itself says what its file holds; addresses for the target's platform are asked of the index, version for version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, SolveError
+from ..model import JsonDict
+from .channels import indexes_of, mask, without_secret
+from .conda import entry, load_rattler
+from .dependencies import PIXI_LOCK
+from .pip import Found, Wanted, run_uv, solve_pip
+from .pythons import choose_python
+from .words import shorten
+
+if TYPE_CHECKING:
+    from .solve import Request
+
+Parts = tuple[JsonDict, list[JsonDict], Found]
+
+
+def read_locked(request: Request, environ: Mapping[str, str]) -> Parts:
+    """Interpreter, conda's packages and pip's, from the file that the project has."""
+    asked = request.dependencies
+    path = next((Path(one) for one in asked.files if Path(one).name == asked.kind), Path(asked.file))
+    if asked.kind == PIXI_LOCK:
+        return _pixi(path, request)
+    python = choose_python(asked, request.platform, request.host, environ, request.root)
+    if python is None:
+        raise SolveError(
+            f"uv has no Python {asked.python or ''} for {request.platform.subdir}",
+            "change requires-python in pyproject.toml",
+        )
+    return python, [], _uv(path, request, str(python["version"]), environ)
+
+
+def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str]) -> Found:
+    words = ["export", "--project", str(path.parent), "--frozen", "--offline", "--no-emit-workspace", "--no-header"]
+    done = run_uv([*words, "--no-annotate", "--quiet"], {**environ, "UV_PYTHON_DOWNLOADS": "never"}, path.parent)
+    if done.returncode:
+        raise SolveError(
+            f"uv cannot read {path.name}:\n{shorten(mask(done.stderr).removeprefix('error: '))}",
+            "make it anew with `uv lock`",
+        )
+    lines = done.stdout.replace("\\\n", " ").splitlines()
+    if any(line.startswith(("-e ", "./", "../")) for line in lines):
+        raise ConfigError(
+            "a package of the workspace is asked for as a folder", "build a wheel of it", path=request.dependencies.file
+        )
+    indexes = indexes_of(request.dependencies, environ)
+    wanted = Wanted(lines, request.platform, python, indexes, file=path.name, options=["--no-deps"], root=path.parent)
+    found = solve_pip(wanted, environ)
+    _compare(found, lines, path.name)
+    return found
+
+
+def _compare(found: Found, lines: list[str], file: str) -> None:
+    """The index must have the very files that were locked."""
+    known = {word.removeprefix("--hash=sha256:") for line in lines for word in line.split() if "--hash=sha256:" in word}
+    for one in found.packages:
+        if one.get("sha256") and known and one["sha256"] not in known:
+            raise SolveError(
+                f"the index has another file of {one['name']} {one['version']} than {file} says",
+                "use the index that it was locked with, or lock anew",
+            )
+
+
+def _pixi(path: Path, request: Request) -> Parts:
+    rattler = load_rattler()
+    subdir = request.platform.subdir
+    try:
+        environment = rattler.LockFile.from_path(path).default_environment()
+        platform = next((one for one in environment.platforms() if str(_name(one)) == subdir), None)
+        if platform is None:
+            known = ", ".join(str(_name(one)) for one in environment.platforms())
+            raise SolveError(
+                f"{path.name} is not locked for {subdir}; it is for {known}",
+                f"add it with `pixi workspace platform add {subdir}`",
+            )
+        conda = [entry(one) for one in environment.conda_repodata_records_for_platform(platform) or ()]
+        pip = [_pypi(one) for one in environment.pypi_packages_for_platform(platform) or ()]
+    except (rattler.exceptions.ParseCondaLockError, OSError) as error:
+        raise ConfigError(str(error), "make it anew with `pixi lock`", path=request.dependencies.file) from None
+    python = next((one for one in conda if one["name"] == "python"), None)
+    if python is None:
+        raise ConfigError("there is no python in it", "add one with `pixi add python`", path=request.dependencies.file)
+    conda.sort(key=lambda one: (one["name"] != "python", one["name"]))
+    packages = tuple(sorted(pip, key=lambda one: str(one["name"])))
+    return {"source": "conda", "version": python["version"]}, conda, Found(packages, {})
+
+
+def _name(platform: Any) -> Any:
+    return getattr(platform, "name", platform)
+
+
+def _pypi(one: Any) -> JsonDict:
+    hashes = one.hashes
+    sha256 = getattr(hashes, "sha256", None) if hashes is not None else None
+    if not sha256 or "://" not in str(one.location):
+        raise SolveError(f"the lock has no address or digest of {one.name}", "only packages with both can be installed")
+    url, private = without_secret(str(one.location))
+    made = {"name": one.name, "version": str(one.version), "url": url, "sha256": bytes(sha256).hex(), "size": None}
+    return {**made, "private": True} if private else made

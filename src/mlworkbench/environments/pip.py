@@ -1,0 +1,225 @@
+"""Pip packages by uv: from requirements and a platform to exact files with their digests."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from ..errors import ConfigError, SolveError
+from ..model import JsonDict
+from .channels import Indexes, mask, without_secret
+from .dependencies import PipLine
+from .platforms import Platform
+from .words import shorten
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_TIMEOUT = 900
+_NOISE = re.compile(r"^(warning|hint|Resolved|Using)\b")
+_BUILDS = re.compile(r"Failed to (?:build|download and build) `([^`]+)`")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to look for, where, and for which Python on which platform."""
+
+    lines: Sequence[str]
+    platform: Platform
+    python: str  # "3.11" or "3.11.9"
+    indexes: Indexes = Indexes()
+    constraints: Sequence[str] = ()
+    provided: Mapping[str, str] = field(default_factory=dict)  # installed already, by conda: name → version
+    root: Path = field(default_factory=Path)
+    file: str = "the project"
+    options: Sequence[str] = ()  # of uv: --pre, --no-deps …
+
+
+@dataclass(frozen=True)
+class Found:
+    """Entries of a lock, and those of them that are files of this machine: digest → path."""
+
+    packages: tuple[JsonDict, ...]
+    files: Mapping[str, Path]
+
+
+def solve_pip(wanted: Wanted, environ: Mapping[str, str]) -> Found:
+    """Exact files for what is wanted, dependencies included."""
+    if not wanted.lines:
+        return Found((), {})
+    with tempfile.TemporaryDirectory(prefix="mlw-solve-") as folder:
+        text = _compile(wanted, Path(folder), environ)
+    return _found(tomllib.loads(text), wanted)
+
+
+def requirement(line: PipLine) -> str:
+    """One entry as uv reads it, from the project's folder."""
+    name = (line.name or "") + (f"[{','.join(line.extras)}]" if line.extras else "")
+    marker = f" ; {line.marker}" if line.marker else ""
+    place = line.url or (f"./{line.path}" if line.path else None)
+    if place is None:
+        text = name + line.specifier
+    elif line.name and line.url:
+        text = f"{name} @ {place}"
+    else:
+        text = place
+    return " ".join([text + marker, *(f"--hash={one}" for one in line.hashes)])
+
+
+def find_uv(environ: Mapping[str, str]) -> str:
+    """uv's program: the one beside mlw, else the first on PATH."""
+    beside = Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin") / ("uv.exe" if os.name == "nt" else "uv")
+    found = str(beside) if beside.is_file() else shutil.which("uv", path=environ.get("PATH"))
+    if not found:
+        raise SolveError("pip packages need uv, which is not installed", "install it beside mlw: pip install uv")
+    return found
+
+
+def run_uv(words: Sequence[str], environ: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """uv's answer, with the user's own settings in the environment."""
+    # Certificates of this machine: companies have their own. A file named in the environment still wins.
+    settings = {"UV_SYSTEM_CERTS": "1", **environ, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+    try:
+        return subprocess.run(
+            [find_uv(environ), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            cwd=folder,
+            env=settings,
+        )
+    except subprocess.TimeoutExpired:
+        raise SolveError(f"uv gave no answer within {_TIMEOUT // 60} minutes", "try again, or pin versions") from None
+    except OSError as error:
+        raise SolveError(f"uv could not be started: {error.strerror}", "install uv anew beside mlw") from None
+
+
+# -- asking uv ---------------------------------------------------------------------------------------
+
+
+def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> str:
+    """uv's answer, a pylock.toml."""
+    source, limits = folder / "requirements.in", folder / "constraints.txt"
+    stubs = folder / "provided"
+    stubs.mkdir()
+    for name, version in wanted.provided.items():
+        write_stub(stubs, name, version)
+    links = [f"-f {stubs}"] if wanted.provided else []
+    _write(source, [*wanted.indexes.lines(), *links, *wanted.lines])
+    _write(limits, [*wanted.constraints, *(f"{name}=={version}" for name, version in wanted.provided.items())])
+    words = ["pip", "compile", str(source), "--constraint", str(limits), "--format", "pylock.toml"]
+    words += ["--python-platform", wanted.platform.uv, "--python-version", wanted.python, "--python", sys.executable]
+    words += ["--no-header", "--no-annotate", "--no-config", "--quiet", *wanted.options]
+    for name in wanted.provided:
+        words += ["--no-emit-package", name]
+    # As pip does it: files of that time name a second index for some packages, and pip took the best of both.
+    choice = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    done = run_uv(words, {**choice, **environ, "UV_PYTHON_DOWNLOADS": "never"}, wanted.root)
+    if done.returncode:
+        raise _explain(done.stderr, wanted, folder)
+    return done.stdout
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    """Readable by this user only: an index's address may hold a password."""
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.writelines(line + "\n" for line in lines)
+
+
+def write_stub(folder: Path, name: str, version: str) -> None:
+    """An empty wheel in place of a package that conda installs: pip's packages must fit it, and are not to bring it."""
+    base = f"{re.sub('[-_.]+', '_', name)}-{version}"
+    info = f"{base}.dist-info"
+    with zipfile.ZipFile(folder / f"{base}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def _explain(said: str, wanted: Wanted, folder: Path) -> SolveError:
+    lines = [line for line in mask(said).splitlines() if line.strip()]
+    start = next((index for index, line in enumerate(lines) if line.startswith("error:")), 0)
+    told = [line for line in lines[start:] if not _NOISE.match(line)]
+    text = "\n".join(told).replace(str(folder), "").removeprefix("error: ")
+    text = re.sub(r"^\s*cause: ", "", text, flags=re.MULTILINE)
+    built = _BUILDS.search(text)
+    if built:  # the traceback of a build is long, and its last line says it
+        text = f"{told[0].removeprefix('error: ')}\n{told[-1].strip()}"
+        hint = f"there is no ready wheel of {built[1]} for Python {wanted.python}: choose another version"
+    elif re.search(r"dns error|error sending request|Could not connect|timed out", text):
+        hint = "check the way to the internet, and the proxy variables"
+    else:
+        hint = f"change the versions in {wanted.file}"
+    return SolveError(f"no set of pip packages is what {wanted.file} asks for:\n{shorten(text)}", hint)
+
+
+# -- its answer --------------------------------------------------------------------------------------
+
+
+def _found(answer: Mapping[str, Any], wanted: Wanted) -> Found:
+    packages, files = [], {}
+    for one in answer.get("packages", ()):
+        made, path = _entry(one, wanted)
+        packages.append(made)
+        if path is not None:
+            files[str(made["sha256"])] = path
+    return Found(tuple(sorted(packages, key=lambda one: str(one["name"]))), files)
+
+
+def _entry(one: Mapping[str, Any], wanted: Wanted) -> tuple[JsonDict, Path | None]:
+    made: JsonDict = {"name": one["name"], "version": one.get("version")}
+    if "vcs" in one:
+        vcs = one["vcs"]
+        url, _ = without_secret(str(vcs["url"]))
+        return {**made, "git": url, "commit": vcs["commit-id"], "folder": vcs.get("subdirectory")}, None
+    if "directory" in one:
+        hint = "build a wheel of it and name that"
+        raise ConfigError(f"{one['name']} is a folder: packages from source folders are not installed", hint)
+    file = (one.get("wheels") or [None])[0] or one.get("archive") or one.get("sdist")
+    if file is None:
+        raise SolveError(f"the index has no file of {one['name']} {one.get('version')}", "choose another version")
+    path = _local(file, wanted.root)
+    sha256 = file.get("hashes", {}).get("sha256")
+    if path is not None:
+        data = {"file": path.name, "sha256": sha256 or digest_of(path), "size": path.stat().st_size}
+        return {**made, **data}, path
+    if not sha256:
+        raise SolveError(
+            f"the index has no SHA-256 of {one['name']} {one.get('version')}",
+            "download the file into the project and name it under `pip:`",
+        )
+    url, private = without_secret(str(file["url"]))
+    private = private or urlsplit(url).netloc in wanted.indexes.hosts_with_password()
+    made = {**made, "url": url, "sha256": sha256, "size": file.get("size")}
+    return {**made, "private": True} if private else made, None
+
+
+def _local(file: Mapping[str, Any], root: Path) -> Path | None:
+    if "path" in file:
+        return (root / str(file["path"])).resolve()
+    parts = urlsplit(str(file.get("url", "")))
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
+def digest_of(path: Path) -> str:
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sha256.update(block)
+    return sha256.hexdigest()

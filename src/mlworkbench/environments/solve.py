@@ -1,0 +1,228 @@
+"""From what a project asks for and a target's platform to a lock: every package, to the last digest.
+
+Solved here, on the user's machine, whatever the target is; answers are kept for a week. A lock holds no secret:
+addresses lose their passwords and tokens, and such packages are marked ``private``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from ..errors import ConfigError, SolveError
+from ..model import JsonDict
+from ..remote.environment import FORMAT, MANAGED, digest_of
+from .channels import Indexes, channels_of, indexes_of, mask
+from .conda import Asked, provided, solve_conda
+from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
+from .pip import Found, Wanted, requirement, run_uv, solve_pip
+from .pip import digest_of as file_digest
+from .platforms import Platform
+from .pythons import DEFAULT, OLDEST_FOR_UV, choose_python, satisfies
+
+KEPT_FOR = 7 * 24 * 3600.0
+# Settings of the user's for uv that change what it finds.
+_UV_SETTINGS = (
+    *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
+    *("UV_INDEX_STRATEGY", "UV_PRERELEASE", "UV_RESOLUTION", "UV_EXCLUDE_NEWER", "UV_TORCH_BACKEND"),
+    *("UV_NO_BUILD", "UV_NO_BINARY", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_PYTHON_DOWNLOADS_JSON_URL"),
+)
+_FLAGS = {"--pre": ["--prerelease", "allow"]}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to solve. ``platform`` is where the packages run, ``machine`` where they are installed: an image may have
+    an older C library than the machine around it."""
+
+    dependencies: Dependencies
+    platform: Platform
+    root: Path  # the project
+    machine: Platform | None = None
+    host: tuple[str, str] | None = None  # path and version of a Python of the target's that may serve
+    installer: str = "3.10"  # version of the Python that our program runs on there; py-rattler must fit it
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A lock, and the files of this machine that it names: digest → path. They have to be sent along."""
+
+    lock: JsonDict
+    files: Mapping[str, Path] = field(default_factory=dict)
+    kept: bool = False  # from an earlier time
+
+
+def solve(request: Request, cache: Path, environ: Mapping[str, str], *, refresh: bool = False) -> Solved:
+    """The lock for a request; raises SolveError with the resolver's explanation."""
+    indexes = indexes_of(request.dependencies, environ)
+    note = cache / "locks" / f"{_key(request, indexes, environ)}.json"
+    known = None if refresh else _recall(note)
+    if known:
+        return known
+    solved = _Solver(request, indexes, cache, environ).solve()
+    _remember(note, solved)
+    return solved
+
+
+class _Solver:
+    """One solve."""
+
+    def __init__(self, request: Request, indexes: Indexes, cache: Path, environ: Mapping[str, str]) -> None:
+        self._request = request
+        self._asked = request.dependencies
+        self._indexes = indexes
+        self._cache = cache
+        self._environ = environ
+
+    def solve(self) -> Solved:
+        if self._asked.kind in (UV_LOCK, PIXI_LOCK):
+            from .locked import read_locked  # noqa: PLC0415 - few projects have such a file
+
+            python, conda, pip = read_locked(self._request, self._environ)
+        else:
+            python, conda = self._interpreter()
+            pip = self._pip(str(python["version"]), conda)
+        lock: JsonDict = {
+            "kind": MANAGED,
+            "format": FORMAT,
+            "platform": self._request.platform.subdir,
+            "glibc": self._request.platform.libc,
+            "cuda": self._request.platform.cuda,
+            "python": python,
+            "conda": conda,
+            "pip": list(pip.packages),
+        }
+        lock["digest"] = digest_of(lock)
+        lock["tools"] = self._tools(bool(conda))
+        return Solved(lock, {**pip.files, **local_files(conda)})
+
+    def _interpreter(self) -> tuple[JsonDict, list[JsonDict]]:
+        """The interpreter, and conda's packages if it is one of them."""
+        platform, root = self._request.platform, self._request.root
+        python = choose_python(self._asked, platform, self._request.host, self._environ, root)
+        if python is not None:
+            return python, []
+        specs = [one.text for one in self._asked.conda]
+        if not any(one.name == "python" for one in self._asked.conda):
+            pin = self._asked.python
+            specs.append(_conda_python(pin) if pin else f"python {DEFAULT}.*" if not specs else "python")
+        asked = Asked(specs, channels_of(self._asked), platform, self._asked.file or "the project", root)
+        conda = solve_conda(asked, self._cache)
+        version = next(one["version"] for one in conda if one["name"] == "python")
+        return {"source": "conda", "version": version}, conda
+
+    def _pip(self, python: str, conda: list[JsonDict]) -> Found:
+        if self._asked.pip and not satisfies(python, f">={OLDEST_FOR_UV}"):
+            first = self._asked.pip[0]
+            raise ConfigError(
+                f"pip packages cannot be resolved for Python {python}: uv knows {OLDEST_FOR_UV} and newer",
+                f"ask for python={OLDEST_FOR_UV} or newer, or for conda packages instead",
+                path=first.file,
+                line=first.line,
+            )
+        options = [word for one in self._asked.options for word in _FLAGS.get(one.name, ())]
+        for one in self._asked.options:
+            if one.name in ("--no-binary", "--only-binary"):
+                options += [one.name, one.value]
+        wanted = Wanted(
+            lines=[requirement(one) for one in self._asked.pip],
+            platform=self._request.platform,
+            python=python,
+            indexes=self._indexes,
+            constraints=[requirement(one) for one in self._asked.constraints],
+            provided=provided(conda),
+            root=self._request.root,
+            file=self._asked.file or "the project",
+            options=options,
+        )
+        return solve_pip(wanted, self._environ)
+
+    def _tools(self, conda: bool) -> list[JsonDict]:
+        """What builds it there. If no index has them, they are sent from here."""
+        names = [f"uv=={own_version('uv', self._environ)}", *(["py-rattler"] if conda else [])]
+        machine = self._request.machine or self._request.platform
+        wanted = Wanted(names, machine, self._request.installer, self._indexes, file="mlw", options=["--no-deps"])
+        try:
+            return list(solve_pip(wanted, self._environ).packages)
+        except SolveError:
+            return []
+
+
+def local_files(conda: list[JsonDict]) -> dict[str, Path]:
+    """Those of a channel on this machine; where it lies is nobody else's business, and leaves the lock."""
+    return {one["sha256"]: Path(url2pathname(urlsplit(one.pop("here")).path)) for one in conda if "here" in one}
+
+
+def own_version(name: str, environ: Mapping[str, str]) -> str:
+    """Version of a tool beside mlw."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return run_uv(["--version"], environ, Path()).stdout.split()[1]
+
+
+def _conda_python(pin: str) -> str:
+    return f"python={pin}" if pin[:1].isdigit() else f"python {pin}"
+
+
+# -- what was solved before --------------------------------------------------------------------------
+
+
+def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
+    """All that the answer depends on, but for time."""
+    asked, platform = request.dependencies, request.platform
+    said = {
+        "format": FORMAT,
+        "kind": asked.kind,
+        "python": asked.python,
+        "channels": channels_of(asked),
+        "conda": [one.text for one in asked.conda],
+        "pip": [mask(requirement(one)) for one in (*asked.pip, *asked.constraints)],
+        "options": [one.name for one in asked.options],
+        "files": [_digest(request.root / path) for path in (*(one.path for one in asked.pip if one.path),)],
+        "sources": [_digest(Path(path)) for path in asked.files],
+        "indexes": indexes.public(),
+        "platform": [platform.subdir, platform.libc, platform.cuda],
+        "machine": [request.machine.libc if request.machine else None, request.installer],
+        "host": request.host,
+        "uv": [mask(f"{name}={value}") for name, value in sorted(environ.items()) if name in _UV_SETTINGS],
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return file_digest(path)
+    except OSError:
+        return None
+
+
+def _recall(note: Path) -> Solved | None:
+    try:
+        data = json.loads(note.read_bytes())
+        age = time.time() - float(data["made"])
+        files = {str(key): Path(value) for key, value in data["files"].items()}
+        lock = dict(data["lock"])
+        fits = 0 <= age < KEPT_FOR and lock["digest"] == digest_of(lock)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # it is only a cache
+    return Solved(lock, files, kept=True) if fits and all(path.is_file() for path in files.values()) else None
+
+
+def _remember(note: Path, solved: Solved) -> None:
+    data = {"made": time.time(), "lock": solved.lock, "files": {key: str(path) for key, path in solved.files.items()}}
+    part = note.with_suffix(f".{os.urandom(4).hex()}.part")
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(data), encoding="utf-8")
+        os.replace(part, note)
+    except OSError:
+        part.unlink(missing_ok=True)  # the next submit solves again

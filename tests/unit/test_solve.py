@@ -1,0 +1,484 @@
+"""Locks: real resolvers, a channel of our own, small packages of the real index."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.server
+import json
+import os
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.environments import solve as solving
+from mlworkbench.environments.carry import carry
+from mlworkbench.environments.channels import channels_of, indexes_of, mask, without_secret
+from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
+from mlworkbench.environments.lockfiles import read_lockfile
+from mlworkbench.environments.platforms import Platform, cuda_of, platform_of
+from mlworkbench.environments.pythons import satisfies, uv_python
+from mlworkbench.environments.reading import conda_entry, pip_entry
+from mlworkbench.environments.solve import Request, solve
+from mlworkbench.errors import ConfigError, SolveError
+from mlworkbench.hosts.facts import Facts
+from mlworkbench.remote.environment import digest_of
+from tests.machines.channel import PYTHON, VERSION, Channel, usual
+
+HERE = (str(PYTHON), VERSION)
+LINUX = Platform("linux-64", "2.36")
+
+
+@pytest.fixture(scope="session")
+def channel(tmp_path_factory) -> Channel:
+    return usual(tmp_path_factory.mktemp("channel") / "channel")
+
+
+@pytest.fixture
+def environ(tmp_path_factory):
+    """No settings of whoever runs the tests but the way to the index."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "PYTHON"))}
+    return {**kept, "PIP_CONFIG_FILE": os.devnull}
+
+
+class Desk:
+    """Somebody who solves things in a project."""
+
+    def __init__(self, folder: Path, environ: dict[str, str]) -> None:
+        self.root = folder / "project"
+        self.root.mkdir()
+        self.cache = folder / "cache"
+        self.environ = environ
+
+    def dependencies(self, conda=(), pip=(), channels=(), **more) -> Dependencies:
+        file = "aml_config/conda_dependencies.yml"
+        entries = [conda_entry(text, file, 3) for text in conda]
+        python = next((one for one in entries if one.name == "python"), None)
+        return Dependencies(
+            file=file,
+            python=python.version.lstrip("=") if python else None,
+            conda=tuple(entries),
+            channels=tuple(channels),
+            pip=tuple(pip_entry(Line(text, file, 9), self.root, self.root) for text in pip),
+            **more,
+        )
+
+    def solve(self, dependencies: Dependencies, platform: Platform = LINUX, **more):
+        refresh = more.pop("refresh", False)
+        request = Request(dependencies, platform, self.root, installer=VERSION, **more)
+        return solve(request, self.cache, self.environ, refresh=refresh)
+
+
+@pytest.fixture
+def desk(tmp_path, environ) -> Desk:
+    return Desk(tmp_path, environ)
+
+
+@contextmanager
+def serving(folder: Path, key: str | None = None) -> Iterator[int]:
+    """The port of a server on loopback that hands out a folder, to who knows the key."""
+    word = "Basic " + base64.b64encode(key.encode()).decode() if key else None
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *words):
+            super().__init__(*words, directory=str(folder))
+
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            return super().do_GET() if self.knows() else None
+
+        def do_HEAD(self):
+            return super().do_HEAD() if self.knows() else None
+
+        def knows(self):
+            if word in (None, self.headers.get("Authorization")):
+                return True
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", "Basic")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return False
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def names(packages):
+    return {one["name"]: one["version"] for one in packages}
+
+
+# -- conda ---------------------------------------------------------------------------------------------
+
+
+def test_conda_packages_of_a_folder(desk, channel):
+    solved = desk.solve(desk.dependencies(["hello-py", f"python={VERSION}"], channels=[channel.url]))
+    assert names(solved.lock["conda"]) == {"python": VERSION, "hello-py": "1.2", "words": "2.0"}
+    assert solved.lock["python"] == {"source": "conda", "version": VERSION}
+    assert solved.lock["conda"][0]["name"] == "python"
+    # the channel is a folder here, so its packages travel, and the lock does not say from where
+    assert str(channel.folder) not in json.dumps(solved.lock)
+    for one in solved.lock["conda"]:
+        assert hashlib.sha256(solved.files[one["sha256"]].read_bytes()).hexdigest() == one["sha256"]
+
+
+def test_conda_packages_over_http(desk, channel):
+    with serving(channel.folder) as port:
+        plain = f"http://127.0.0.1:{port}"
+        solved = desk.solve(desk.dependencies(["words=1.0"], channels=[plain]))
+        with pytest.raises(SolveError) as caught:  # the token is part of the path, and this server knows none
+            desk.solve(desk.dependencies(["words=1.0"], channels=[f"http://somebody:hush@127.0.0.1:{port}/t/to-ken"]))
+    words = next(one for one in solved.lock["conda"] if one["name"] == "words")
+    assert words["url"] == f"{plain}/noarch/words-1.0-0.tar.bz2"
+    assert "python" not in names(solved.lock["pip"]) and solved.files == {}
+    assert "hush" not in caught.value.message and "to-ken" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("platform", "build"),
+    [
+        (Platform("linux-64", "2.36", "12.4"), "cuda_0"),
+        (LINUX, "cpu_0"),
+        (Platform("linux-64", "2.36", "11.8"), "cpu_0"),
+    ],
+)
+def test_builds_are_those_that_the_targets_driver_runs(desk, channel, platform, build):
+    solved = desk.solve(desk.dependencies(["fast"], channels=[channel.url]), platform)
+    assert next(one["build"] for one in solved.lock["conda"] if one["name"] == "fast") == build
+
+
+def test_what_needs_a_newer_c_library_is_refused_with_the_reason(desk, channel):
+    with pytest.raises(SolveError) as caught:
+        desk.solve(desk.dependencies(["modern"], channels=[channel.url]))
+    assert "__glibc" in caught.value.message and "2.40" in caught.value.message
+    assert len(caught.value.message.splitlines()) <= 13
+
+
+def test_what_cannot_be_together_is_explained(desk, channel):
+    with pytest.raises(SolveError) as caught:
+        desk.solve(desk.dependencies(["first", "second"], channels=[channel.url]))
+    assert "first" in caught.value.message and "words" in caught.value.message
+    assert "conda_dependencies.yml" in caught.value.message
+
+
+def test_no_channels_means_conda_forge():
+    assert channels_of(Dependencies()) == ("conda-forge",)
+    asked = Dependencies(channels=("mine", "nodefaults"), conda=(Requirement("x::y", "f", 1, "y", "x"),))
+    assert channels_of(asked) == ("mine", "x")
+
+
+# -- pip -----------------------------------------------------------------------------------------------
+
+
+def test_pip_packages_with_their_digests(desk):
+    solved = desk.solve(desk.dependencies(pip=["six==1.16.0", "numpy<2 ; python_version < '3.12'"]), host=HERE)
+    lock = solved.lock
+    assert names(lock["pip"])["six"] == "1.16.0"
+    assert all(len(one["sha256"]) == 64 and one["url"].endswith(".whl") for one in lock["pip"])
+    assert lock["python"] == {"source": "host", "version": VERSION, "path": str(PYTHON)}
+    assert lock["digest"] == digest_of(lock)
+    assert [one["name"] for one in lock["tools"]] == ["uv"]
+
+
+def test_wheels_are_the_targets_not_this_machines(desk):
+    platform = Platform("linux-aarch64", "2.31")
+    solved = desk.solve(desk.dependencies(pip=["numpy==2.0.2"]), platform, host=("/usr/bin/python3", "3.9.2"))
+    assert "cp39" in solved.lock["pip"][0]["url"] and "aarch64" in solved.lock["pip"][0]["url"]
+
+
+def test_pip_fits_what_conda_brings_and_does_not_bring_it_again(desk, channel, tmp_path):
+    numpy = Channel(tmp_path / "more")
+    numpy.add("numpy", "1.26.4", {"site-packages/numpy/__init__.py": b""}, noarch="python", depends=["python"])
+    asked = desk.dependencies(["numpy"], ["pandas==2.2.0"], [numpy.write().url, channel.url])
+    lock = desk.solve(asked).lock
+    assert names(lock["conda"])["numpy"] == "1.26.4"
+    assert "numpy" not in names(lock["pip"]) and "pandas" in names(lock["pip"])
+    with pytest.raises(SolveError, match=r"numpy==1\.26\.4"):
+        desk.solve(desk.dependencies(["numpy"], ["numpy>=2"], [numpy.url, channel.url]))
+
+
+def test_a_wheel_of_the_project_travels(desk):
+    wheel = desk.root / "greet-1.0-py3-none-any.whl"
+    write_wheel(wheel, "greet", "1.0")
+    solved = desk.solve(desk.dependencies(pip=["./greet-1.0-py3-none-any.whl"]), host=HERE)
+    (one,) = solved.lock["pip"]
+    assert one == {**one, "name": "greet", "version": "1.0", "file": wheel.name, "size": wheel.stat().st_size}
+    assert solved.files == {one["sha256"]: wheel}
+    assert str(desk.root) not in json.dumps(solved.lock)
+
+
+def test_what_no_index_has_is_explained_in_few_lines(desk):
+    with pytest.raises(SolveError) as caught:
+        desk.solve(desk.dependencies(pip=["six==99.0"]), host=HERE)
+    assert "six==99.0" in caught.value.message
+    assert len(caught.value.message.splitlines()) <= 13
+    assert "warning" not in caught.value.message and "mlw-solve-" not in caught.value.message
+
+
+def test_no_password_enters_a_lock(desk, tmp_path):
+    links = tmp_path / "links"
+    links.mkdir()
+    write_wheel(links / "greet-1.0-py3-none-any.whl", "greet", "1.0")
+    with serving(links) as port:
+        address = f"http://somebody:hush@127.0.0.1:{port}/"
+        option = Option(f"--find-links {address}", "f", 1, "--find-links", address)
+        asked = desk.dependencies(pip=["greet"], options=(option, Option("--no-index", "f", 2, "--no-index", "")))
+        (one,) = desk.solve(asked, host=HERE).lock["pip"]
+    assert one["private"] and one["url"] == f"http://127.0.0.1:{port}/greet-1.0-py3-none-any.whl"
+    kept = b"".join(path.read_bytes() for path in desk.cache.rglob("*") if path.is_file())
+    assert b"hush" not in kept
+
+
+@pytest.mark.parametrize(
+    ("address", "clean"),
+    [
+        ("https://me:pw@host/simple/x.whl", "https://host/simple/x.whl"),
+        ("https://host/t/abc/chan/noarch/x.conda", "https://host/chan/noarch/x.conda"),
+        ("https://host/x.whl?X-Amz-Signature=1&a=2", "https://host/x.whl"),
+        ("https://host/x.whl?a=2", "https://host/x.whl?a=2"),
+        ("file:///a/b.whl", "file:///a/b.whl"),
+    ],
+)
+def test_addresses_lose_their_secrets(address, clean):
+    assert without_secret(address) == (clean, address != clean)
+
+
+def test_a_resolvers_words_lose_them_too():
+    said = "cannot fetch https://me:pw@host/simple and https://host/t/abc/chan/noarch"
+    assert mask(said) == "cannot fetch https://host/simple and https://host/chan/noarch"
+
+
+def test_pips_own_settings_count_unless_uv_has_some(tmp_path, environ):
+    file = tmp_path / "pip.conf"
+    file.write_text(f"[global]\nindex-url = https://index.example/simple\nfind-links = {tmp_path} /no/such/folder\n")
+    found = indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file)})
+    assert (found.index_url, found.find_links) == ("https://index.example/simple", (str(tmp_path),))
+    assert indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file), "UV_INDEX_URL": "x"}).index_url is None
+
+
+# -- the interpreter -----------------------------------------------------------------------------------
+
+
+def test_uv_brings_a_python_where_the_host_has_none(desk):
+    lock = desk.solve(desk.dependencies(["python=3.11"], ["six"])).lock
+    assert lock["python"]["source"] == "uv" and lock["python"]["version"].startswith("3.11.")
+    assert "linux-x86_64-gnu" in lock["python"]["key"] and lock["conda"] == []
+
+
+def test_a_python_of_the_host_that_is_another_version_does_not_serve(desk):
+    lock = desk.solve(desk.dependencies(["python=3.9"], ["six"]), host=HERE).lock
+    assert lock["python"]["source"] == "uv" and lock["python"]["version"].startswith("3.9.")
+
+
+def test_the_channel_brings_a_python_that_uv_has_not(desk, environ, channel):
+    assert uv_python(LINUX, "3.5.2", environ, desk.root) is None
+    with pytest.raises(SolveError, match=r"python"):
+        desk.solve(desk.dependencies(["python=3.5.2"], channels=[channel.url]))
+
+
+def test_pip_packages_for_a_python_that_uv_does_not_know_are_refused(desk, tmp_path):
+    old = Channel(tmp_path / "old")
+    old.add("python", "3.5.2", {"bin/python": b""}, "linux-64")
+    with pytest.raises(
+        ConfigError, match=r"conda_dependencies.yml:9: pip packages cannot be resolved for Python 3.5.2"
+    ):
+        desk.solve(desk.dependencies(["python=3.5.2"], ["six"], [old.write().url]))
+
+
+@pytest.mark.parametrize(
+    ("version", "pin", "answer"),
+    [
+        ("3.6.15", "3.6", True),
+        ("3.6.15", "3.6.*", True),
+        ("3.6.15", "3.6.1", False),
+        ("3.16.0", "3.1", False),
+        ("3.9.2", ">=3.6,<3.9", False),
+        ("3.8.1", ">=3.6,<3.9", True),
+        ("3.8.1", "3.7|3.8", True),
+        ("3.8.1", None, True),
+    ],
+)
+def test_pins(version, pin, answer):
+    assert satisfies(version, pin) is answer
+
+
+def test_a_pin_that_is_none():
+    with pytest.raises(ConfigError, match="not a version of Python"):
+        satisfies("3.8.1", "three")
+
+
+# -- what is kept --------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_kept_for_a_while(desk, channel, monkeypatch):
+    asked = desk.dependencies(["words"], channels=[channel.url])
+    first = desk.solve(asked)
+    again = desk.solve(asked)
+    assert (first.kept, again.kept, again.lock, again.files) == (False, True, first.lock, first.files)
+    assert not desk.solve(asked, refresh=True).kept
+    assert not desk.solve(asked, Platform("linux-64", "2.28")).kept
+    monkeypatch.setattr(solving.time, "time", lambda: time.monotonic() + 1e10)
+    assert not desk.solve(asked).kept
+
+
+def test_a_damaged_answer_is_asked_for_again(desk, channel):
+    asked = desk.dependencies(["words"], channels=[channel.url])
+    desk.solve(asked)
+    (note,) = (desk.cache / "locks").iterdir()
+    note.write_text(note.read_text().replace('"2.0"', '"2.1"'))
+    assert not desk.solve(asked).kept
+
+
+def test_a_changed_wheel_is_another_request(desk):
+    wheel = desk.root / "greet-1.0-py3-none-any.whl"
+    write_wheel(wheel, "greet", "1.0")
+    asked = desk.dependencies(pip=["./greet-1.0-py3-none-any.whl"])
+    first = desk.solve(asked, host=HERE)
+    write_wheel(wheel, "greet", "1.0", b"changed = True\n")
+    second = desk.solve(asked, host=HERE)
+    assert not second.kept and second.lock["digest"] != first.lock["digest"]
+
+
+def test_where_a_package_comes_from_is_not_its_identity(desk):
+    lock = desk.solve(desk.dependencies(pip=["six==1.16.0"]), host=HERE).lock
+    moved = {**lock, "glibc": "2.31", "pip": [{**one, "url": "https://mirror.example/x.whl"} for one in lock["pip"]]}
+    other = {**lock, "pip": [{**one, "sha256": "0" * 64} for one in lock["pip"]]}
+    assert digest_of(moved) == lock["digest"] != digest_of(other)
+
+
+# -- platforms -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda"),
+    [
+        ("550.54.14", "12.4"),
+        ("535.183.01", "12.2"),
+        ("470.256.02", "11.4"),
+        ("340.108", None),
+        (None, None),
+        ("x", None),
+    ],
+)
+def test_a_driver_runs_up_to_a_cuda(driver, cuda):
+    assert cuda_of(driver) == cuda
+
+
+def test_facts_become_a_platform():
+    system = {"system": "Linux", "arch": "x86_64", "libc": "glibc 2.31", "kernel": "5.10.0-28-amd64"}
+    facts = Facts.from_json({"os": system, "nvidia": {"driver": "550.54.14"}})
+    platform = platform_of(facts)
+    assert (platform.subdir, platform.libc, platform.cuda) == ("linux-64", "2.31", "12.4")
+    assert platform.uv == "x86_64-manylinux_2_31"
+    assert ("__linux", "5.10.0", "0") in platform.virtual_packages()
+    assert platform_of(facts, glibc="2.30", cuda=False).uv == "x86_64-manylinux_2_28"
+    assert platform_of(facts, cuda=False).cuda is None
+
+
+def test_a_platform_that_nobody_builds_for():
+    with pytest.raises(ConfigError, match="no environment can be made for Plan9"):
+        platform_of(Facts.from_json({"os": {"system": "Plan9", "arch": "mips"}}))
+
+
+# -- locks that are there ------------------------------------------------------------------------------
+
+UV_PROJECT = '[project]\nname = "x"\nversion = "0"\nrequires-python = ">=3.9"\ndependencies = [\n    "six",\n]\n'
+
+
+def test_a_uv_lock_is_read_not_solved(desk, environ):
+    (desk.root / "pyproject.toml").write_text(UV_PROJECT.replace('"six"', '"six==1.15.0"'))
+    from mlworkbench.environments.pip import run_uv
+
+    done = run_uv(["lock", "--quiet"], environ, desk.root)
+    assert done.returncode == 0, done.stderr
+    (desk.root / "pyproject.toml").write_text(UV_PROJECT)  # would be six 1.17 now
+    asked = read_lockfile(desk.root / "uv.lock", desk.root)
+    assert [one.text for one in asked.pip] == ["six==1.15.0"]
+    lock = desk.solve(asked, host=HERE).lock
+    assert names(lock["pip"]) == {"six": "1.15.0"}
+
+
+def test_a_pyproject_alone_is_solved(desk):
+    (desk.root / "pyproject.toml").write_text(UV_PROJECT)
+    asked = read_lockfile(desk.root / "pyproject.toml", desk.root)
+    assert (asked.python, asked.pip[0].line) == (">=3.9", 6)
+    assert names(desk.solve(asked, host=HERE).lock["pip"]).keys() == {"six"}
+
+
+def test_a_pixi_lock_is_read(desk, channel):
+    solved = desk.solve(desk.dependencies(["hello-py", "python"], channels=[channel.url]))
+    packages, refs = [], []
+    for one in solved.lock["conda"]:
+        address = "https://channel.example/" + one["subdir"] + "/" + one["file"]
+        refs.append(f"      - conda: {address}\n")
+        noarch = f"  noarch: {one['noarch']}\n" if one.get("noarch") else ""
+        depends = "".join(f"  - {text}\n" for text in one["depends"])
+        packages.append(
+            f"- conda: {address}\n  sha256: {one['sha256']}\n  md5: {one['md5']}\n{noarch}"
+            + (f"  depends:\n{depends}" if depends else "")
+            + f"  size: {one['size']}\n"
+        )
+    text = (
+        "version: 6\nenvironments:\n  default:\n    channels:\n    - url: https://channel.example/\n    packages:\n"
+        f"      linux-64:\n{''.join(refs)}packages:\n{''.join(packages)}"
+    )
+    (desk.root / "pixi.lock").write_text(text)
+    asked = read_lockfile(desk.root / "pixi.lock", desk.root)
+    assert (asked.python, {one.name for one in asked.conda}) == (VERSION, {"python", "hello-py", "words"})
+    lock = desk.solve(asked).lock
+    assert names(lock["conda"]) == names(solved.lock["conda"]) and lock["digest"] == solved.lock["digest"]
+    with pytest.raises(SolveError, match="not locked for linux-aarch64; it is for linux-64"):
+        desk.solve(asked, Platform("linux-aarch64", "2.36"))
+
+
+def write_wheel(path: Path, name: str, version: str, code: bytes = b"") -> None:
+    with zipfile.ZipFile(path, "w") as wheel:
+        info = f"{name}-{version}.dist-info"
+        wheel.writestr(f"{name}.py", code)
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+# -- what travels --------------------------------------------------------------------------------------
+
+
+def test_for_a_target_without_a_way_everything_travels(desk):
+    asked = desk.dependencies(pip=["six==1.16.0"])
+    solved = desk.solve(asked, host=HERE)
+    assert carry(solved, asked, desk.cache, desk.environ) == (solved.lock, {})
+    lock, files = carry(solved, asked, desk.cache, desk.environ, everything=True)
+    assert set(files) == {one["sha256"] for one in (*lock["pip"], *lock["tools"])}
+    for sha256, path in files.items():
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+    six = lock["pip"][0]["sha256"]
+    _, few = carry(solved, asked, desk.cache, desk.environ, everything=True, lacking=lambda digests: {six})
+    assert set(few) == {six}
+
+
+def test_what_wants_a_password_is_fetched_here_with_it(desk, tmp_path):
+    links = tmp_path / "links"
+    links.mkdir()
+    write_wheel(links / "greet-1.0-py3-none-any.whl", "greet", "1.0")
+    with serving(links, "somebody:hush") as port:
+        address = f"http://somebody:hush@127.0.0.1:{port}/"
+        option = Option(f"--find-links {address}", "f", 1, "--find-links", address)
+        asked = desk.dependencies(pip=["greet"], options=(option,))
+        solved = desk.solve(asked, host=HERE)
+        (one,) = solved.lock["pip"]
+        lock, files = carry(solved, asked, desk.cache, desk.environ)
+        assert set(files) == {one["sha256"]} and "hush" not in json.dumps(lock)
+        os.unlink(files[one["sha256"]])
+        with pytest.raises(SolveError, match="cannot be fetched from this machine"):
+            carry(solved, desk.dependencies(pip=["greet"]), desk.cache, desk.environ)
