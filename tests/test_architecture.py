@@ -11,7 +11,7 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.
 # A module may import from its own layer's folder and from layers further down.
 LAYERS = [
     {"cli"},
-    {"attach", "submit", "follow", "fetch"},
+    {"attach", "submit", "prepare", "follow", "fetch"},
     {"plan"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},
     {"hosts"},
@@ -22,7 +22,7 @@ LAYERS = [
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
 # The last stop of a program, where anything may arrive; and two places where whatever happens, the user's run
 # must get its start or its ending told.
-BROAD = {"cli/main.py", "remote/launcher.py", "remote/supervisor.py", "remote/verbs.py"}
+BROAD = {"cli/main.py", "remote/launcher.py", "remote/rattle.py", "remote/supervisor.py", "remote/verbs.py"}
 
 
 def name(path: Path) -> str:

@@ -4,6 +4,7 @@ MlwError
 ├── UsageError          the words on the command line do not fit together
 ├── ConfigError         a project file is missing, damaged or says something impossible (file, line)
 ├── UnknownName         a name that nobody knows; lists the known ones
+├── PreflightError      what the project asks for cannot work on the target
 ├── SolveError          no set of packages is what the project asks for
 ├── SnapshotError       the project's files could not be read whole
 ├── HostError           the machine could not be asked
@@ -69,6 +70,12 @@ class UnknownName(MlwError):
         )
         near = difflib.get_close_matches(name, names, n=1)
         super().__init__(message, hint or (f"did you mean {near[0]!r}?" if near else None))
+
+
+class PreflightError(MlwError):
+    """What the project asks for cannot work on the target; nothing was sent there."""
+
+    exit_code = 78
 
 
 class SolveError(MlwError):

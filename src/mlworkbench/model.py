@@ -150,6 +150,7 @@ class Container:
     options: tuple[str, ...] = ()
     registry: Mapping[str, str] | None = None
     pull: bool = True
+    libc: str | None = None  # the oldest glibc that the environment runs on, where it is not the image's own
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,8 @@ class RunSpec:
     snapshot: str
     git: Git | None = None
     lock: JsonDict | None = None
+    prepare: bool = True  # the environment may be built; else it must be there
+    path: tuple[str, ...] = ()  # folders on the target that go before PATH
     container: Container | None = None
     gpus: str | None = None
     timeout: float | None = None
@@ -222,6 +225,7 @@ class RunSpec:
                 "inherit": tuple(data["inherit"]),
                 "secrets": tuple(data["secrets"]),
                 "tags": tuple(data.get("tags", ())),
+                "path": tuple(data.get("path", ())),
             }
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .config.project import Project
+from .environments.site import Settled
 from .model import Command, Compute, Container, Entry, JsonDict, RunConfig, RunSpec, Snapshot
 from .remote.folder import Root
 from .targets.ground import Ground
@@ -46,6 +47,9 @@ class Request:
     tags: tuple[str, ...] = ()
     user: str | None = None  # who asks
     allowed_mounts: tuple[str, ...] = ()  # for this run, on this machine
+    locked: JsonDict | None = None  # the environment of an earlier run
+    upgrade: bool = False  # solve the environment anew
+    unchecked: bool = False  # what preflight finds is told, and stops nobody
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Parts:
     compute: Compute
     entry: Entry
     command: tuple[str, ...]
-    lock: JsonDict
+    settled: Settled  # the environment
     snapshot: Snapshot
     request: Request
     root: Root  # of the target
@@ -86,7 +90,9 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         secrets=parts.request.secrets,
         snapshot=parts.snapshot.digest,
         git=parts.snapshot.git,
-        lock=parts.lock,
+        lock=parts.settled.lock,
+        prepare=parts.runconfig.prepare_environment,
+        path=parts.settled.path,
         container=_container(parts, run_id),
         timeout=parts.request.timeout,
         tracked=parts.runconfig.tracked_run,
@@ -112,6 +118,8 @@ def _container(parts: Parts, run_id: str) -> Container | None:
         user=ground.user,
         share=_share(parts).rstrip("/"),
         memory=ground.memory,
+        environment=parts.settled.mounts,
+        libc=parts.settled.libc,
     )
     return contain(parts.compute, ground.engine, places)
 
@@ -134,6 +142,7 @@ def _environment(parts: Parts, run_id: str) -> dict[str, str]:
     separator = ":" if parts.inrun.startswith("/") else os.pathsep  # a target is a Linux machine, this one may not be
     return {
         "PYTHONUNBUFFERED": "1",  # stdout is a file: a line would show up only when 8 kB are full
+        **parts.settled.variables,
         **asked,
         "PYTHONPATH": separator.join([parts.inrun, behind] if behind else [parts.inrun]),
         "AZUREML_NATIVE_SHARE_DIRECTORY": _share(parts),

@@ -22,14 +22,19 @@ def load(group: str, name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-@lru_cache
 def known(group: str) -> dict[str, str]:
-    """All names of a group with their places, without loading any of them.
+    """All names of a group with their places, without loading any of them."""
+    return _all().get(f"mlworkbench.{group}", {})
+
+
+@lru_cache
+def _all() -> dict[str, dict[str, str]]:
+    """Group → name → place.
 
     Reads the ``entry_points.txt`` files itself: importlib.metadata takes 35 ms to import, and every command
     would pay for it.
     """
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {}
     for folder in sys.path:
         if not os.path.isabs(folder):
             continue  # the current folder may be a stranger's project
@@ -38,22 +43,25 @@ def known(group: str) -> dict[str, str]:
         except OSError:
             continue
         for name in names:
-            for key, place in _section(os.path.join(folder, name, "entry_points.txt"), f"mlworkbench.{group}"):
-                found.setdefault(key, place)
+            for group, key, place in _entries(os.path.join(folder, name, "entry_points.txt")):
+                found.setdefault(group, {}).setdefault(key, place)
     return found
 
 
-def _section(path: str, title: str) -> list[tuple[str, str]]:
+def _entries(path: str) -> list[tuple[str, str, str]]:
+    """Those of ours: group, name, place."""
     try:
         with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+            text = file.read()
     except (OSError, ValueError):
         return []
-    entries, inside = [], False
-    for line in lines:
+    if "[mlworkbench." not in text:
+        return []
+    entries, group = [], ""
+    for line in text.splitlines():
         if line.startswith("["):
-            inside = line.strip() == f"[{title}]"
-        elif inside and "=" in line:
+            group = line.strip().strip("[]")
+        elif "=" in line and group.startswith("mlworkbench."):
             key, _, place = line.partition("=")
-            entries.append((key.strip(), place.strip()))
+            entries.append((group, key.strip(), place.strip()))
     return entries

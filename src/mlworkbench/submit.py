@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .config.dialects import override
 from .config.keys import TYPES
 from .config.project import Project
-from .environments.choose import choose_environment
-from .errors import ConfigError, LaunchError, UnknownName, UsageError
+from .environments.choose import is_managed, settle_environment
+from .environments.site import Settled, Site
+from .errors import ConfigError, LaunchError, PreflightError, UnknownName, UsageError
 from .history.names import new_id
 from .history.store import History, IdTaken
 from .model import Compute, Entry, Run, RunConfig, RunSpec
@@ -24,9 +25,14 @@ from .registry import known, load
 from .remote.failpoint import failpoint
 from .snapshot.take import holds, take
 from .targets.ground import Ground, survey
-from .targets.target import Target
+from .targets.target import Stock, Target
+
+if TYPE_CHECKING:
+    from .hosts.parcel import Package
+    from .preflight.finding import Finding
 
 Progress = Callable[[int, int], None]
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -36,10 +42,17 @@ class Draft:
     spec: RunSpec
     parts: Parts
     target: Target
+    warnings: tuple[Finding, ...] = ()
 
 
 def draft(
-    project: Project, request: Request, paths: UserPaths, progress: Progress | None = None, *, eager: bool = True
+    project: Project,
+    request: Request,
+    paths: UserPaths,
+    progress: Progress | None = None,
+    *,
+    eager: bool = True,
+    tell: Tell = lambda text: None,
 ) -> Draft:
     """Decide everything about the run. Nothing has happened when this returns, but for a snapshot in the store.
 
@@ -50,10 +63,11 @@ def draft(
     target = open_target(compute, paths)
     if eager:
         target.host.warm_up()
-    ground = survey(target, compute, paths)
+    ground = survey(target, compute, paths, closely=is_managed(compute))
     refuse_mounts(compute, ground, request.allowed_mounts)
     entry = choose_entry(project, runconfig, request.entry)
-    environment = choose_environment(compute, os.environ, project.root, paths.interpreters)
+    warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
+    settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell)
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
     failpoint("snapshot")
     if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
@@ -66,8 +80,8 @@ def draft(
         runconfig=runconfig,
         compute=compute,
         entry=entry,
-        command=framework.command(entry, _expand(environment.interpreter.path, ground.home)),
-        lock=environment.lock(),
+        command=framework.command(entry, _expand(settled.interpreter.path, ground.home)),
+        settled=settled,
         snapshot=snapshot,
         request=request,
         root=target.host.root,
@@ -76,7 +90,55 @@ def draft(
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
     spec = plan(parts, new_id(project.name), key, time.time())
-    return Draft(spec, parts, target)
+    return Draft(spec, parts, target, warnings)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run would be, and how."""
+
+    runconfig: RunConfig
+    compute: Compute
+    target: Target
+    ground: Ground
+
+
+def settle(project: Project, request: Request, paths: UserPaths, place: Place, tell: Tell) -> Settled:
+    """The environment, to the last version; solving it may take its time and the network."""
+    from .targets.images import image_libc  # noqa: PLC0415 - for containers only
+
+    return settle_environment(
+        Site(
+            root=project.root,
+            runconfig=place.runconfig,
+            compute=place.compute,
+            paths=paths,
+            environ=os.environ,
+            target=lambda: place.target.host.root,
+            facts=place.ground.facts,
+            image_libc=image_libc(place.target, place.compute, place.ground, paths),
+            locked=request.locked,
+            refresh=request.upgrade,
+            tell=tell,
+        )
+    )
+
+
+def look_ahead(
+    project: Project, runconfig: RunConfig, compute: Compute, ground: Ground, entry: Entry | None, *, stop: bool
+) -> tuple[Finding, ...]:
+    """What cannot work there, found before anything travels: errors stop the run, the rest is returned."""
+    from .preflight.check import preflight  # noqa: PLC0415 - few other commands need it
+
+    found = preflight(project, runconfig, compute, ground.facts or None, entry, managed=is_managed(compute))
+    errors = [one for one in found if one.severity == "error"]
+    if errors and stop:
+        lines = [f"  {one}\n    hint: {one.hint}" for one in errors]
+        raise PreflightError(
+            "this cannot work on " + compute.name + ":\n" + "\n".join(lines),
+            "mlw project doctor --fix writes the replacements; --unchecked submits it as it is",
+        )
+    return tuple(found)
 
 
 def full_key(project: Project, key: str) -> str:
@@ -101,15 +163,32 @@ def record(history: History, made: Draft) -> tuple[RunSpec, bool]:
 
 
 def launch(
-    history: History, spec: RunSpec, target: Target, secrets: Mapping[str, str], progress: Progress | None = None
+    history: History,
+    spec: RunSpec,
+    target: Target,
+    secrets: Mapping[str, str],
+    progress: Progress | None = None,
+    *,
+    everything: bool = False,
 ) -> Run:
-    """Put a recorded run to work. Harmless if it already is. ``progress`` is of the code that travels."""
+    """Put a recorded run to work. Harmless if it already is. ``progress`` is of the code and packages that travel."""
     history.make_folder(spec)
     run = history.take_over(spec.id)
     failpoint("launching")
-    target.launch(spec, secrets, history.paths.root, progress)
+    target.launch(spec, secrets, stock_of(history.paths, progress), everything)
     failpoint("launched-here")
     return run
+
+
+def stock_of(paths: UserPaths, progress: Progress | None = None) -> Stock:
+    """What can be sent from here: code, and packages."""
+
+    def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any]) -> Mapping[str, Package]:
+        from .environments.supply import packages as find  # noqa: PLC0415 - few submits have packages to send
+
+        return find(lock, lacking, paths.root)
+
+    return Stock(paths.root, packages, progress)
 
 
 def cancel(run: Run, target: Target, by: str, grace: float | None) -> str:

@@ -142,7 +142,7 @@ def test_secrets_reach_the_child_and_no_file(there):
 
 def test_news_waits_for_something_new(there):
     host, place = there
-    place.run("r", "import time; time.sleep(0.5); print('late', flush=True); time.sleep(1000)")
+    place.run("r", "import os, time; time.sleep(0.5); os.write(1, b'late\\n'); time.sleep(1000)")
     host.call("start", "r", ["n"], {"secrets": {}})
     for _ in range(100):
         news = host.news("r", {"log": 0}, 100, wait=30)

@@ -64,6 +64,9 @@ class Away:
             cwd=self.project,
         )
         assert attached.code == 0, attached
+        if kind == "remotedocker" and not more.get("managed"):  # what most tests are about needs no packages
+            compute = self.project / "aml_config" / f"{self.name}.compute"
+            compute.write_text(compute.read_text() + "userManagedEnvironment: true\n")
 
     # -- the command line -----------------------------------------------------------------------------------------
     def mlw(self, *words: str, **more: Any) -> Done:

@@ -6,9 +6,14 @@ import hashlib
 import json
 from pathlib import Path
 
+from tests.machines.channel import depend
 from tests.machines.machine import Machine
 
 PASSWORD = "canary-Passw0rd-17"
+PACKAGES = """
+import hello, six, sys
+print("with", six.__version__, "in", sys.prefix)
+"""
 TRAIN = """
 import os, socket, sys
 import mlworkbench
@@ -46,9 +51,10 @@ def attach(laptop, project: Path, host: Machine, *words: str):
     )
 
 
-def test_the_walk_of_the_article(laptop, machine, engine):
+def test_the_walk_of_the_article(laptop, machine, engine, channel):
     host = machine(password=PASSWORD, docker="yes")
-    project = laptop.project("mnist", train=TRAIN)
+    project = laptop.project("mnist", train=PACKAGES + TRAIN)
+    depend(project, channel, "six==1.16.0")
     attached = attach(laptop, project, host, "remotedocker")
     assert attached.code == 0, attached
     assert "process" in attached.err, "a password on the command line is warned of"
@@ -63,6 +69,7 @@ def test_the_walk_of_the_article(laptop, machine, engine):
     done = laptop.mlw("experiment", "submit", "-c", "my_dsvm", "train.py", "--lr", "0.1", cwd=project)
     assert done.code == 0, done
     assert "args ['--lr', '0.1']" in done.out
+    assert f"with 1.16.0 in {host.home}/.mlw/envs/" in done.out, "the project's packages, not the image's"
     assert f"uid {host.uid}" in done.out
     record = laptop.info(done.run)
     assert (record["status"], record["ending"], record["accuracy"]) == ("Completed", "succeeded", 0.875)

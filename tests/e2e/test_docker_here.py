@@ -24,6 +24,7 @@ def project(laptop, engine) -> Path:
     laptop.uses(engine)
     root = laptop.project("demo", train=HELLO)
     say(root, "baseDockerImage", engine.image)
+    say(root, "userManagedEnvironment", "true")  # the image's own Python
     return root
 
 

@@ -174,8 +174,19 @@ def usual(folder: Path, python: bool = True) -> Channel:
     channel.add("fast", "1.0", {"share/fast.txt": b"cuda"}, "linux-64", depends=["__cuda >=12"], build="cuda_0")
     channel.add("fast", "1.0", {"share/fast.txt": b"cpu"}, "linux-64", build="cpu_0", track_features="cpu")
     channel.add("modern", "1.0", {"share/modern.txt": b"x"}, "linux-64", depends=["__glibc >=2.40"])
+    for version, glibc in (("1.0", "2.17"), ("2.0", "2.30")):
+        text = {"share/recent.txt": version.encode()}
+        channel.add("recent", version, text, "linux-64", depends=[f"__glibc >={glibc}"])
     channel.add("first", "1.0", {"share/first.txt": b"x"}, noarch="generic", depends=["words 1.0"])
     channel.add("second", "1.0", {"share/second.txt": b"x"}, noarch="generic", depends=["words 2.0"])
     if python:
         channel.add_python()
     return channel.write()
+
+
+def depend(root: Path, channel: Channel, *pip: str, conda: tuple[str, ...] = ("hello-py",)) -> None:
+    """What the project asks for, as users write it."""
+    lines = ["name: project_environment", "channels:", f"  - {channel.url}", "dependencies:"]
+    lines += [f"  - python={SHORT}", *(f"  - {one}" for one in conda)]
+    lines += ["  - pip:", *(f"    - {one}" for one in pip)] if pip else []
+    (root / "aml_config" / "conda_dependencies.yml").write_text("\n".join([*lines, ""]))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.machines import engine as engines
+from tests.machines.channel import Channel, usual
 from tests.machines.engine import Engine
 from tests.machines.laptop import Laptop
 from tests.machines.machine import Machine, Wanted
@@ -70,6 +71,12 @@ def registry(engine: Engine, session_registry: Registry) -> Registry:
     """A private registry that has an image which the engine has not."""
     session_registry.forget()
     return session_registry
+
+
+@pytest.fixture(scope="session")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
+    """A conda channel on this machine, with a real Python in it."""
+    return usual(tmp_path_factory.mktemp("conda") / "channel")
 
 
 @pytest.fixture(scope="session")

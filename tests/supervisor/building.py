@@ -141,7 +141,7 @@ class Yard:
         """What is in envs/ beside environments that count and their locks."""
         names = sorted(os.listdir(self.root / "envs"))
         whole = {name[:-5] for name in names if name.endswith(".json")}
-        return [name for name in names if not name.endswith(".lock") and name.split(".")[0] not in whole]
+        return [name for name in names if not name.endswith((".lock", ".use")) and name.split(".")[0] not in whole]
 
 
 def make_toolbox(folder: Path) -> Path:

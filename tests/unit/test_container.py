@@ -162,7 +162,7 @@ def test_command():
     assert argv[image + 1] == "-c"
     assert argv[-2:] == ["python3", "a.py"]
     folder = "/home/ada/.mlw/runs/r"
-    assert argv[-7:-2] == ["mlw", f"{folder}/log", f"{folder}/word", "", "0022"]
+    assert argv[-9:-2] == ["mlw", f"{folder}/log", f"{folder}/word", "", "0022", "", ""]
 
 
 def test_root_keeps_the_usual_rights_to_files():

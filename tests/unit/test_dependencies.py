@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as Parsed
+from packaging.utils import canonicalize_name
 
 from mlworkbench.environments.dependencies import Dependencies, Line, PipLine
+from mlworkbench.environments.named import parse_named
 from mlworkbench.environments.reading import conda_entry, pip_entry, read_dependencies
 from mlworkbench.errors import ConfigError
 
@@ -172,8 +176,180 @@ def test_the_pin_of_python(tmp_path: Path, written: str, pin: str | None) -> Non
     assert read(tmp_path, "environment.yml", f"dependencies:\n- {written}\n").python == pin
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "numpy",
+        "Numpy_X.y >= 1.0, <2",
+        "a[Foo_x, bar]==1.0 ; python_version<'3.7' and sys_platform == \"linux\" or os_name!='nt'",
+        "x==1.0.*",
+        "x~=1.4.2",
+        "x==2.1.0+cpu",
+        "x<2,>=1,!=1.5",
+        "x==1.0rc1",
+        "x (>=1.0)",
+        "x===1.0",
+        "x ; (python_version<'3') or 'linux' in sys_platform",
+        "x ; extra == 'a'",
+        "x @ https://x.example/x-1.0-py3-none-any.whl",
+    ],
+)
+def test_entries_are_read_as_pip_reads_them(text: str) -> None:
+    found, expected = parse_named(text), Parsed(text)
+    assert found.name == canonicalize_name(expected.name)
+    assert (found.extras, found.specifier) == (tuple(sorted(expected.extras)), str(expected.specifier))
+    assert (found.marker, found.url) == (str(expected.marker) if expected.marker else None, expected.url)
+
+
+@pytest.mark.parametrize(
+    "text", ["x~=1", "x>=1.*", "x>1+cpu", "x==1,,<2", "x[a,,b]", "x;", "x; nonsense", "x=1", "x y"]
+)
+def test_entries_that_pip_does_not_read(text: str) -> None:
+    with pytest.raises(InvalidRequirement):
+        Parsed(text)
+    with pytest.raises(InvalidRequirement):
+        parse_named(text)
+
+
 def test_an_entry_keeps_what_was_written(tmp_path: Path) -> None:
     line = Line("Torch==2.1.0+cpu ; python_version<'4' --hash=sha256:a", "f", 3)
     found = pip_entry(line, tmp_path, tmp_path)
     assert isinstance(found, PipLine)
     assert (found.text, found.line, found.name, found.hashes) == (line.text, 3, "torch", ("sha256:a",))
+
+
+# -- as they were written then -------------------------------------------------------------------------
+
+THEN = {
+    "template of 2017": """\
+# Conda environment for runs in Docker, on virtual machines and on clusters.
+# Details: https://conda.example/envs.html#create-environment-file-by-hand
+
+name: project_environment
+dependencies:
+  # The version of Python.
+  - python=3.5.2
+  # ipykernel is needed by notebooks.
+  - ipykernel=4.6.1
+  - patsy
+  - scikit-learn
+
+  - pip:
+    - notebook
+    # What every run needs.
+    - --index-url https://index.example/python-repository/preview
+    - --extra-index-url https://other.example/simple
+    - azureml-requirements
+    # An API with an early version, and two spaces behind it.
+    - azure-ml-api-sdk==0.1.0a10 \x20
+""",
+    "reference page": """\
+name: project_environment
+dependencies:
+  # Python version
+  - python=3.5.2
+
+  # some conda packages
+  - scikit-learn
+  - cryptography
+
+  # use pip to install some more packages
+  - pip:
+     # a package of the index
+     - azure-storage
+
+     # a package at an address
+     - https://cntk.ai/PythonWheel/CPU-Only/cntk-2.1-cp35-cp35m-win_amd64.whl
+
+     # a wheel of the project
+     - wheels\\my_private_python_pkg-1.0-py3-none-any.whl
+""",
+    "template with a version": """\
+# Version of this file's structure. Do not remove.
+# [AzureMlVersion] = 2
+
+name: project_environment
+dependencies:
+  - python=3.5.2
+  - ipykernel=4.6.1
+
+  - pip:
+    - --extra-index-url=https://index.example/simple
+    - azureml-requirements
+""",
+    "second file for GPUs": """\
+name: sentiment-gpu-project
+channels:
+  - defaults
+  - anaconda
+dependencies:
+  - python=3.5.2
+  - tensorflow-gpu=1.4.1
+  - keras=2.1.5
+  - pip:
+    - keras==2.1.4
+    - https://cntk.ai/PythonWheel/GPU-1bit-SGD/cntk-2.1-cp35-cp35m-linux_x86_64.whl
+""",
+    "entries at the margin, channels last": """\
+name: project_environment
+dependencies:
+- python=3.6.2
+- pip:
+  - inference-schema[numpy-support]
+  - azureml-defaults~=1.27.0
+  - h5py<3.0.0
+- numpy
+channels:
+- anaconda
+- conda-forge
+""",
+    "pip with nothing below it": "name: project_environment\ndependencies:\n  - python=3.5.2\n  - pip:\n",
+    "pip as a package and as a list": "dependencies:\n  - python=3.5.2\n  - pip\n  - pip:\n    - six\n",
+    "nothing but a name": "name: project_environment\n",
+    "no dependencies": "name: project_environment\ndependencies:\n",
+    "lines that end as on Windows": "name: e\r\ndependencies:\r\n  - python=3.5.2\r\n  - pip:\r\n    - six\r\n",
+    "lines of spaces": "dependencies:\n  - python=3.5.2\n  \n  - pip:\n     # why\n     - six\n     \n     - numpy\n",
+    "a mark at its start": "\ufeffname: project_environment\ndependencies: [python=3.5.2, {pip: [six]}]\n",
+    "spaces around the sign": "dependencies:\n  - python = 3.5.2\n  - numpy >= 1.11\n  - scipy ==0.19.1\n",
+    "a build": "dependencies:\n  - python=3.5.2=0\n  - mkl=2017.0.3=0\n  - numpy 1.13.1 py35_0\n",
+    "a prefix of conda env export": "name: e\ndependencies:\n  - python=3.5.2=0\nprefix: C:\\\\Anaconda\\\\envs\\\\e\n",
+}
+
+
+@pytest.mark.parametrize("name", THEN)
+def test_files_as_users_wrote_them_are_read(tmp_path: Path, name: str) -> None:
+    found = read(tmp_path, "aml_config/conda_dependencies.yml", THEN[name])
+    assert found.python in (None, "3.5.2", "3.6.2")
+    assert [one.line for one in found.conda] == sorted(one.line for one in found.conda)
+    options = ["--index-url", "--extra-index-url"] if name == "template of 2017" else []
+    assert [one.name for one in found.options] == (["--extra-index-url"] if "version" in name else options)
+
+
+def test_what_they_asked_for(tmp_path: Path) -> None:
+    found = read(tmp_path, "conda_dependencies.yml", THEN["reference page"])
+    assert [(one.name, one.path) for one in found.pip] == [
+        ("azure-storage", None),
+        ("cntk", None),
+        ("my-private-python-pkg", "wheels/my_private_python_pkg-1.0-py3-none-any.whl"),
+    ]
+    found = read(tmp_path, "conda_dependencies.yml", THEN["template of 2017"])
+    assert [(one.name, one.specifier) for one in found.pip] == [
+        ("notebook", ""),
+        ("azureml-requirements", ""),
+        ("azure-ml-api-sdk", "==0.1.0a10"),
+    ]
+    found = read(tmp_path, "conda_dependencies.yml", THEN["a build"])
+    assert [(one.name, one.version) for one in found.conda] == [
+        ("python", "=3.5.2=0"),
+        ("mkl", "=2017.0.3=0"),
+        ("numpy", "1.13.1 py35_0"),
+    ]
+    found = read(tmp_path, "conda_dependencies.yml", THEN["spaces around the sign"])
+    assert found.python == "3.5.2"
+
+
+def test_a_wheel_on_the_disk_of_whoever_wrote_the_file(tmp_path: Path) -> None:
+    text = THEN["reference page"].replace("wheels\\my", "C:\\temp\\my")
+    with pytest.raises(ConfigError, match="is outside the project") as failed:
+        read(tmp_path, "conda_dependencies.yml", text)
+    assert failed.value.line == 19 and "copy it into the project" in str(failed.value.hint)

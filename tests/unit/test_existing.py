@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.environments.existing import (
-    Existing,
+    existing,
     find_python,
     locate_python,
     own_environment_left,
     path_without_own,
 )
+from mlworkbench.environments.site import Site
 from mlworkbench.errors import ConfigError
-from mlworkbench.model import Interpreter
+from mlworkbench.model import Compute, Interpreter, RunConfig
+from mlworkbench.paths import Root, UserPaths
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pretends with shell scripts")
 
@@ -288,8 +290,16 @@ def test_other_environments_stay() -> None:
 
 
 def test_existing_environment(tmp_path: Path) -> None:
-    environment = Existing(Interpreter("/usr/bin/python3", (3, 11, 7), "first python3 on PATH"))
-    lock = environment.lock()
-    assert lock == {"kind": "existing", "python": "/usr/bin/python3", "version": "3.11.7"}
-    assert environment.steps(lock, "") == ()
-    assert environment.python("") == "/usr/bin/python3"
+    """The user's own Python is used untouched: nothing to build, nothing in front of PATH."""
+    python = pretend(tmp_path / "bin" / "python", "3.11.7")
+    site = Site(
+        root=tmp_path,
+        runconfig=RunConfig("local", "local"),
+        compute=Compute("local", "local", python_location=str(python)),
+        paths=UserPaths(tmp_path),
+        environ={"PATH": "/usr/bin"},
+        target=lambda: Root(str(tmp_path)),
+    )
+    settled = existing(site)
+    assert settled.lock == {"kind": "existing", "python": str(python), "version": "3.11.7"}
+    assert (settled.interpreter.path, settled.path, settled.mounts, settled.variables) == (str(python), (), (), {})

@@ -10,9 +10,10 @@ import pytest
 
 from mlworkbench import registry
 from mlworkbench.config.project import Project
+from mlworkbench.environments.site import Settled
 from mlworkbench.errors import UnknownName
 from mlworkbench.frameworks.python import Python
-from mlworkbench.model import Compute, Entry, RunConfig, Snapshot
+from mlworkbench.model import Compute, Entry, Interpreter, RunConfig, Snapshot
 from mlworkbench.plan import INHERITED, Parts, Request, plan
 from mlworkbench.remote.folder import Root
 from mlworkbench.targets.container import Engine
@@ -24,7 +25,7 @@ PARTS = Parts(
     compute=Compute("local", "local"),
     entry=Entry("script", "train.py", ("--lr", "0.1")),
     command=("/usr/bin/python3", "train.py", "--lr", "0.1"),
-    lock={"kind": "existing"},
+    settled=Settled({"kind": "existing"}, Interpreter("/usr/bin/python3", (3, 11, 7), "")),
     snapshot=Snapshot("d" * 64, 3, 100),
     request=Request(environment={"B": "asked", "C": "asked"}, secrets=("TOKEN",), timeout=5.0, tags=("x",)),
     root=Root("/home/me/.mlw"),
@@ -112,12 +113,12 @@ def test_a_plugin_comes_through_the_same_door(tmp_path, monkeypatch):
         "[console_scripts]\nx = y:z\n\n[mlworkbench.targets]\nmoon = plug:make\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry.known.cache_clear()
+    registry._all.cache_clear()
     try:
         assert registry.load("targets", "moon")() == "made"
         assert "local" in registry.known("targets")
     finally:
-        registry.known.cache_clear()
+        registry._all.cache_clear()
         sys.modules.pop("plug", None)
 
 

@@ -6,17 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from mlworkbench.environments.platforms import cuda_of
+from mlworkbench.environments.dependencies import Line, PipLine
+from mlworkbench.environments.drivers import RELEASES, cuda_of, oldest_driver
 from mlworkbench.environments.pythons import OLDEST_FOR_UV
 from mlworkbench.environments.reading import read_dependencies
 from mlworkbench.hosts.facts import Facts, Nvidia, System
 from mlworkbench.model import Compute
 from mlworkbench.preflight.check import examine
 from mlworkbench.preflight.finding import Case, Finding, Script
-from mlworkbench.preflight.rules import RULES
-from mlworkbench.preflight.tables import BUILDS, DRIVERS, UV_FROM
+from mlworkbench.preflight.rules import RULES, signs_of_python2
+from mlworkbench.preflight.tables import BUILDS, PIP_FROM
+from mlworkbench.preflight.write import admits, before, pinned
 
 GPU = Compute("gpu", "docker", base_docker_image="debian:12", nvidia_docker=True)
 CPU = replace(GPU, name="cpu", nvidia_docker=False)
@@ -183,7 +186,9 @@ def test_a_wheel_for_another_python(tmp_path: Path) -> None:
 
 CPU_ONLY = [
     ("- pip:\n  - tensorflow-cpu", "tensorflow[and-cuda]"),
-    ("- pip:\n  - tensorflow-cpu==2.15.0", "tensorflow[and-cuda]==2.15.0"),
+    ("- pip:\n  - tensorflow-cpu==2.15.0", "tensorflow[and-cuda]==2.15.1"),  # what 2.15.0 needs no index has
+    ("- pip:\n  - tensorflow-cpu==2.14.1", "tensorflow==2.14.1"),
+    ("- pip:\n  - tensorflow-cpu==2.19.0", "tensorflow[and-cuda]==2.19.0"),
     ("- pip:\n  - tensorflow-cpu>=2.16", "tensorflow[and-cuda]>=2.16"),
     ("- pip:\n  - tensorflow-cpu==2.9.1", "tensorflow==2.9.1"),
     ("- pip:\n  - tensorflow-cpu==1.14.0", "tensorflow-gpu==1.14.0"),
@@ -248,7 +253,13 @@ TOO_NEW = [
     ("470.57.02", "- pip:\n  - torch==2.3.0", "torch>=1.13,<2.1"),
     ("535.104.05", "- pip:\n  - jax[cuda13]", "jax[cuda12]"),
     ("470.57.02", "- pip:\n  - jax[cuda12]", False),
-    ("470.57.02", "- pip:\n  - tensorflow[and-cuda]", "tensorflow[and-cuda]<2.15"),
+    ("470.57.02", "- pip:\n  - tensorflow[and-cuda]", False),
+    ("535.104.05", "- pip:\n  - nvidia-cuda-runtime==13.0.96", False),
+    ("470.57.02", "- pip:\n  - nvidia-cublas-cu12==12.4.5.8", False),
+    ("470.57.02", "- pip:\n  - torch==2.7.1+cu128", "torch==2.7.1+cu118"),
+    ("535.104.05", "- six\n- cuda-version>=13", "cuda-version=12"),
+    ("470.57.02", "- six\n- cudatoolkit=12.1", "cudatoolkit=11"),
+    ("418.67", "- six\n- cudatoolkit=10.2", "cudatoolkit=10.1"),
     ("470.57.02", "- pip:\n  - cupy-cuda12x", False),
     ("384.81", "- pip:\n  - tensorflow-gpu==1.13.1", "tensorflow-gpu>=1.5,<1.13"),
     ("535.104.05", "- six\n- cuda-version=13.0", "cuda-version=12"),
@@ -282,8 +293,61 @@ def test_an_index_for_a_cuda_newer_than_the_driver(tmp_path: Path) -> None:
     ]
 
 
+def test_pytorch_of_a_tagged_index_is_that_of_its_tag(tmp_path: Path) -> None:
+    old = facts("535.104.05")
+    text = "- pip:\n  - --extra-index-url https://x.example/whl/cu126\n  - torch\n  - torchvision"
+    assert examine(case(tmp_path, text, known=old)) == []
+    # This one stopped at 2.7, and a newer one of the package index is taken.
+    text = "- pip:\n  - --extra-index-url https://x.example/whl/cu118\n  - torch"
+    assert [one.line for one in examine(case(tmp_path, text, known=old))] == [4]
+    assert examine(case(tmp_path, text.replace("torch", "torch==2.7.1"), known=old)) == []
+    assert examine(case(tmp_path, text.replace("--extra-index", "--index"), known=old)) == []
+
+
+IMAGES = [
+    ("nvidia/cuda:13.0.1-runtime-ubuntu24.04", "535.104.05", "nvidia/cuda:12.2.2-runtime-ubuntu22.04"),
+    ("nvidia/cuda:12.4.1-base-ubuntu22.04", "470.57.02", False),
+    ("x.example/nvidia/cuda:13.0.0-devel-ubuntu22.04", "560.35.03", "x.example/nvidia/cuda:12.6.3-devel-ubuntu22.04"),
+    ("nvidia/cuda:13.0.0-cudnn-devel-ubuntu22.04", "560.35.03", False),
+    ("pytorch/pytorch:2.9.0-cuda13.0-cudnn9-runtime", "560.35.03", False),
+]
+
+
+@pytest.mark.parametrize(("image", "driver", "new"), IMAGES)
+def test_an_image_for_a_cuda_newer_than_the_driver(tmp_path: Path, image: str, driver: str, new: str | bool) -> None:
+    at = Line(image, "aml_config/gpu.compute", 2)
+    compute = replace(GPU, base_docker_image=image)
+    (found,) = examine(Case(compute, facts=facts(driver), image_at=at))
+    assert said([found]) == [("cuda-image", 2, "warning", new)]
+    assert f"the target has {driver}" in found.message and "newer driver" in found.hint
+    for fine in (
+        Case(compute, facts=facts("580.95.05"), image_at=at),
+        Case(replace(compute, nvidia_docker=False), facts=facts(driver), image_at=at),
+        Case(compute, image_at=at),  # nobody has looked
+        Case(replace(compute, type="remote"), facts=facts(driver), image_at=at),
+    ):
+        assert examine(fine) == []
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["nvidia/cuda:12.4.1-runtime-ubuntu22.04", "debian:12", "nvidia/cuda", "cuda-tools:13.0", "x:5000/cudax:13.0"],
+)
+def test_images_that_are_well(image: str) -> None:
+    at = Line(image, "aml_config/gpu.compute", 2)
+    assert examine(Case(replace(GPU, base_docker_image=image), facts=facts("550.54.14"), image_at=at)) == []
+
+
+def test_the_libraries_of_an_image_may_lift_a_driver(tmp_path: Path) -> None:
+    """On the GPUs of data centres; so it is said, and nobody is stopped."""
+    compute = replace(GPU, base_docker_image="nvidia/cuda:13.0.1-runtime-ubuntu24.04")
+    found = examine(case(tmp_path, "- pip:\n  - torch==2.12.0", compute, facts("535.104.05")))
+    assert [(one.rule, one.severity) for one in found] == [("cuda", "warning")]
+
+
 PYTHONS = [
     ("- python=3.3", "python=3.4"),
+    ("- python=3.19", "python=3.15"),
     ("- python=2.6", "python=2.7"),
     ("- python=3.5.2\n- pip: [six]", "python=3.6"),
     ("- python=2.7\n- pip: [six]", "python=3.6"),
@@ -292,7 +356,7 @@ PYTHONS = [
 
 @pytest.mark.parametrize(("text", "new"), PYTHONS)
 def test_a_python_that_no_source_has(tmp_path: Path, text: str, new: str) -> None:
-    check(examine(case(tmp_path, text, CPU)), [Row("python", 2, "uv", new)])
+    check(examine(case(tmp_path, text, CPU)), [Row("python", 2, "uv" if "3.19" not in text else "no Python 3.19", new)])
 
 
 def test_pythons_of_other_machines_and_channels(tmp_path: Path) -> None:
@@ -304,6 +368,66 @@ def test_pythons_of_other_machines_and_channels(tmp_path: Path) -> None:
     path.write_text("channels: [our-own]\ndependencies:\n- python=3.3\n")
     (found,) = examine(Case(CPU, read_dependencies(path, tmp_path)))
     assert (found.rule, found.severity) == ("python", "warning")
+
+
+GOOD = [
+    # files of today, on a machine with GPUs and an ordinary driver
+    "- python=3.12\n- pip:\n  - torch==2.10.0\n  - torchvision\n  - transformers>=4.50\n  - numpy<3",
+    "- pip:\n  - --extra-index-url https://x.example/whl/cu128\n  - torch==2.10.0\n  - torchaudio==2.10.0",
+    "- pip:\n  - tensorflow[and-cuda]==2.19.0\n  - keras",
+    "- pip:\n  - jax[cuda12]>=0.5\n  - flax\n  - optax",
+    "- python=3.11\n- pytorch=2.5\n- pytorch-gpu\n- cuda-version=12.6\n- numpy",
+    "- python>=3.10,<3.13\n- scikit-learn\n- lightgbm\n- pip:\n  - xgboost",
+    "- python=3.11\n- jax\n- jaxlib=*=*cuda*",
+    "- pip:\n  - cupy-cuda12x\n  - nvidia-cudnn-cu12==9.1.0.70\n  - bitsandbytes",
+    "- pip:\n  - tensorflow[and-cuda] ; sys_platform == 'linux'\n  - tensorflow-macos ; sys_platform == 'darwin'"
+    "\n  - tensorflow-cpu ; sys_platform == 'win32'",
+    "- pip:\n  - jax[cuda12] ; sys_platform == 'linux' and platform_machine == 'x86_64'\n"
+    "  - jax ; sys_platform != 'linux'",
+    "- pip:\n  - torch==2.10.0+cpu ; platform_machine == 'arm64'\n  - torch==2.10.0 ; platform_machine == 'x86_64'",
+    "- pip:\n  - https://x.example/own-1.0-cp312-cp312-manylinux_2_28_x86_64.whl",  # 3.12 is what is taken then
+    "- python=3.12\n- pip:\n  - https://x.example/own-1-cp312-cp312-manylinux_2_28_x86_64.whl ; sys_platform == 'linux'"
+    "\n  - https://x.example/own-1-cp312-cp312-win_amd64.whl ; sys_platform == 'win32'",
+    "- python=3.6\n- pip:\n  - numpy",  # conda-forge has it
+]
+
+
+@pytest.mark.parametrize("driver", ["550.54.14", "535.183.01", None])
+@pytest.mark.parametrize("text", GOOD)
+def test_files_of_today_raise_no_alarm(tmp_path: Path, text: str, driver: str | None) -> None:
+    assert examine(case(tmp_path, text, known=facts(driver))) == []
+
+
+def test_torch_of_the_package_index_on_a_new_driver(tmp_path: Path) -> None:
+    assert (
+        examine(case(tmp_path, "- pip: [torch, 'tensorflow[and-cuda]', 'jax[cuda13]']", known=facts("580.95.05"))) == []
+    )
+    assert examine(case(tmp_path, "- pip: [torch]", Compute("box", "remote", address="box"), facts("580.95.05"))) == []
+
+
+PIP_LINES = [text for text, _ in [*RETIRED, *CPU_ONLY] if "pip:\n" in text and ";" not in text and "six" not in text]
+
+
+@pytest.mark.parametrize("text", [*PIP_LINES, *(text for _, text, _ in TOO_NEW if "pip:\n" in text)])
+def test_what_is_for_other_machines_is_nobodys_concern(tmp_path: Path, text: str) -> None:
+    elsewhere = f"{text} ; sys_platform == 'win32' or platform_machine == 'arm64'"
+    assert examine(case(tmp_path, elsewhere, known=facts("470.57.02"))) == []
+
+
+def test_wheels_for_the_c_library_that_it_is(tmp_path: Path) -> None:
+    text = "- python=3.12\n- pip: ['https://x.example/own-1-cp312-cp312-{}_x86_64.whl']"
+    alpine = replace(CPU, base_docker_image="python:3.12-alpine")
+    assert examine(case(tmp_path, text.format("musllinux_1_2"), alpine)) == []
+    assert [one.rule for one in examine(case(tmp_path, text.format("manylinux_2_17"), alpine))] == ["wheel"]
+
+
+def test_facts_may_be_the_mapping_that_an_attachment_keeps(tmp_path: Path) -> None:
+    known = {"os": {"system": "Linux", "arch": "aarch64"}, "nvidia": {"driver": "470.57.02"}, "docker": None}
+    text = "- python=3.12\n- pip:\n  - torch==2.12.0\n  - https://x.example/own-1-cp312-cp312-manylinux2014_x86_64.whl"
+    found = examine(replace(case(tmp_path, text), facts=known))
+    assert sorted(one.rule for one in found) == ["cuda", "wheel"]
+    odd = {"os": None, "nvidia": {"driver": "none"}, "script": []}
+    assert examine(replace(case(tmp_path, "- pip: [torch]"), facts=odd)) == []
 
 
 # -- the script --------------------------------------------------------------------------------------
@@ -358,6 +482,23 @@ def test_every_line_in_python_2_is_found() -> None:
     assert [one.line for one in found] == [2, 4, 5, 6]
 
 
+def test_a_python_that_the_user_named_may_be_any() -> None:
+    script = Script("train.py", "print 1\n")
+    named = replace(LAPTOP, python_location="/opt/old/bin/python")
+    assert [one.severity for one in examine(Case(named, script=script))] == ["warning"]
+    assert examine(Case(named, facts={"script": {"version": "2.7.18"}}, script=script)) == []
+    assert [one.severity for one in examine(Case(named, facts={"script": {"version": "3.8.1"}}, script=script))] == [
+        "error"
+    ]
+
+
+def test_a_script_without_a_sign_of_python_2_is_not_parsed() -> None:
+    for text, new, _ in PYTHON2:
+        assert new is None or signs_of_python2(text), text
+    plain = "def run(x, y=1):\n    print(x, file=y)\n    raise ValueError(f'{x}, {y}')\n\ntry: run(0x1F, 10)\n"
+    assert not signs_of_python2(plain + "except (A, B) as error:\n    x = lambda y: pprint(exec(y), 0.5, 0)\n")
+
+
 def test_python_2_is_right_where_python_2_runs_it(tmp_path: Path) -> None:
     script = Script("train.py", "print 1\n")
     assert examine(replace(case(tmp_path, "- python=2.7"), script=script)) == []
@@ -369,18 +510,61 @@ def test_python_2_is_right_where_python_2_runs_it(tmp_path: Path) -> None:
 
 
 def test_the_tables_are_in_order() -> None:
-    assert [row for row, _ in DRIVERS] == sorted((row for row, _ in DRIVERS), reverse=True)
-    assert [Version(driver) for _, driver in DRIVERS] == sorted((Version(one) for _, one in DRIVERS), reverse=True)
+    assert [cuda for cuda, _ in RELEASES] == sorted((cuda for cuda, _ in RELEASES), reverse=True)
+    assert [Version(driver) for _, driver in RELEASES] == sorted((Version(one) for _, one in RELEASES), reverse=True)
     for rows in BUILDS.values():
         assert [Version(first) for first, _ in rows] == sorted(Version(first) for first, _ in rows)
         assert [cuda for _, cuda in rows] == sorted(cuda for _, cuda in rows)
 
 
+def test_a_driver_runs_what_it_came_with() -> None:
+    for cuda, driver in RELEASES:
+        assert cuda_of(driver) == ".".join(map(str, cuda))
+        oldest = oldest_driver(cuda)
+        assert oldest and Version(oldest) <= max(Version(driver), Version("450.80.02"))
+    assert (oldest_driver((12, 8)), oldest_driver((13,)), oldest_driver((11, 8))) == (
+        "525.60.13",
+        "580.65.06",
+        "450.80.02",
+    )
+    assert (oldest_driver((10, 1)), oldest_driver((10,)), oldest_driver((99,))) == ("418.39", "410.48", None)
+
+
 def test_the_tables_agree_with_what_the_solver_knows() -> None:
-    for cuda, driver in DRIVERS:
-        newest = cuda_of(driver)
-        assert newest and int(newest.split(".")[0]) == cuda[0], driver
-    assert ".".join(map(str, UV_FROM)) == str(OLDEST_FOR_UV)
+    assert ".".join(map(str, PIP_FROM)) == str(OLDEST_FOR_UV)
+
+
+@pytest.mark.parametrize(
+    "specifier",
+    [
+        "",
+        "==2.1",
+        "==2.1.*",
+        "!=2.1.*",
+        ">=2,<2.5",
+        "~=2.1",
+        "~=2.1.3",
+        "<=2.1",
+        ">2.1",
+        "!=2.1.0",
+        "==2.1rc1",
+        ">=2.0a1",
+    ],
+)
+def test_versions_are_compared_as_pip_does(specifier: str) -> None:
+    line = PipLine("x", "f", 1, "x", specifier=specifier)
+    for version in ("2", "2.0.1", "2.1", "2.1.0", "2.1.3", "2.1.10", "2.2", "2.5", "3", "2.1rc1"):
+        expected = SpecifierSet(specifier).contains(version, prereleases=True)
+        assert admits(line, version) == expected, version
+        assert before(version, "2.1") == (Version(version) < Version("2.1"))
+
+
+@pytest.mark.parametrize(
+    ("specifier", "version"),
+    [("==2.1.0+cu121", "2.1.0"), ("==2.*", "2"), (">=2", None), ("==1.0RC1", "1.0rc1"), ("", None)],
+)
+def test_pins(specifier: str, version: str | None) -> None:
+    assert pinned(PipLine("x", "f", 1, "x", specifier=specifier)) == version
 
 
 def test_each_rule_says_what_it_looks_for() -> None:

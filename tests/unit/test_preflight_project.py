@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -243,6 +246,56 @@ def test_the_driver_of_the_target_counts(project: Project) -> None:
     assert path.read_text() == "dependencies:\n- pip:\n  - torch<2.1 # newest\n"
 
 
+IMAGE = "type: remotedocker\nbaseDockerImage: {}  # as the administrator said\nnvidiaDocker: true\naddress: box\n"
+
+
+def test_the_image_is_put_right_where_it_stands(project: Project) -> None:
+    newer, older = "nvidia/cuda:13.0.1-runtime-ubuntu24.04", "nvidia/cuda:12.2.2-runtime-ubuntu22.04"
+    path = write(project, IMAGE.format(newer), "aml_config/my_dsvm.compute")
+    compute = replace(GPU, base_docker_image=newer)
+    known = {"nvidia": {"driver": "535.183.01"}}
+    (found,) = preflight(project, RUN, compute, known, None)
+    assert (found.rule, found.severity, found.file, found.line) == (
+        "cuda-image",
+        "warning",
+        "aml_config/my_dsvm.compute",
+        2,
+    )
+    assert apply([found], project.root) == [found]
+    assert path.read_text() == IMAGE.format(older)
+
+
+def test_the_image_of_a_run_configuration_counts(project: Project) -> None:
+    image = "nvidia/cuda:13.0.1-runtime-ubuntu24.04"
+    write(project, IMAGE.format("debian:12"), "aml_config/my_dsvm.compute")
+    write(
+        project, f"target: my_dsvm\nenvironment:\n  docker:\n    baseImage: {image}\n", "aml_config/my_dsvm.runconfig"
+    )
+    compute = replace(GPU, base_docker_image=image)
+    (found,) = preflight(project, RUN, compute, {"nvidia": {"driver": "535.183.01"}}, None)
+    assert (found.file, found.line) == ("aml_config/my_dsvm.runconfig", 4)
+
+
+def test_nothing_heavy_is_loaded_where_there_is_nothing_to_find(project: Project) -> None:
+    """A submit waits for this, so it must not wait for what it does not need."""
+    write(
+        project, "dependencies:\n- python=3.11\n- numpy\n- pip:\n  - torch\n  - pandas>=2 ; python_version < '3.13'\n"
+    )
+    write(project, "print('hello')\n", "train.py")
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom mlworkbench.config.project import Project\n"
+        "from mlworkbench.model import Compute, Entry, RunConfig\nfrom mlworkbench.preflight.check import preflight\n"
+        "project = Project(Path.cwd(), '1b4e28ba-2fa1-4d2b-883f-0016d3cca427', 'demo')\n"
+        "compute = Compute('gpu', 'docker', base_docker_image='debian:12', nvidia_docker=True)\n"
+        "facts = {'os': {'system': 'Linux', 'arch': 'x86_64'}, 'nvidia': {'driver': '580.95.05'}}\n"
+        "assert preflight(project, RunConfig('gpu', 'gpu'), compute, facts, Entry('script', 'train.py')) == []\n"
+        "names = ('packaging', 'mlworkbench.hosts', 'mlworkbench.preflight.python2', 'rattler')\n"
+        "print([name for name in names if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 # -- uv and pixi -------------------------------------------------------------------------------------
 
 PYPROJECT = """\
@@ -263,7 +316,7 @@ def test_a_pyproject_is_put_right(project: Project) -> None:
     assert [(one.rule, one.line) for one in found] == [("retired", 4), ("retired", 5), ("cpu-only", 6)]
     assert len(apply(found, project.root)) == 3
     wanted = PYPROJECT.replace("sklearn", "scikit-learn").replace("pytorch", "torch")
-    assert path.read_text() == wanted.replace("tensorflow-cpu", "tensorflow[and-cuda]")
+    assert path.read_text() == wanted.replace("tensorflow-cpu==2.15.0", "tensorflow[and-cuda]==2.15.1")
 
 
 def test_a_lock_is_only_warned_of(project: Project) -> None:

@@ -19,6 +19,7 @@ from mlworkbench.runfiles import clean as module
 from mlworkbench.runfiles.clean import (
     CACHES,
     CODE,
+    ENVIRONMENTS,
     INDEXES,
     KINDS,
     LEFTOVERS,
@@ -75,6 +76,7 @@ def test_every_kind_is_found_and_goes(store):
         LEFTOVERS: 4,
         INDEXES: 1,
         CACHES: 2,
+        ENVIRONMENTS: 0,
     }
     before = tree(user.store)
     one.remove(found)

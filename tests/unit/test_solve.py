@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
+import io
 import json
 import os
+import subprocess
+import sys
+import tarfile
 import threading
 import time
 import zipfile
@@ -17,17 +21,23 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.environments import solve as solving
-from mlworkbench.environments.carry import carry
-from mlworkbench.environments.channels import channels_of, indexes_of, mask, without_secret
+from mlworkbench.environments.channels import channels_of, indexes_of, known_words, mask, without_secret
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
+from mlworkbench.environments.drivers import cuda_of
 from mlworkbench.environments.lockfiles import read_lockfile
-from mlworkbench.environments.platforms import Platform, cuda_of, platform_of
+from mlworkbench.environments.own import pack
+from mlworkbench.environments.pip import run_uv
+from mlworkbench.environments.platforms import Platform, platform_of
 from mlworkbench.environments.pythons import satisfies, uv_python
-from mlworkbench.environments.reading import conda_entry, pip_entry
+from mlworkbench.environments.reading import conda_entry, pip_entry, read_dependencies
 from mlworkbench.environments.solve import Request, solve
+from mlworkbench.environments.supply import packages, stock
 from mlworkbench.errors import ConfigError, SolveError
 from mlworkbench.hosts.facts import Facts
+from mlworkbench.preflight.tables import NEWEST_PYTHON, UV_PYTHON_FROM
 from mlworkbench.remote.environment import digest_of
+from mlworkbench.remote.folder import Root
+from mlworkbench.remote.tools import provide, take_in, uv_program
 from tests.machines.channel import PYTHON, VERSION, Channel, usual
 
 HERE = (str(PYTHON), VERSION)
@@ -176,6 +186,8 @@ def test_no_channels_means_conda_forge():
     assert channels_of(Dependencies()) == ("conda-forge",)
     asked = Dependencies(channels=("mine", "nodefaults"), conda=(Requirement("x::y", "f", 1, "y", "x"),))
     assert channels_of(asked) == ("mine", "x")
+    assert channels_of(Dependencies(channels=("defaults", "anaconda"))) == ("main", "anaconda")
+    assert (known_words("defaults::numpy=1.13"), known_words("x::numpy")) == ("main::numpy=1.13", "x::numpy")
 
 
 # -- pip -----------------------------------------------------------------------------------------------
@@ -270,6 +282,18 @@ def test_pips_own_settings_count_unless_uv_has_some(tmp_path, environ):
 # -- the interpreter -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("subdir", ["linux-64", "linux-aarch64", "linux-ppc64le", "osx-arm64"])
+def test_uv_has_pythons_for_machines_of_other_kinds(desk, environ, subdir):
+    found = uv_python(Platform(subdir, "2.36" if subdir.startswith("linux") else None), "3.12", environ, desk.root)
+    assert found is not None and found["version"].startswith("3.12.")
+
+
+def test_uv_has_the_pythons_that_the_rules_say(desk, environ):
+    assert uv_python(LINUX, ".".join(map(str, UV_PYTHON_FROM)), environ, desk.root) is not None
+    assert uv_python(LINUX, f"3.{UV_PYTHON_FROM[1] - 1}", environ, desk.root) is None
+    assert uv_python(LINUX, ".".join(map(str, NEWEST_PYTHON)), environ, desk.root) is not None
+
+
 def test_uv_brings_a_python_where_the_host_has_none(desk):
     lock = desk.solve(desk.dependencies(["python=3.11"], ["six"])).lock
     assert lock["python"]["source"] == "uv" and lock["python"]["version"].startswith("3.11.")
@@ -316,6 +340,113 @@ def test_pins(version, pin, answer):
 def test_a_pin_that_is_none():
     with pytest.raises(ConfigError, match="not a version of Python"):
         satisfies("3.8.1", "three")
+
+
+# -- the C library -------------------------------------------------------------------------------------
+
+
+def links(folder: Path, *names: str) -> tuple[Option, Option]:
+    """A folder of wheels with these names, and the options that make it the only index."""
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        write_wheel(folder / name, *name.split("-")[:2])
+    return (
+        Option(f"--find-links {folder}", "f", 1, "--find-links", str(folder)),
+        Option("--no-index", "f", 2, "--no-index", ""),
+    )
+
+
+AIM, MACHINE = Platform("linux-64", "2.28"), Platform("linux-64", "2.36")
+
+
+@pytest.mark.parametrize(
+    ("tag", "glibc"),
+    [
+        ("manylinux_2_34_x86_64", "2.34"),  # cannot be had for the aim
+        ("manylinux_2_28_x86_64", "2.28"),
+        ("manylinux_2_17_x86_64.manylinux2014_x86_64", "2.17"),
+        ("manylinux1_x86_64.manylinux_2_28_x86_64", "2.17"),  # the oldest of its tags, and what a Python needs
+        ("any", "2.17"),
+        ("linux_x86_64", "2.28"),  # does not say: the aim is believed
+    ],
+)
+def test_the_lock_says_the_c_library_that_its_packages_need(desk, tmp_path, tag, glibc):
+    options = links(tmp_path / "links", f"greet-1.0-py3-none-{tag}.whl", "words-1.0-py3-none-any.whl")
+    asked = desk.dependencies(["python=3.11"], ["greet", "words"], options=options)
+    assert desk.solve(asked, AIM, machine=MACHINE, fallback=MACHINE).lock["glibc"] == glibc
+
+
+def test_a_wheel_is_better_than_an_older_c_library(desk, tmp_path):
+    """Where only sources would do for the aim, a compiler would be needed there."""
+    folder = tmp_path / "links"
+    options = links(folder, "greet-1.0-py3-none-manylinux_2_34_x86_64.whl")
+    with tarfile.open(folder / "greet-1.0.tar.gz", "w:gz") as archive:
+        for name, text in (("PKG-INFO", "Metadata-Version: 2.2\nName: greet\nVersion: 1.0\n"), ("setup.py", "")):
+            entry = tarfile.TarInfo(f"greet-1.0/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    asked = desk.dependencies(["python=3.11"], ["greet"], options=options)
+    for fallback, ending in ((None, ".tar.gz"), (MACHINE, ".whl"), (Platform("linux-64", "2.31"), ".tar.gz")):
+        (one,) = desk.solve(asked, AIM, fallback=fallback).lock["pip"]
+        assert one["file"].endswith(ending)
+
+
+def test_what_neither_aim_nor_machine_can_run_is_refused_with_the_machines_reason(desk, tmp_path):
+    options = links(tmp_path / "links", "greet-1.0-py3-none-manylinux_2_38_x86_64.whl")
+    with pytest.raises(SolveError, match="manylinux_2_36"):
+        desk.solve(desk.dependencies(["python=3.11"], ["greet"], options=options), AIM, fallback=MACHINE)
+
+
+def test_conda_packages_say_it_too(desk, channel):
+    asked = desk.dependencies(["modern"], channels=[channel.url])
+    machine = Platform("linux-64", "2.41")
+    assert desk.solve(asked, AIM, fallback=machine).lock["glibc"] == "2.40"
+    # The Python of this channel says 2.17, fast says nothing.
+    assert desk.solve(desk.dependencies(["words"], channels=[channel.url]), AIM).lock["glibc"] == "2.17"
+    assert desk.solve(desk.dependencies(["fast"], channels=[channel.url]), AIM).lock["glibc"] == "2.28"
+
+
+# -- the tools -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["file", "environment"])
+def test_tools_that_no_index_has_are_sent_from_here(desk, channel, tmp_path, how):
+    options = links(tmp_path / "links", "greet-1.0-py3-none-any.whl")
+    if how == "environment":
+        desk.environ.update(PIP_NO_INDEX="true", PIP_FIND_LINKS=str(tmp_path / "links"))
+    kept = options if how == "file" else ()
+    asked = desk.dependencies(["words"], ["greet"], [channel.url], options=kept)
+    solved = desk.solve(asked)
+    tools = {one["name"]: one for one in solved.lock["tools"]}
+    assert set(tools) == {"uv", "py-rattler"}
+    root = Root(str(tmp_path / "target"))
+    for one in tools.values():
+        assert "url" not in one and str(desk.cache) not in json.dumps(one)
+        take_in(root, one["sha256"], str(solved.files[one["sha256"]]))
+    said = subprocess.run([uv_program(provide(root, solved.lock, "uv")), "--version"], capture_output=True, text=True)
+    assert said.stdout.split()[1] == tools["uv"]["version"]
+    code = f"import sys; sys.path.insert(0, {provide(root, solved.lock, 'py-rattler')!r}); import rattler.rattler"
+    assert subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True).stderr == ""
+    again = desk.solve(asked, refresh=True)
+    assert again.lock["tools"] == solved.lock["tools"]
+
+
+def test_a_wheel_made_here_is_the_same_each_time_and_whole(tmp_path):
+    (first, here), (second, there) = (pack("uv", LINUX, VERSION, tmp_path / name) for name in "ab")
+    assert first == second and here.read_bytes() == there.read_bytes()
+    target = tmp_path / "target"
+    words = ["pip", "install", "--no-index", "--no-deps", "--target", str(target), str(here)]
+    done = run_uv(words, dict(os.environ), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (target / "bin" / "uv").stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize(
+    ("platform", "python"),
+    [(Platform("linux-aarch64", "2.36"), "3.11"), (Platform("linux-64", "musl"), "3.11"), (LINUX, "3.8")],
+)
+def test_tools_that_would_not_run_there_are_not_sent(tmp_path, platform, python):
+    assert pack("py-rattler", platform, python, tmp_path) is None
 
 
 # -- what is kept --------------------------------------------------------------------------------------
@@ -398,8 +529,6 @@ UV_PROJECT = '[project]\nname = "x"\nversion = "0"\nrequires-python = ">=3.9"\nd
 
 def test_a_uv_lock_is_read_not_solved(desk, environ):
     (desk.root / "pyproject.toml").write_text(UV_PROJECT.replace('"six"', '"six==1.15.0"'))
-    from mlworkbench.environments.pip import run_uv
-
     done = run_uv(["lock", "--quiet"], environ, desk.root)
     assert done.returncode == 0, done.stderr
     (desk.root / "pyproject.toml").write_text(UV_PROJECT)  # would be six 1.17 now
@@ -407,6 +536,28 @@ def test_a_uv_lock_is_read_not_solved(desk, environ):
     assert [one.text for one in asked.pip] == ["six==1.15.0"]
     lock = desk.solve(asked, host=HERE).lock
     assert names(lock["pip"]) == {"six": "1.15.0"}
+
+
+@pytest.mark.parametrize("here", [".", "project", "project/deep", "elsewhere"])
+def test_a_uv_lock_is_found_from_any_folder(desk, environ, tmp_path, monkeypatch, here):
+    (desk.root / "pyproject.toml").write_text(UV_PROJECT)
+    done = run_uv(["lock", "--quiet"], environ, desk.root)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / here).mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path / here)
+    root = Path(os.path.relpath(desk.root))
+    asked = read_dependencies(root / "pyproject.toml", root)
+    request = Request(asked, LINUX, root, host=HERE, installer=VERSION)
+    assert names(solve(request, desk.cache, desk.environ).lock["pip"]).keys() == {"six"}
+
+
+def test_a_uv_lock_in_a_folder_of_the_project(desk, environ, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (desk.root / "trainer").mkdir()
+    (desk.root / "trainer" / "pyproject.toml").write_text(UV_PROJECT)
+    assert run_uv(["lock", "--quiet"], environ, desk.root / "trainer").returncode == 0
+    asked = read_dependencies(desk.root / "trainer" / "uv.lock", desk.root)
+    assert names(desk.solve(asked, host=HERE).lock["pip"]).keys() == {"six"}
 
 
 def test_a_pyproject_alone_is_solved(desk):
@@ -456,29 +607,29 @@ def write_wheel(path: Path, name: str, version: str, code: bytes = b"") -> None:
 
 def test_for_a_target_without_a_way_everything_travels(desk):
     asked = desk.dependencies(pip=["six==1.16.0"])
-    solved = desk.solve(asked, host=HERE)
-    assert carry(solved, asked, desk.cache, desk.environ) == (solved.lock, {})
-    lock, files = carry(solved, asked, desk.cache, desk.environ, everything=True)
-    assert set(files) == {one["sha256"] for one in (*lock["pip"], *lock["tools"])}
-    for sha256, path in files.items():
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == sha256
-    six = lock["pip"][0]["sha256"]
-    _, few = carry(solved, asked, desk.cache, desk.environ, everything=True, lacking=lambda digests: {six})
-    assert set(few) == {six}
+    lock = desk.solve(asked, host=HERE).lock
+    store = Root(str(desk.cache / "store"))
+    every = [one["sha256"] for one in (*lock["pip"], *lock["tools"])]
+    found = packages(lock, {"digests": [*every, "f" * 64]}, store)
+    assert set(found) == set(every), "only what the lock names"
+    for sha256, package in found.items():
+        assert hashlib.sha256(package.path.read_bytes()).hexdigest() == sha256 == package.sha256
+    assert packages(lock, {"digests": []}, store) == {}
 
 
 def test_what_wants_a_password_is_fetched_here_with_it(desk, tmp_path):
     links = tmp_path / "links"
     links.mkdir()
     write_wheel(links / "greet-1.0-py3-none-any.whl", "greet", "1.0")
+    store = Root(str(desk.cache / "store"))
     with serving(links, "somebody:hush") as port:
         address = f"http://somebody:hush@127.0.0.1:{port}/"
         option = Option(f"--find-links {address}", "f", 1, "--find-links", address)
         asked = desk.dependencies(pip=["greet"], options=(option,))
         solved = desk.solve(asked, host=HERE)
         (one,) = solved.lock["pip"]
-        lock, files = carry(solved, asked, desk.cache, desk.environ)
-        assert set(files) == {one["sha256"]} and "hush" not in json.dumps(lock)
-        os.unlink(files[one["sha256"]])
+        stock(solved, asked, store, desk.environ)
+        assert os.path.isfile(store.package(one["sha256"])) and "hush" not in json.dumps(solved.lock)
+        os.unlink(store.package(one["sha256"]))
         with pytest.raises(SolveError, match="cannot be fetched from this machine"):
-            carry(solved, desk.dependencies(pip=["greet"]), desk.cache, desk.environ)
+            stock(solved, desk.dependencies(pip=["greet"]), store, desk.environ)

@@ -10,10 +10,13 @@ from ..config.keys import OVER_SSH
 from ..history.store import History
 from ..model import Compute, Run
 from ..paths import UserPaths, user_paths
+from ..remote.stock import notes
 from ..runfiles.clean import KINDS, Cleaner, Find, check_ours
 from . import render, units
 from .completion import complete_target
 from .options import in_project, rendering, the_project
+
+_STAY = "hint: environments of the last 30 days stay; see them with: mlw environment list{}"
 
 
 @click.command(epilog="Example: mlw experiment clean, then: mlw experiment clean --yes")
@@ -26,7 +29,8 @@ def clean(target: str | None, dry_run: bool, yes: bool, folder: str | None, outp
     """Show what can go, with its bytes, and remove it with --yes.
 
     On this machine runs, outputs and assets always stay. On a target, runs go that have ended and whose log and
-    outputs have been brought here.
+    outputs have been brought here. Environments go that no run has used for 30 days; for others, and for the packages
+    that they were built from, there is mlw environment remove.
     """
     paths = user_paths()
     check_ours(str(paths.home), str(paths.database))
@@ -50,6 +54,8 @@ def _clean_here(paths: UserPaths, remove: bool, output: str, query: str | None) 
         render.message(f"{total} can go" + ("; remove it with: mlw experiment clean --yes" if found else ""))
     else:
         render.message(f"{total} removed from {paths.home}")
+    if notes(paths.root):
+        render.message(_STAY.format(""))
 
 
 def _clean_there(compute: Compute, paths: UserPaths, remove: bool, output: str, query: str | None) -> None:
@@ -88,6 +94,8 @@ def _clean_there(compute: Compute, paths: UserPaths, remove: bool, output: str, 
     total = sum(one.free_size for one in found)
     how = f"; remove it with: mlw experiment clean -t {compute.name} --yes" if total else ""
     render.message(f"{units.size(total)} can go from {compute.name}, {host.identity}{how}")
+    if any(one.kind == "envs" and one.things > one.free_things for one in found):
+        render.message(_STAY.format(f" -t {compute.name}"))
 
 
 def _emit(rows: list[dict[str, Any]], output: str, query: str | None) -> None:

@@ -11,7 +11,7 @@ from ..attach.attempt import key_in_words
 from ..attachments import Attachments
 from ..config.keys import COMPUTE, IN_CONTAINER, OVER_SSH
 from ..config.project import Project
-from ..environments.choose import choose_environment
+from ..environments.existing import find_python
 from ..errors import ConfigError, LaunchError, MlwError
 from ..hosts.contact import drop
 from ..hosts.facts import Facts
@@ -176,6 +176,6 @@ def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
 
 def _python(here: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError:
     try:
-        return choose_environment(compute, os.environ, here.root, paths.interpreters).interpreter
+        return find_python(compute.python_location, os.environ, here.root, paths.interpreters)
     except ConfigError as error:
         return error

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shlex
+from typing import Any
 
 import click
 
 from .. import submit as submitting
-from ..environments.choose import choose_environment
-from ..paths import user_paths
+from ..environments.choose import is_managed
+from ..environments.site import Settled
+from ..paths import UserPaths, user_paths
 from ..plan import Request
 from ..targets.ground import survey
 from . import render
 from .completion import complete_runconfig, complete_target
 from .options import in_project, rendering, the_project
+from .view import Lines
 
 
-@click.command(epilog="Example: mlw experiment prepare -c local")
+@click.command(epilog="Example: mlw experiment prepare -c my_dsvm")
 @click.option(
     "-c",
     "--run-configuration",
@@ -29,30 +30,58 @@ from .options import in_project, rendering, the_project
 @click.option(
     "-t", "--target", metavar="NAME", shell_complete=complete_target, help="On aml_config/NAME.compute instead."
 )
+@click.option("--upgrade", is_flag=True, help="Solve the environment anew: packages may have newer versions.")
+@click.option("--unchecked", is_flag=True, help="Prepare it even if it cannot work there.")
+@click.option("--send-packages", is_flag=True, help="Send all packages from here: the target cannot fetch them.")
 @in_project
 @rendering
-def prepare(runconfig: str | None, target: str | None, folder: str | None, output: str, query: str | None) -> None:
-    """Make the environment of a run configuration ready, and say which Python its scripts get."""
-    here, paths = the_project(folder), user_paths()
-    chosen, compute = submitting.choose(here, Request(runconfig=runconfig, target=target))
+def prepare(**asked: Any) -> None:
+    """Make the environment of a run configuration ready, and say which Python its scripts get.
+
+    Where the project's packages are ours to install, they are installed now, and the image is pulled. Ctrl-C does
+    not stop that.
+    """
+    here, paths = the_project(asked["folder"]), user_paths()
+    request = Request(runconfig=asked["runconfig"], target=asked["target"], upgrade=asked["upgrade"])
+    chosen, compute = submitting.choose(here, request)
     submitting.framework_of(chosen)  # what a submit would refuse is refused here
     opened = submitting.open_target(compute, paths)
-    host = opened.host
-    survey(opened, compute, paths)  # an engine that is missing is told now
-    environment = choose_environment(compute, os.environ, here.root, paths.interpreters)
-    lock = environment.lock()
-    steps = environment.steps(lock, host.root.path)
+    ground = survey(opened, compute, paths, closely=is_managed(compute))  # an engine that is missing is told now
+    for one in submitting.look_ahead(here, chosen, compute, ground, None, stop=not asked["unchecked"]):
+        render.warn(str(one))
+    place = submitting.Place(chosen, compute, opened, ground)
+    settled = submitting.settle(here, request, paths, place, render.message)
     found = {
         "run_configuration": chosen.name,
         "target": compute.name,
-        "environment": lock["kind"],
-        "python": lock["python"],
-        "python_version": lock["version"],
-        "python_because": environment.interpreter.reason,
-        "steps": [shlex.join(step.argv) for step in steps],
+        "environment": settled.lock["kind"],
+        "python": settled.interpreter.path,
+        "python_version": _version(settled),
+        "python_because": settled.interpreter.reason,
     }
-    if output == "table" and query is None and not steps:
-        del found["steps"]
-    render.emit(found, output=output, query=query)
-    if not steps:
+    if settled.lock["kind"] != "managed":
+        render.emit(found, output=asked["output"], query=asked["query"])
         render.message(f"nothing has to be built: target {compute.name} uses the Python that is there")
+        return
+    _build(place, settled, paths, asked["send_packages"])
+    found |= {"digest": settled.lock["digest"], "packages": len(settled.lock["conda"]) + len(settled.lock["pip"])}
+    render.emit(found, output=asked["output"], query=asked["query"])
+
+
+def _version(settled: Settled) -> str | None:
+    return ".".join(map(str, settled.interpreter.version)) if any(settled.interpreter.version) else None
+
+
+def _build(place: submitting.Place, settled: Settled, paths: UserPaths, everything: bool) -> None:
+    from ..prepare import build_ahead, image_of  # noqa: PLC0415 - most targets have nothing to build
+
+    with render.Progress("packages") as progress:
+        stock = submitting.stock_of(paths, progress.report)
+        build_ahead(
+            place.target.host,
+            settled.lock,
+            image_of(place.compute, place.ground),
+            stock,
+            Lines().feed,
+            everything=everything,
+        )

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import EXIT_TIMEOUT
 from ..history.fold import ending_words
-from ..model import Run, Status
+from ..model import Run, RunSpec, Status
 from ..remote import endings
 from . import units
 
@@ -47,7 +47,7 @@ def record(run: Run) -> dict[str, Any]:
         "output_bytes": run.output_bytes,
         "log_bytes": run.log_size,
         "leftovers": list(run.leftovers),
-        "python": (spec.lock or {}).get("python"),
+        "python": _python(spec),
         "properties": {
             "SnapshotId": spec.snapshot,
             "CommitId": spec.git.commit if spec.git else None,
@@ -65,6 +65,12 @@ def record(run: Run) -> dict[str, Any]:
     metrics = {name: _finite(value) for name, value in run.metrics.items()}
     # Beside the other keys as in the original; a name that is taken is found under "metrics".
     return {**metrics, **ours, "metrics": metrics}
+
+
+def _python(spec: RunSpec) -> str | None:
+    """Its path. The lock of an environment that we made tells more of it, under "environment"."""
+    lock = spec.lock or {}
+    return spec.commands[-1].argv[0] if lock.get("kind") == "managed" else lock.get("python")
 
 
 def _finite(value: Any) -> Any:

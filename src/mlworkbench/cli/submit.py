@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -18,6 +18,7 @@ from ..history.store import History
 from ..model import Entry, Run, RunSpec
 from ..paths import user_name, user_paths
 from ..plan import Request
+from ..remote import endings
 from ..secret import find_secret, registry_password
 from ..targets.target import Target
 from . import render, units
@@ -95,6 +96,10 @@ class SubmitCommand(click.Command):
     metavar="PATH",
     help="This run's container may mount what is below it.",
 )
+@click.option("--locked", metavar="RUN", help="In the very environment of an earlier run.")
+@click.option("--upgrade", is_flag=True, help="Solve the environment anew: packages may have newer versions.")
+@click.option("--unchecked", is_flag=True, help="Submit it even if it cannot work there.")
+@click.option("--send-packages", is_flag=True, help="Send all packages from here: the target cannot fetch them.")
 @click.option("--timeout", metavar="TIME", help="Stop the run after 90, 90s, 15m, 2h or 7d.")
 @click.option("--key", metavar="TEXT", help="The same key is the same run: repeating is harmless.")
 @in_project
@@ -104,17 +109,18 @@ def submit(**asked: Any) -> int:
 
     Returns the script's exit code. Ctrl-C leaves the run alone.
     """
-    request = _request(asked)
     paths = user_paths()
     history = History(paths)
+    request = _request(asked, history)
     project = the_project(asked["folder"])
     if request.key and not asked["dry_run"]:
         known = history.by_key(submitting.full_key(project, request.key))
         if known:
             return _go_on(history, known, asked, request)
     with render.Progress("snapshot") as progress:
-        made = submitting.draft(project, request, paths, progress.report, eager=not asked["dry_run"])
-    for note in made.parts.snapshot.notes:
+        eager = not asked["dry_run"]
+        made = submitting.draft(project, request, paths, progress.report, eager=eager, tell=render.message)
+    for note in (*map(str, made.warnings), *made.parts.snapshot.notes):
         render.warn(note)
     if asked["dry_run"]:
         render.emit(made.spec.to_json(), output="json", query=asked["query"])
@@ -127,7 +133,7 @@ def submit(**asked: Any) -> int:
     follower = Follower(history, Run(stored), made.target)
     try:
         _announce(stored)
-        put_to_work(history, stored, made.target, secrets)
+        put_to_work(history, stored, made.target, secrets, everything=asked["send_packages"])
     except KeyboardInterrupt:
         follower.refresh()
         detached(follower.run)
@@ -150,9 +156,11 @@ def secrets_of(spec: RunSpec) -> dict[str, str]:
     return secrets
 
 
-def put_to_work(history: History, spec: RunSpec, target: Target, secrets: dict[str, str]) -> Run:
+def put_to_work(
+    history: History, spec: RunSpec, target: Target, secrets: dict[str, str], *, everything: bool = False
+) -> Run:
     with render.Progress("upload") as progress:
-        return submitting.launch(history, spec, target, secrets, progress.report)
+        return submitting.launch(history, spec, target, secrets, progress.report, everything=everything)
 
 
 def _announce(spec: RunSpec) -> None:
@@ -207,13 +215,23 @@ def _finish(follower: Follower, asked: dict[str, Any], secrets: dict[str, str]) 
             render.emit(record(run), output=asked["output"], query=asked["query"])
         return 0
     if asked["output"] == "table" and not asked["query"]:
-        return watch(follower, secrets.values())
-    code = watch(follower, secrets.values(), log_to=sys.stderr)
+        return _watch(follower, secrets)
+    code = _watch(follower, secrets, sys.stderr)
     render.emit(record(follower.run), output=asked["output"], query=asked["query"])
     return code
 
 
-def _request(asked: dict[str, Any]) -> Request:
+def _watch(follower: Follower, secrets: dict[str, str], log_to: TextIO | None = None) -> int:
+    code = watch(follower, secrets.values(), log_to=log_to)
+    spec = follower.run.spec
+    if spec.container and spec.container.libc and follower.run.ending == endings.COULD_NOT_START:
+        from ..targets.images import forget  # noqa: PLC0415 - seldom needed
+
+        forget(follower.target, spec.compute, follower.history.paths)
+    return code
+
+
+def _request(asked: dict[str, Any], history: History) -> Request:
     kind, words = asked["kind"], asked["words"]
     runconfig = asked["runconfig"]
     if kind == "script" and words and words[0].endswith((RUNCONFIG_SUFFIX, OLD_SUFFIX)):
@@ -232,6 +250,9 @@ def _request(asked: dict[str, Any]) -> Request:
         tags=tuple(asked["tags"]),
         user=user_name(),
         allowed_mounts=tuple(asked["mounts"]),
+        locked=history.get(asked["locked"]).spec.lock if asked["locked"] else None,
+        upgrade=asked["upgrade"],
+        unchecked=asked["unchecked"],
     )
 
 

@@ -19,6 +19,7 @@ _VERBS = {
     "experiment": ("experiment:experiment", "Submit scripts, see and stop what runs"),
     "runconfiguration": ("runconfiguration:runconfiguration", "Create, list and delete run configurations"),
     "computetarget": ("computetarget:computetarget", "List, show and check compute targets"),
+    "environment": ("environment:environment", "List, show and remove the environments of runs"),
     "history": ("history:history", "Look at past runs"),
     "asset": ("asset:asset", "Fetch and list what was promoted from runs"),
     "completion": ("completion:completion", "Print the completion script for a shell"),
@@ -43,6 +44,9 @@ _MEANT = {
     "new": "project create",
     "prepare": "experiment prepare",
     "check": "computetarget check",
+    "clean": "experiment clean",
+    "env": "environment",
+    "envs": "environment list",
     "help": "--help",
 }
 

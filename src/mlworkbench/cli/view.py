@@ -80,7 +80,8 @@ class Lines:
     def feed(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            render.message(plain(line.decode(errors="replace").rstrip(), limit=200))
+            text = line.decode(errors="replace").partition(" (from http")[0]  # uv names where each package came from
+            render.message(plain(text.rstrip(), limit=200))
         self._rest = self._rest[-4096:]  # a line without an end is none of ours
 
 

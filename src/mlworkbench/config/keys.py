@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..remote.complaints import SUGGESTED_IMAGE
 
-# A plain image with glibc; its own Python runs the script.
+# A small image with glibc, and with a Python for those who look after the environment themselves.
 DEFAULT_IMAGE = SUGGESTED_IMAGE
 
 # `docker` and `localdocker` were the same thing in the original; its samples use both.
@@ -76,8 +76,9 @@ COMPUTE = (
         "keep_entrypoint", default=False, types=IN_CONTAINER),
     Key("registryUsername", "word", "User at the image's private registry; the password is asked for, or kept in the"
         " keyring (ML Workbench only)", "registry_username", types=IN_CONTAINER),
-    Key("userManagedEnvironment", "flag", "You look after the Python packages on the target yourself",
-        "user_managed_environment", types=("remote", "docker", "remotedocker"),
+    Key("userManagedEnvironment", "flag", "true: you look after the Python packages yourself, as is usual on local and"
+        " remote; false: they are installed from CondaDependenciesFile, as is usual in containers",
+        "user_managed_environment", types=("local", "remote", "docker", "remotedocker"),
         modern=("environment.python.userManagedDependencies",)),
     Key("pythonLocation", "text", "Python that runs the script: a path, or a name to look up on PATH",
         "python_location", types=("local", "remote", "docker", "remotedocker"),
@@ -107,7 +108,8 @@ RUNCONFIG = (
         modern=("environment.python.condaDependenciesFile",)),
     Key("SparkDependenciesFile", "inside", "Packages and settings of Spark, relative to the project",
         "spark_dependencies_file", default="aml_config/spark_dependencies.yml"),
-    Key("PrepareEnvironment", "flag", "Build the environment as part of the run; no effect on local",
+    Key("PrepareEnvironment", "flag", "Build the environment as part of the run; false: it must be there already,"
+        " by `mlw experiment prepare`",
         "prepare_environment", default=True, modern=("prepareEnvironment",)),
     Key("TrackedRun", "flag", "Record metrics and outputs in the run history", "tracked_run", default=True,
         modern=("history.enabled",)),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .keys import APRIL, COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, Key
+from .keys import APRIL, COMPUTE, DEPENDENCIES, IN_CONTAINER, RUNCONFIG, SPARK_DEPENDENCIES, Key
 
 JsonDict = dict[str, Any]
 
@@ -215,6 +215,8 @@ def compute_text(folder: Path, type_: str, values: Mapping[str, object]) -> str:
             lines.append(f"{key.name}: {_scalar(value)}")
         else:
             first, *more = _UNUSED.get(key.name, ("",))
+            if key.name == "userManagedEnvironment" and type_ not in IN_CONTAINER:
+                first = " false"  # what is not usual there
             lines += [f"#{key.name}:{first}", *(f"#{line}" for line in more)]
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"

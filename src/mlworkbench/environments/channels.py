@@ -17,10 +17,12 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from .dependencies import Dependencies
 
 CONDA_FORGE = "conda-forge"
+# Words of conda's that are no channels: the packages of its makers are in main.
+_WORDS = {"nodefaults": (), "defaults": ("main",)}
 _TOKEN = re.compile(r"^/t/[^/]+(?=/|$)")
 _SECRET_WORDS = re.compile(r"(?i)token|sig|key|auth|secret|passw|credential")
 # uv has these for itself; where the user set one, pip's settings have no say.
-_UV_INDEX = ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX")
+_UV_INDEX = ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,15 @@ class Indexes:
 
 
 def channels_of(dependencies: Dependencies) -> tuple[str, ...]:
-    """The channels in the order of the file. ``nodefaults`` is a word to conda, not a channel."""
-    named = tuple(one for one in dependencies.channels if one != "nodefaults")
-    asked = tuple(one.channel for one in dependencies.conda if one.channel)
-    return tuple(dict.fromkeys((*named, *asked))) or (CONDA_FORGE,)
+    """The channels in the order of the file."""
+    named = [*dependencies.channels, *(one.channel for one in dependencies.conda if one.channel)]
+    known = [one for name in named for one in _WORDS.get(name, (name,))]
+    return tuple(dict.fromkeys(known)) or (CONDA_FORGE,)
+
+
+def known_words(entry: str) -> str:
+    """A package of conda with the channel before it, if it names one, as ``channels_of`` calls it."""
+    return re.sub(r"\Adefaults::", "main::", entry)
 
 
 def indexes_of(dependencies: Dependencies, environ: Mapping[str, str]) -> Indexes:
@@ -63,7 +70,8 @@ def indexes_of(dependencies: Dependencies, environ: Mapping[str, str]) -> Indexe
         index_url=dependencies.index_url or pip.get("index-url") or None,
         extra=tuple(dict.fromkeys(one for one in extra if not _is_missing(one))),
         find_links=tuple(dict.fromkeys(one for one in links if not _is_missing(one))),
-        no_index=any(one.name == "--no-index" for one in dependencies.options),
+        no_index=any(one.name == "--no-index" for one in dependencies.options)
+        or pip.get("no-index", "").lower() in ("1", "true", "yes", "on"),
     )
 
 
@@ -106,7 +114,7 @@ def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
         for section in ("global", "install"):
             if reader.has_section(section):
                 found.update((name.replace("_", "-"), value) for name, value in reader.items(section))
-    for name in ("index-url", "extra-index-url", "find-links"):
+    for name in ("index-url", "extra-index-url", "find-links", "no-index"):
         value = environ.get("PIP_" + name.upper().replace("-", "_"))
         if value:
             found[name] = value

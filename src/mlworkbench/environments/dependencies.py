@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 CONDA, REQUIREMENTS, PYPROJECT, UV_LOCK, PIXI_LOCK = "conda", "requirements", "pyproject", "uv.lock", "pixi.lock"
+# The Python where nothing is asked for: what the wheels of all the big frameworks exist for.
+DEFAULT_PYTHON = "3.12"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..model import Command, Dependencies, Interpreter, JsonDict
+from ..model import Interpreter
+from .site import Settled, Site
 
 OLDEST = (3, 5)  # what the in-run library runs on
 Version = tuple[int, int, int]
@@ -24,23 +25,11 @@ _CACHE_VERSION = 1
 _CACHE_ENTRIES = 64
 
 
-class Existing:
-    """The environment that the user looks after: nothing to solve, nothing to install."""
-
-    name = "existing"
-
-    def __init__(self, interpreter: Interpreter) -> None:
-        self.interpreter = interpreter
-
-    def lock(self, dependencies: Dependencies | None = None, facts: JsonDict | None = None) -> JsonDict:
-        version = _dotted(self.interpreter.version)
-        return {"kind": self.name, "python": self.interpreter.path, "version": version}
-
-    def steps(self, lock: JsonDict, prefix: str) -> tuple[Command, ...]:
-        return ()
-
-    def python(self, prefix: str) -> str:
-        return self.interpreter.path
+def existing(site: Site) -> Settled:
+    """The environment that the user looks after on this machine: nothing to solve, nothing to install."""
+    found = find_python(site.compute.python_location, site.environ, site.root, site.paths.interpreters)
+    lock = {"kind": "existing", "python": found.path, "version": _dotted(found.version)}
+    return Settled(lock, found)
 
 
 # -- which one -------------------------------------------------------------------------------------

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from ..model import Command, Dependencies, Interpreter, JsonDict
+from ..config.keys import IN_CONTAINER
+from ..model import Interpreter
+from .site import Settled, Site
 
 _DEFAULT = "python3"
 
 
-class Given:
+def given(site: Site) -> Settled:
     """Found there by its name, or where ``pythonLocation`` says."""
-
-    def __init__(self, kind: str, location: str | None, whose: str) -> None:
-        self.name = kind
-        # `pythonLocation: python` stood in every project of the original: it was the default, not a choice.
-        path = _DEFAULT if location in (None, "python") else str(location)
-        self.interpreter = Interpreter(path, (0, 0, 0), f"{path} {whose}")
-
-    def lock(self, dependencies: Dependencies | None = None, facts: JsonDict | None = None) -> JsonDict:
-        return {"kind": self.name, "python": self.interpreter.path, "version": None}
-
-    def steps(self, lock: JsonDict, prefix: str) -> tuple[Command, ...]:
-        return ()
-
-    def python(self, prefix: str) -> str:
-        return self.interpreter.path
+    compute = site.compute
+    kind, whose = "target", "of the target"
+    if compute.type in IN_CONTAINER:
+        kind, whose = "image", f"of the image {compute.base_docker_image}"
+    # `pythonLocation: python` stood in every project of the original: it was the default, not a choice.
+    path = _DEFAULT if compute.python_location in (None, "python") else str(compute.python_location)
+    return Settled({"kind": kind, "python": path, "version": None}, Interpreter(path, (0, 0, 0), f"{path} {whose}"))

@@ -28,6 +28,7 @@ def read_locked(request: Request, environ: Mapping[str, str]) -> Parts:
     """Interpreter, conda's packages and pip's, from the file that the project has."""
     asked = request.dependencies
     path = next((Path(one) for one in asked.files if Path(one).name == asked.kind), Path(asked.file))
+    path = path.absolute()  # uv is started in the project's folder, and the name counts from ours
     if asked.kind == PIXI_LOCK:
         return _pixi(path, request)
     python = choose_python(asked, request.platform, request.host, environ, request.root)

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import canonicalize_name
-
 from ..config.yamlfile import decode, read_bytes, show_path
 from ..errors import ConfigError
 from .dependencies import PIXI_LOCK, PYPROJECT, UV_LOCK, Dependencies, Line, Option, PipLine, Requirement
+from .named import normal
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -72,7 +71,7 @@ def _uv(project: Path, lock: Path) -> Dependencies:
             name, version = str(one.get("name")), one.get("version")
             at = _line(text, f'name = "{name}"')
             specifier = f"=={version}" if version else ""
-            packages.append(PipLine(name + specifier, shown, at, canonicalize_name(name), specifier=specifier))
+            packages.append(PipLine(name + specifier, shown, at, normal(name), specifier=specifier))
     return Dependencies(
         file=shown,
         kind=UV_LOCK,
@@ -101,7 +100,7 @@ def _pixi(path: Path) -> Dependencies:
             conda.append(Requirement(f"{name}={version}", shown, number, name.lower(), None, f"={version}"))
         elif kind == "pypi":
             name, _, rest = file.partition("-")
-            pip.append(PipLine(address, shown, number, canonicalize_name(name), url=address))
+            pip.append(PipLine(address, shown, number, normal(name), url=address))
     python = next((one for one in conda if one.name == "python"), None)
     return Dependencies(
         file=shown,

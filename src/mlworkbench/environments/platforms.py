@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..hosts.facts import Facts
+from .drivers import cuda_of
+from .known import fact
+
+if TYPE_CHECKING:
+    from .known import Known
 
 _SUBDIRS = {
     ("linux", "x86_64"): "linux-64",
@@ -15,40 +20,11 @@ _SUBDIRS = {
     ("darwin", "x86_64"): "osx-64",
     ("darwin", "arm64"): "osx-arm64",
 }
-# Drivers of NVIDIA from which on a CUDA runs, as in its release notes; the newest that fits counts.
-_CUDA = (
-    ((590, 44), "13.1"),
-    ((580, 65), "13.0"),
-    ((575, 51), "12.9"),
-    ((570, 26), "12.8"),
-    ((565, 57), "12.7"),
-    ((560, 28), "12.6"),
-    ((555, 42), "12.5"),
-    ((550, 54), "12.4"),
-    ((545, 23), "12.3"),
-    ((535, 54), "12.2"),
-    ((530, 30), "12.1"),
-    ((525, 60), "12.0"),
-    ((520, 61), "11.8"),
-    ((515, 43), "11.7"),
-    ((510, 39), "11.6"),
-    ((495, 29), "11.5"),
-    ((470, 42), "11.4"),
-    ((465, 19), "11.3"),
-    ((460, 27), "11.2"),
-    ((455, 23), "11.1"),
-    ((450, 36), "11.0"),
-    ((440, 33), "10.2"),
-    ((418, 39), "10.1"),
-    ((410, 48), "10.0"),
-    ((396, 26), "9.2"),
-    ((390, 46), "9.1"),
-    ((384, 81), "9.0"),
-    ((375, 26), "8.0"),
-)
 # The glibc that uv has a name for, oldest first: a wheel's tag names the oldest that it runs on.
 _MANYLINUX = (17, 28, *range(31, 41))
-_OLDEST_GLIBC = "2.17"  # if nobody could tell: what every build of the last ten years runs on
+OLDEST_GLIBC = "2.17"  # if nobody could tell: what every build of the last ten years runs on
+# What an environment for containers is made for, so that it serves every image of the last years (Debian 10, RHEL 8).
+CONTAINER_GLIBC = "2.28"
 
 
 @dataclass(frozen=True)
@@ -75,7 +51,7 @@ class Platform:
             return {"osx-64": "x86_64-apple-darwin"}.get(self.subdir, "aarch64-apple-darwin")
         if self.libc == "musl":
             return f"{self.machine}-unknown-linux-musl"
-        minor = _numbers(self.libc or _OLDEST_GLIBC)[1]
+        minor = _numbers(self.libc or OLDEST_GLIBC)[1]
         fitting = [one for one in _MANYLINUX if one <= minor] or [_MANYLINUX[0]]
         return f"{self.machine}-manylinux_2_{fitting[-1]}"
 
@@ -87,7 +63,7 @@ class Platform:
         if self.linux:
             found.append(("__linux", _kernel(self.kernel), "0"))
             if self.libc != "musl":
-                found.append(("__glibc", self.libc or _OLDEST_GLIBC, "0"))
+                found.append(("__glibc", self.libc or OLDEST_GLIBC, "0"))
         else:
             found.append(("__osx", "11.0", "0"))
         if self.cuda:
@@ -95,30 +71,23 @@ class Platform:
         return found
 
 
-def platform_of(facts: Facts, glibc: str | None = None, cuda: bool = True) -> Platform:
+def platform_of(facts: Known, glibc: str | None = None, cuda: bool = True) -> Platform:
     """The platform of a machine, or of an image on it with another ``glibc``; ``cuda``: whether GPUs are handed in."""
-    system, arch = (facts.os.system or "").lower(), (facts.os.arch or "").lower()
+    said = {name: fact(facts, "os", name) for name in ("system", "arch", "libc", "kernel")}
+    system, arch = (said["system"] or "").lower(), (said["arch"] or "").lower()
     subdir = _SUBDIRS.get((system, {"amd64": "x86_64"}.get(arch, arch)))
     if subdir is None:
         known = ", ".join(sorted(set(_SUBDIRS.values())))
         raise ConfigError(
-            f"no environment can be made for {facts.os.system or 'an unknown system'} on {facts.os.arch or 'it'}",
+            f"no environment can be made for {said['system'] or 'an unknown system'} on {said['arch'] or 'it'}",
             f"prepare a Python there and set userManagedEnvironment and pythonLocation; known are {known}",
         )
     return Platform(
         subdir=subdir,
-        libc=glibc or _libc(facts.os.libc) if system == "linux" else None,
-        cuda=cuda_of(facts.nvidia.driver) if cuda else None,
-        kernel=facts.os.kernel,
+        libc=glibc or _libc(said["libc"]) if system == "linux" else None,
+        cuda=cuda_of(fact(facts, "nvidia", "driver")) if cuda else None,
+        kernel=said["kernel"],
     )
-
-
-def cuda_of(driver: str | None) -> str | None:
-    """The newest CUDA that a driver runs ("550.54.14" → "12.4")."""
-    if not driver or not re.match(r"\d+\.\d+", driver):
-        return None
-    version = _numbers(driver)
-    return next((cuda for oldest, cuda in _CUDA if version >= oldest), None)
 
 
 def _libc(said: str | None) -> str | None:
@@ -136,3 +105,10 @@ def _kernel(release: str | None) -> str:
 def _numbers(version: str) -> tuple[int, int]:
     first, second = version.split(".")[:2]
     return int(first), int(second)
+
+
+def older_libc(platform: Platform, glibc: str) -> Platform:
+    """The same machine with another C library, if that is older."""
+    if platform.libc in (None, "musl") or (glibc != "musl" and _numbers(glibc) >= _numbers(str(platform.libc))):
+        return platform
+    return replace(platform, libc=glibc)

@@ -12,12 +12,11 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import ConfigError
 from ..model import JsonDict
-from .dependencies import Dependencies
+from .dependencies import DEFAULT_PYTHON, Dependencies
 from .pip import run_uv
 from .platforms import Platform
 
-# Where nothing is asked for: what the wheels of all the big frameworks exist for.
-DEFAULT = "3.12"
+DEFAULT = DEFAULT_PYTHON
 OLDEST_FOR_UV = Version("3.6")
 
 
@@ -41,12 +40,14 @@ def _one(version: str, part: str) -> bool:
 def uv_python(platform: Platform, pin: str | None, environ: Mapping[str, str], folder: Path) -> JsonDict | None:
     """The newest Python that uv can bring to a platform for a pin; None if it has none."""
     system = "linux" if platform.linux else "macos"
-    words = ["python", "list", "--all-versions", "--all-platforms", "--only-downloads", "--output-format", "json"]
-    done = run_uv([*words, "--no-config"], {**environ, "UV_PYTHON_DOWNLOADS": "automatic"}, folder)
+    words = ["python", "list", "--all-versions", "--all-platforms", "--all-arches", "--only-downloads"]
+    done = run_uv(
+        [*words, "--output-format", "json", "--no-config"], {**environ, "UV_PYTHON_DOWNLOADS": "automatic"}, folder
+    )
     if done.returncode:
         return None
     libc = "none" if not platform.linux else "musl" if platform.libc == "musl" else "gnu"
-    machine = {"arm64": "aarch64"}.get(platform.machine, platform.machine)
+    machine = {"arm64": "aarch64", "ppc64le": "powerpc64le"}.get(platform.machine, platform.machine)
     wanted = {"implementation": "cpython", "variant": "default", "os": system, "arch": machine, "libc": libc}
     found = [one for one in json.loads(done.stdout) if all(one.get(key) == value for key, value in wanted.items())]
     fitting = [one for one in found if _is_final(one["version"]) and satisfies(one["version"], pin)]

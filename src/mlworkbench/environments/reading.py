@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from packaging.requirements import InvalidRequirement
-from packaging.requirements import Requirement as Parsed
-from packaging.utils import canonicalize_name
-
 from ..config.files import read_dependencies as check_conda
 from ..config.keys import same_key
 from ..config.yamlfile import Mapping, Scalar, Sequence, decode, load, read_bytes, show_path
 from ..errors import ConfigError
 from .dependencies import CONDA, REQUIREMENTS, Dependencies, Line, Option, PipLine, Requirement
+from .named import normal, parse_named
 
 _CONDA = re.compile(r"(?:(?P<channel>[^\s\[]+)::)?(?P<name>[A-Za-z0-9_.-]+)\s*(?P<version>[^\[]*)(?P<more>.*)\Z")
 _IN_BRACKETS = re.compile(r"\bversion\s*=\s*(['\"]?)(?P<version>[^'\"\]]+)\1")
@@ -110,19 +107,16 @@ def pip_entry(at: Line, folder: Path, root: Path) -> PipLine:
 
 def _named(at: Line, text: str, hashes: tuple[str, ...], folders: tuple[Path, Path]) -> PipLine:
     try:
-        parsed = Parsed(text)
-    except InvalidRequirement as error:
+        named = parse_named(text)
+    except ValueError as error:
         single = re.fullmatch(r"([\w.-]+)\s*=\s*([\w.*]+)", text)
         hint = f"write {single[1]}=={single[2]}" if single else "write name, name==1.2 or an address"
         reason = str(error).splitlines()[0].rstrip(":.")
         raise _wrong(at, f"{text!r} is not a package of pip: {reason}", hint) from None
-    name, marker = canonicalize_name(parsed.name), str(parsed.marker) if parsed.marker else None
-    if parsed.url:
-        placed = _placed(at, parsed.url, marker, hashes, folders)
-        return replace(placed, name=name, extras=tuple(sorted(parsed.extras)))
-    return PipLine(
-        at.text, at.file, at.line, name, tuple(sorted(parsed.extras)), str(parsed.specifier), marker, hashes=hashes
-    )
+    if named.url:
+        placed = _placed(at, named.url, named.marker, hashes, folders)
+        return replace(placed, name=named.name, extras=named.extras)
+    return PipLine(at.text, at.file, at.line, named.name, named.extras, named.specifier, named.marker, hashes=hashes)
 
 
 def _placed(at: Line, place: str, marker: str | None, hashes: tuple[str, ...], folders: tuple[Path, Path]) -> PipLine:
@@ -161,9 +155,9 @@ def _name_in(place: str) -> str | None:
     """Name of the package from ``#egg=`` or from the name of a wheel."""
     egg = re.search(r"#(?:.*&)?egg=([\w.-]+)", place)
     if egg:
-        return canonicalize_name(egg[1])
+        return normal(egg[1])
     file = unquote(urlsplit(place).path).replace("\\", "/").rsplit("/", 1)[-1]
-    return canonicalize_name(file.split("-")[0]) if file.lower().endswith(".whl") and "-" in file else None
+    return normal(file.split("-")[0]) if file.lower().endswith(".whl") and "-" in file else None
 
 
 def _pin(version: str) -> str | None:

@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,9 +20,10 @@ from urllib.request import url2pathname
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
 from ..remote.environment import FORMAT, MANAGED, digest_of
-from .channels import Indexes, channels_of, indexes_of, mask
+from .channels import Indexes, channels_of, indexes_of, known_words, mask
 from .conda import Asked, provided, solve_conda
 from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
+from .libc import has_sources, needed_glibc
 from .pip import Found, Wanted, requirement, run_uv, solve_pip
 from .pip import digest_of as file_digest
 from .platforms import Platform
@@ -31,7 +32,7 @@ from .pythons import DEFAULT, OLDEST_FOR_UV, choose_python, satisfies
 KEPT_FOR = 7 * 24 * 3600.0
 # Settings of the user's for uv that change what it finds.
 _UV_SETTINGS = (
-    *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
+    *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
     *("UV_INDEX_STRATEGY", "UV_PRERELEASE", "UV_RESOLUTION", "UV_EXCLUDE_NEWER", "UV_TORCH_BACKEND"),
     *("UV_NO_BUILD", "UV_NO_BINARY", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_PYTHON_DOWNLOADS_JSON_URL"),
 )
@@ -49,6 +50,7 @@ class Request:
     machine: Platform | None = None
     host: tuple[str, str] | None = None  # path and version of a Python of the target's that may serve
     installer: str = "3.10"  # version of the Python that our program runs on there; py-rattler must fit it
+    fallback: Platform | None = None  # the machine as it is, where ``platform`` is an aim that need not be met
 
 
 @dataclass(frozen=True)
@@ -60,23 +62,59 @@ class Solved:
     kept: bool = False  # from an earlier time
 
 
-def solve(request: Request, cache: Path, environ: Mapping[str, str], *, refresh: bool = False) -> Solved:
-    """The lock for a request; raises SolveError with the resolver's explanation."""
+def solve(
+    request: Request,
+    cache: Path,
+    environ: Mapping[str, str],
+    *,
+    refresh: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Solved:
+    """The lock for a request; raises SolveError with the resolver's explanation. ``tell``: what takes its time."""
     indexes = indexes_of(request.dependencies, environ)
     note = cache / "locks" / f"{_key(request, indexes, environ)}.json"
     known = None if refresh else _recall(note)
     if known:
         return known
-    solved = _Solver(request, indexes, cache, environ).solve()
+    tell(f"solving the environment of {request.dependencies.file or 'the project'} for {request.platform.subdir}")
+    solved = _solve(request, indexes, cache, environ)
     _remember(note, solved)
     return solved
+
+
+def _solve(request: Request, indexes: Indexes, cache: Path, environ: Mapping[str, str]) -> Solved:
+    """For the aim; if that cannot be, or not without building from source, for the machine as it is."""
+    if request.fallback is None or request.fallback.libc == request.platform.libc:
+        return _Solver(request, indexes, cache, environ).solve()
+    first = None
+    try:
+        first = _Solver(request, indexes, cache, environ).solve()
+        if not has_sources(first.lock):
+            return first
+    except SolveError:
+        pass  # the machine's own explanation is the better one
+    try:
+        second = _Solver(replace(request, platform=request.fallback), indexes, cache, environ, request.platform).solve()
+    except SolveError:
+        if first is None:
+            raise
+        return first
+    return first if first and has_sources(second.lock) else second
 
 
 class _Solver:
     """One solve."""
 
-    def __init__(self, request: Request, indexes: Indexes, cache: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        indexes: Indexes,
+        cache: Path,
+        environ: Mapping[str, str],
+        aim: Platform | None = None,  # what counts for packages that do not say which C library they need
+    ) -> None:
         self._request = request
+        self._aim = aim or request.platform
         self._asked = request.dependencies
         self._indexes = indexes
         self._cache = cache
@@ -94,15 +132,16 @@ class _Solver:
             "kind": MANAGED,
             "format": FORMAT,
             "platform": self._request.platform.subdir,
-            "glibc": self._request.platform.libc,
+            "glibc": None,
             "cuda": self._request.platform.cuda,
             "python": python,
             "conda": conda,
             "pip": list(pip.packages),
         }
+        lock["glibc"] = needed_glibc(lock, self._aim)
         lock["digest"] = digest_of(lock)
-        lock["tools"] = self._tools(bool(conda))
-        return Solved(lock, {**pip.files, **local_files(conda)})
+        lock["tools"], tools = self._tools(bool(conda))
+        return Solved(lock, {**pip.files, **local_files(conda), **tools})
 
     def _interpreter(self) -> tuple[JsonDict, list[JsonDict]]:
         """The interpreter, and conda's packages if it is one of them."""
@@ -110,7 +149,7 @@ class _Solver:
         python = choose_python(self._asked, platform, self._request.host, self._environ, root)
         if python is not None:
             return python, []
-        specs = [one.text for one in self._asked.conda]
+        specs = [known_words(one.text) for one in self._asked.conda]
         if not any(one.name == "python" for one in self._asked.conda):
             pin = self._asked.python
             specs.append(_conda_python(pin) if pin else f"python {DEFAULT}.*" if not specs else "python")
@@ -145,15 +184,38 @@ class _Solver:
         )
         return solve_pip(wanted, self._environ)
 
-    def _tools(self, conda: bool) -> list[JsonDict]:
-        """What builds it there. If no index has them, they are sent from here."""
+    def _tools(self, conda: bool) -> tuple[list[JsonDict], dict[str, Path]]:
+        """What builds it there: entries, and files of this machine. If no index has them, they are sent from here."""
         names = [f"uv=={own_version('uv', self._environ)}", *(["py-rattler"] if conda else [])]
+        try:
+            found = self._tool(*names)
+            return list(found.packages), dict(found.files)
+        except SolveError:
+            pass  # perhaps the index has one of them
+        entries: list[JsonDict] = []
+        files: dict[str, Path] = {}
+        for name in names:
+            try:
+                one = self._tool(name) if len(names) > 1 else Found((), {})
+            except SolveError:
+                one = Found((), {})
+            packed = None if one.packages else self._pack(name.partition("=")[0])
+            if packed:
+                one = Found((packed[0],), {str(packed[0]["sha256"]): packed[1]})
+            entries += one.packages
+            files.update(one.files)
+        return entries, files
+
+    def _tool(self, *names: str) -> Found:
         machine = self._request.machine or self._request.platform
         wanted = Wanted(names, machine, self._request.installer, self._indexes, file="mlw", options=["--no-deps"])
-        try:
-            return list(solve_pip(wanted, self._environ).packages)
-        except SolveError:
-            return []
+        return solve_pip(wanted, self._environ)
+
+    def _pack(self, name: str) -> tuple[JsonDict, Path] | None:
+        from .own import pack  # noqa: PLC0415 - most indexes have the tools
+
+        machine = self._request.machine or self._request.platform
+        return pack(name, machine, self._request.installer, self._cache)
 
 
 def local_files(conda: list[JsonDict]) -> dict[str, Path]:
@@ -192,6 +254,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
         "indexes": indexes.public(),
         "platform": [platform.subdir, platform.libc, platform.cuda],
         "machine": [request.machine.libc if request.machine else None, request.installer],
+        "fallback": request.fallback.libc if request.fallback else None,
         "host": request.host,
         "uv": [mask(f"{name}={value}") for name, value in sorted(environ.items()) if name in _UV_SETTINGS],
     }

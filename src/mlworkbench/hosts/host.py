@@ -11,6 +11,7 @@ from ..remote.folder import Root
 if TYPE_CHECKING:
     from ..attachments import Attachment
     from .facts import Facts
+    from .parcel import Package
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -44,6 +45,9 @@ class Host(Protocol):
 
     def send_code(self, digest: str, store: Root, progress: Progress | None = None) -> None:
         """Bring a snapshot from the store here to the host; what it has does not travel again."""
+
+    def send_packages(self, packages: Mapping[str, Package], progress: Progress | None = None) -> None:
+        """Bring packages to the host: name below its folder of packages → file of this machine."""
 
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
         """New bytes of the named files, and of metric files not named yet; at most ``limit`` of each.

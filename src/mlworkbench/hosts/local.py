@@ -20,6 +20,7 @@ from .host import News, Progress
 
 if TYPE_CHECKING:
     from .facts import Facts
+    from .parcel import Package
 
 
 class LocalHost:
@@ -66,6 +67,9 @@ class LocalHost:
 
     def send_code(self, digest: str, store: Root, progress: Progress | None = None) -> None:
         """The store here is the host's own."""
+
+    def send_packages(self, packages: Mapping[str, Package], progress: Progress | None = None) -> None:
+        """Where they are kept here is where the host looks."""
 
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
         news = serve.News(self.root.run(run_id), dict(offsets))

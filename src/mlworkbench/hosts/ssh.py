@@ -25,6 +25,7 @@ from .upload import Progress, Upload
 
 if TYPE_CHECKING:
     from .facts import Facts
+    from .parcel import Package
 
 KEPT, NEW, BRINGING = 3.0, 30.0, 120.0  # seconds for the agent's first word: kept or new connection, with the library
 LONGEST_WAIT = 1.0  # a question for news that is kept longer would keep others from the channel
@@ -172,6 +173,13 @@ class SshHost:
         """Bring the target what it lacks of a snapshot; goes on where an earlier attempt was cut off."""
         memory = self.attachment.folder / "sent"
         self._twice(lambda channel: Upload(channel, store, memory, progress).send(digest))
+
+    def send_packages(self, packages: Mapping[str, Package], progress: Progress | None = None) -> None:
+        from .parcel import Parcel  # noqa: PLC0415 - few submits have something to send
+
+        with Parcel(packages) as parcel:
+            self._twice(lambda channel: Upload(channel, parcel, None, progress).send(parcel.digest))
+            _check(self.ask({"do": "packages", "digest": parcel.digest, "files": parcel.files}))
 
     # -- the connection ----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from .host import News, Progress
 
 if TYPE_CHECKING:
     from .facts import Facts
+    from .parcel import Package
 
 
 class Stranger:
@@ -31,6 +32,9 @@ class Stranger:
         self._refuse()
 
     def send_code(self, digest: str, store: Root, progress: Progress | None = None) -> None:
+        self._refuse()
+
+    def send_packages(self, packages: Mapping[str, Package], progress: Progress | None = None) -> None:
         self._refuse()
 
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:

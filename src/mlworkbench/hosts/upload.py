@@ -8,10 +8,9 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import HostError, SnapshotError
-from ..remote.folder import Root
 from ..remote.frames import CHUNK
 from .channel import ANSWER, Channel
 
@@ -23,10 +22,18 @@ _SMALLEST, _FIRST = 32 * 1024, 256 * 1024  # bytes of a frame
 _FINISHING = 600.0  # the target may have gigabytes to put on disk
 
 
-class Upload:
-    """One snapshot from ``store`` through ``channel``. ``memory`` is a file that lists what went there before."""
+class Store(Protocol):
+    """Where a list of files is, and their contents."""
 
-    def __init__(self, channel: Channel, store: Root, memory: Path, progress: Progress | None) -> None:
+    def snapshot(self, digest: str) -> str: ...
+
+    def blob(self, digest: str) -> str: ...
+
+
+class Upload:
+    """One snapshot from ``store`` through ``channel``. ``memory``: a file that lists what went there before."""
+
+    def __init__(self, channel: Channel, store: Store, memory: Path | None, progress: Progress | None) -> None:
         self._channel = channel
         self._store = store
         self._memory = memory
@@ -80,12 +87,14 @@ class Upload:
 
     def _remembered(self) -> list[str]:
         try:
-            words = self._memory.read_text().split()
+            words = self._memory.read_text().split() if self._memory else []
         except OSError:
             return []
         return [word for word in words if len(word) == 64 and word.isalnum()][:_REMEMBERED]
 
     def _remember(self, digest: str) -> None:
+        if self._memory is None:
+            return
         known = [digest, *(one for one in self._remembered() if one != digest)][:_REMEMBERED]
         part = self._memory.with_name(f".{self._memory.name}-{os.urandom(4).hex()}")
         try:

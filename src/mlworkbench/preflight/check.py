@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config.keys import USES_CONDA
+from ..config.place import COMPUTE_SUFFIX
 from ..config.project import Project
 from ..config.yamlfile import show_path
-from ..environments.dependencies import PIXI_LOCK, UV_LOCK, Dependencies
-from ..environments.reading import read_dependencies
-from ..errors import ConfigError
-from ..hosts.facts import Facts
+from ..environments.dependencies import PIXI_LOCK, UV_LOCK, Dependencies, Line
+from ..errors import ConfigError, MlwError
 from ..model import Compute, Entry, RunConfig
 from .finding import ERROR, WARNING, Case, Finding, Script, found
 from .rules import RULES
+
+if TYPE_CHECKING:
+    from ..environments.known import Known
 
 _LONGEST = 1 << 18  # bytes of a script; longer ones are data, and slow to parse
 
@@ -24,14 +27,15 @@ def preflight(
     project: Project,
     runconfig: RunConfig,
     compute: Compute,
-    facts: Facts | None,
+    facts: Known | None,
     entry: Entry | None,
     *,
     managed: bool | None = None,
 ) -> list[Finding]:
     """What will not work, errors first: they keep a run from starting. Reads the project's files and nothing else.
 
-    ``managed``: whether we make the environment; None: as the original did, for containers and clusters.
+    ``facts``: also the mapping that an attachment keeps. ``managed``: whether we make the environment; None: as the
+    original did, for containers and clusters.
     """
     if managed is None:
         managed = compute.type in USES_CONDA and not compute.user_managed_environment
@@ -39,12 +43,15 @@ def preflight(
     findings: list[Finding] = []
     dependencies = None
     if managed and os.path.lexists(path):
+        from ..environments.reading import read_dependencies  # noqa: PLC0415 - other runs need not wait for it
+
         try:
             dependencies = read_dependencies(path, project.root)
             findings += _missing(dependencies, project.root)
         except ConfigError as error:
             findings.append(_unreadable(error, path))
-    case = Case(compute, dependencies, facts, find_script(project.root, entry))
+    image_at = _image_at(project, runconfig, compute.base_docker_image)
+    case = Case(compute, dependencies, facts, find_script(project.root, entry), image_at)
     return sorted([*findings, *examine(case)], key=lambda one: (one.severity != ERROR, one.file, one.line or 0))
 
 
@@ -61,6 +68,26 @@ def _locked(finding: Finding) -> Finding:
     """A lock names packages of other platforms too, and is written by a program: say it, and stop nobody."""
     hint = f"{finding.hint}; change the project's file and lock it anew"
     return replace(finding, severity=WARNING, hint=hint, fix=None)
+
+
+def _image_at(project: Project, runconfig: RunConfig, image: str | None) -> Line | None:
+    """Where an image of CUDA stands: in the file of the target, or in the run configuration that overrides it."""
+    if not image or "cuda" not in image:
+        return None
+    places = [project.folder / (runconfig.target + COMPUTE_SUFFIX)]
+    try:
+        places.append(project.runconfig_file(runconfig.name))
+    except MlwError:
+        pass
+    for path in places:
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, ValueError):
+            continue
+        number = next((number for number, line in enumerate(lines, 1) if image in line.partition(" #")[0]), None)
+        if number:
+            return Line(image, show_path(path), number)
+    return Line(image, show_path(places[0]), 1)
 
 
 def find_script(root: Path, entry: Entry | None) -> Script | None:

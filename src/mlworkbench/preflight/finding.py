@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-
-from packaging.markers import InvalidMarker, Marker
+from typing import TYPE_CHECKING
 
 from ..config.keys import IN_CONTAINER
 from ..environments.dependencies import Dependencies, Line, Option, PipLine
-from ..hosts.facts import Facts
+from ..environments.known import fact
 from ..model import Compute, Problem
+from .tables import RETIRED, WATCHED
+
+if TYPE_CHECKING:
+    from ..environments.known import Known
 
 ERROR, WARNING = "error", "warning"
 
@@ -59,8 +62,9 @@ class Case:
 
     compute: Compute
     dependencies: Dependencies | None = None  # None: the environment is not ours to make
-    facts: Facts | None = None  # None: nobody has looked at the machine
+    facts: Known | None = None  # None: nobody has looked at the machine
     script: Script | None = None
+    image_at: Line | None = None  # where the image stands
 
     @property
     def contained(self) -> bool:
@@ -73,18 +77,26 @@ class Case:
 
     @property
     def driver(self) -> str | None:
-        return self.facts.nvidia.driver if self.facts else None
+        driver = fact(self.facts, "nvidia", "driver")
+        return driver if re.match(r"\d+\.\d+", driver or "") else None
 
     @property
     def linux(self) -> bool:
         """Containers are Linux; so are machines elsewhere until somebody has looked."""
-        system = self.facts.os.system if self.facts else None
-        return self.contained or system in (None, "Linux", "linux")
+        return self.contained or fact(self.facts, "os", "system") in (None, "Linux", "linux")
 
     @property
     def machine(self) -> str:
-        arch = (self.facts.os.arch if self.facts else None) or "x86_64"
-        return {"amd64": "x86_64", "arm64": "aarch64"}.get(arch.lower(), arch.lower())
+        """The processor: that of the engine if there is one, which may be a machine inside the machine."""
+        engine = fact(self.facts, "docker", "arch") if self.contained else None
+        arch = (engine or fact(self.facts, "os", "arch") or "x86_64").lower()
+        return {"amd64": "x86_64", "arm64": "aarch64"}.get(arch, arch)
+
+    @property
+    def musl(self) -> bool:
+        if self.contained:
+            return "alpine" in (self.compute.base_docker_image or "")
+        return (fact(self.facts, "os", "libc") or "").startswith("musl")
 
     @cached_property
     def python(self) -> tuple[int, int] | None:
@@ -101,7 +113,7 @@ class Case:
         return tuple(line for line in lines if self._applies(line))
 
     def _applies(self, line: PipLine) -> bool:
-        if not line.marker or not self.linux:
+        if not line.marker or not self.linux or not _is_watched(line):
             return True
         if self.python is None and "python" in re.sub(r"platform_python\w*", "", line.marker):
             return True
@@ -116,10 +128,20 @@ class Case:
             "implementation_name": "cpython",
             "platform_python_implementation": "CPython",
         }
+        from packaging.markers import InvalidMarker, Marker  # noqa: PLC0415 - few projects need it
+
         try:
             return Marker(line.marker).evaluate(machine)
         except InvalidMarker:
             return True  # the reader's or the solver's complaint
+
+
+def _is_watched(line: PipLine) -> bool:
+    """Whether any rule has a say about an entry: markers of the many others need not be looked at."""
+    if line.url or line.path or line.name in [row.name for row in RETIRED]:
+        return True
+    text = line.text.lower()
+    return any(word in text for word in WATCHED)
 
 
 def found(rule: str, severity: str, at: Line, message: str, hint: str, new: str | None | bool = False) -> Finding:

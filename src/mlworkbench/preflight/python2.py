@@ -7,7 +7,8 @@ import re
 import warnings
 from collections.abc import Iterator
 
-from .finding import ERROR, Case, Finding, Replacement, Script
+from ..environments.known import fact
+from .finding import ERROR, WARNING, Case, Finding, Replacement, Script
 
 _MOST = 20  # lines of one script that are listed at a time: each costs a few parses
 _DEEPEST = 4  # things of Python 2 on one line
@@ -50,7 +51,7 @@ def python2_syntax(case: Case) -> Iterator[Finding]:
         what, new = _translate(lines, number, said)
         if what is None:
             return  # wrong in any Python, or newer than this one: not ours to judge
-        yield _finding(case.script, number, what, old, new)
+        yield _finding(case.script, number, what, (old, new), _severity(case))
         if new is None:
             return  # the parser sees no further
         lines[number - 1] = new
@@ -59,14 +60,26 @@ def python2_syntax(case: Case) -> Iterator[Finding]:
 def _is_python2(case: Case) -> bool:
     if case.python is not None:
         return case.python[0] == 2
-    return "python2" in (case.compute.python_location or "")
+    return _version(case).startswith("2.") or "python2" in (case.compute.python_location or "")
 
 
-def _finding(script: Script, number: int, what: str, old: str, new: str | None) -> Finding:
+def _severity(case: Case) -> str:
+    """A Python that the user named and nobody has looked at may be any."""
+    named = case.dependencies is None and case.compute.python_location not in (None, "python", "python3")
+    return WARNING if named and not _version(case) else ERROR
+
+
+def _version(case: Case) -> str:
+    """Version of the Python that runs scripts there, if it is not ours and somebody has asked it."""
+    return (fact(case.facts, "script", "version") or "") if case.dependencies is None else ""
+
+
+def _finding(script: Script, number: int, what: str, change: tuple[str, str | None], severity: str) -> Finding:
+    old, new = change
     message = f"{what} is Python 2, and Python 3 will run it"
     hint = f"write {new.strip()}; {_HINT}" if new else f"translate it to Python 3; {_HINT}"
     fix = Replacement(script.file, number, old, new) if new is not None else None
-    return Finding("python2", ERROR, script.file, number, message, hint, fix)
+    return Finding("python2", severity, script.file, number, message, hint, fix)
 
 
 def _trouble(lines: list[str]) -> tuple[int, str]:

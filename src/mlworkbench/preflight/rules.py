@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from packaging.version import InvalidVersion, Version
-
-from ..environments.dependencies import CONDA, Line, PipLine
-from .cuda import cuda_newer_than_driver, runs
+from ..environments.dependencies import UV_LOCK, Line, PipLine, Requirement
+from ..environments.drivers import runs
+from .cuda import cuda_newer_than_driver, image_newer_than_driver
 from .finding import ERROR, WARNING, Case, Finding, found
-from .python2 import python2_syntax
 from .tables import (
+    AND_CUDA_FROM,
     CNTK_FIRST,
     CNTK_LAST,
     CNTK_PYTHONS,
@@ -22,18 +21,20 @@ from .tables import (
     CONDA_FRAMEWORKS,
     CONDA_FROM,
     DEAD,
+    JAX_CUDA_FROM,
     LAST_TENSORFLOW_GPU,
+    NEWEST_PYTHON,
+    PIP_FROM,
     RETIRED,
-    UV_FROM,
+    UV_PYTHON_FROM,
 )
 from .wheels import wheel_for_another_machine, wheel_for_another_python
-from .write import admits, dotted, pinned, rewritten
+from .write import admits, before, dotted, pinned, rewritten
 
 Check = Callable[[Case], Iterator[Finding]]
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One thing that goes wrong. ``doc`` is what it looks for, in one sentence."""
 
     name: str
@@ -73,7 +74,7 @@ def dead_address(case: Case) -> Iterator[Finding]:
             continue
         wheel = line.wheel if isinstance(line, PipLine) else None
         if isinstance(line, PipLine) and wheel and line.name and line.name.startswith("cntk"):
-            new = _cntk(line, wheel)
+            new = _cntk(line)
             yield found("dead-address", ERROR, line, row.why, _instead(new, _CNTK_HINT), rewritten(line, new))
         elif isinstance(line, PipLine):
             yield found("dead-address", ERROR, line, row.why, "name the package and its version instead")
@@ -84,14 +85,11 @@ def dead_address(case: Case) -> Iterator[Finding]:
 _CNTK_HINT = "the package index has them for Python 2.7, 3.5 and 3.6; the GPU build takes CUDA from the image"
 
 
-def _cntk(line: PipLine, wheel: str) -> str:
+def _cntk(line: PipLine) -> str:
     """The package that a wheel of cntk.ai became. Its folders were CPU-Only, GPU and GPU-1bit-SGD."""
     name = "cntk-gpu" if "/gpu" in (line.url or "").lower() else "cntk"
-    version = wheel.split("-")[1]
-    try:
-        fits = Version(CNTK_FIRST) <= Version(version) <= Version(CNTK_LAST)
-    except InvalidVersion:
-        fits = False
+    version = pinned(line)
+    fits = version is not None and not before(version, CNTK_FIRST) and not before(CNTK_LAST, version)
     return f"{name}=={version if fits else CNTK_LAST}"
 
 
@@ -101,7 +99,7 @@ def cntk_versions(case: Case) -> Iterator[Finding]:
         if line.name not in ("cntk", "cntk-gpu") or line.url or line.path:
             continue
         version = pinned(line)
-        if version is not None and Version(version) < Version(CNTK_FIRST):
+        if version is not None and before(version, CNTK_FIRST):
             new = f"{line.name}=={CNTK_LAST}"
             message = f"{line.name} {version} is not on the package index, which has {CNTK_FIRST} to {CNTK_LAST}"
             yield found("cntk", ERROR, line, message, _instead(new), rewritten(line, new))
@@ -138,7 +136,7 @@ def _with_gpu(case: Case, line: PipLine) -> tuple[str, str] | None:
     version = pinned(line)
     if line.name == "tensorflow-cpu":
         return "tensorflow-cpu cannot use a GPU", _tensorflow(line, version)
-    if line.name == "tensorflow" and version and (Version(version) < Version("1.15") or version.startswith("2.0")):
+    if line.name == "tensorflow" and version and (before(version, "1.15") or version.startswith("2.0")):
         return f"tensorflow {version} cannot use a GPU: in those days tensorflow-gpu did", f"tensorflow-gpu=={version}"
     if line.name == "cntk" and not line.url and not line.path:
         return "cntk cannot use a GPU: cntk-gpu does", f"cntk-gpu{line.specifier}"
@@ -146,7 +144,7 @@ def _with_gpu(case: Case, line: PipLine) -> tuple[str, str] | None:
         local = re.search(r"(\d[\w.]*?)(?:\+|%2[Bb])cpu", line.text)
         if local:
             return f"{line.name} {local[1]}+cpu cannot use a GPU", f"{line.name}=={local[1]}"
-    has_plugin = version is None or Version(version) >= Version("0.4.22")
+    has_plugin = version is None or not before(version, JAX_CUDA_FROM)
     if line.name == "jax" and has_plugin and not line.url and not _jax_has_cuda(case):
         return "jax without a plugin for CUDA cannot use a GPU", f"jax[{_jax_extra(case)}]{line.specifier}"
     return None
@@ -155,9 +153,9 @@ def _with_gpu(case: Case, line: PipLine) -> tuple[str, str] | None:
 def _tensorflow(line: PipLine, version: str | None) -> str:
     if version is None:
         return f"tensorflow[and-cuda]{line.specifier}"
-    if Version(version) >= Version("2.14"):
-        return f"tensorflow[and-cuda]=={version}"
-    return f"tensorflow=={version}" if Version(version) >= Version("1.15") else f"tensorflow-gpu=={version}"
+    if before(version, "2.15"):
+        return f"tensorflow=={version}" if not before(version, "1.15") else f"tensorflow-gpu=={version}"
+    return f"tensorflow[and-cuda]=={AND_CUDA_FROM if before(version, AND_CUDA_FROM) else version}"
 
 
 def _jax_has_cuda(case: Case) -> bool:
@@ -202,9 +200,11 @@ def tensorflow_without_cuda(case: Case) -> Iterator[Finding]:
     for line in case.pip:
         if line.name != "tensorflow" or "and-cuda" in line.extras or line.url or line.path:
             continue
-        recent = admits(line, "99") or Version(pinned(line) or "0") >= Version("2.14")
+        version = pinned(line)
+        recent = admits(line, "99") or not before(version or "0", "2.15")
         if recent and (case.python is None or case.python >= (3, 9)):
-            new = f"tensorflow[{','.join(sorted({*line.extras, 'and-cuda'}))}]{line.specifier}"
+            exact = f"=={AND_CUDA_FROM}" if version and before(version, AND_CUDA_FROM) else line.specifier
+            new = f"tensorflow[{','.join(sorted({*line.extras, 'and-cuda'}))}]{exact}"
             why = "tensorflow without and-cuda uses the GPU only if the image or the machine has CUDA's libraries"
             yield found("cuda-missing", WARNING, line, why, _instead(new), rewritten(line, new))
 
@@ -233,26 +233,30 @@ def python_without_source(case: Case) -> Iterator[Finding]:
     at = case.dependencies.python_at if case.dependencies else None
     if case.dependencies is None or at is None or case.python is None:
         return
-    if case.dependencies.kind != CONDA:
-        if case.python < UV_FROM:
-            why = f"Python {dotted(case.python)} cannot be had: uv installs {dotted(UV_FROM)} and newer"
-            hint = f"write {dotted(UV_FROM)}, or use a conda_dependencies.yml: conda has older ones"
-            yield found("python", ERROR, at, why, hint)
-        return
-    if case.pip and case.python < UV_FROM:
-        new = f"python={dotted(UV_FROM)}"
-        why = f"pip packages cannot be installed for Python {dotted(case.python)}: uv knows {dotted(UV_FROM)} and newer"
-        yield found("python", ERROR, at, why, _instead(new, "or take all packages from conda"), new)
-        return
-    oldest = CONDA_FROM.get(case.machine, UV_FROM)
-    if case.python >= oldest and case.python[0] == 3 or case.python in CONDA_ALSO:
-        return
+    python, oldest = case.python, CONDA_FROM.get(case.machine, PIP_FROM)
     # A channel of the user's own may have what the public one lacks.
     own = [name for name in case.dependencies.channels if name not in ("conda-forge", "defaults")]
-    nearest = CONDA_ALSO[0] if case.python[0] == 2 else max(oldest, min(case.python, oldest))
-    new = f"python={dotted(nearest)}"
-    why = f"Python {dotted(case.python)} cannot be had: uv installs {dotted(UV_FROM)} and newer, conda {_conda(oldest)}"
-    yield found("python", WARNING if own else ERROR, at, why, _instead(new), new)
+    wanted = None
+    if case.dependencies.kind == UV_LOCK and python < UV_PYTHON_FROM:
+        wanted, why = UV_PYTHON_FROM, f"Python {dotted(python)} cannot be had for a uv.lock: {_uv()}"
+    elif case.pip and python < PIP_FROM:
+        why = f"pip packages cannot be installed for Python {dotted(python)}: uv knows {dotted(PIP_FROM)} and newer"
+        wanted, own = PIP_FROM, []
+    elif (python < oldest or python[0] != 3) and python not in CONDA_ALSO:
+        why = f"Python {dotted(python)} cannot be had: {_uv()}, conda-forge {_conda(oldest)}"
+        wanted = CONDA_ALSO[0] if python[0] == 2 else oldest
+    elif python[0] == 3 and python[1] > NEWEST_PYTHON[1] + 1:  # the next one may be there by now
+        why = f"there is no Python {dotted(python)} yet"
+        wanted = NEWEST_PYTHON
+    if wanted:
+        new = f"python={dotted(wanted)}" if isinstance(at, Requirement) else None
+        more = "or take all packages from conda" if case.pip and python < PIP_FROM else ""
+        hint = _instead(new, more) if new else f"ask for {dotted(wanted)} or newer"
+        yield found("python", WARNING if own else ERROR, at, why, hint, new or False)
+
+
+def _uv() -> str:
+    return f"uv has {dotted(UV_PYTHON_FROM)} and newer"
 
 
 def _conda(oldest: tuple[int, int]) -> str:
@@ -262,6 +266,36 @@ def _conda(oldest: tuple[int, int]) -> str:
 def _instead(new: str | None, more: str = "") -> str:
     said = f"write {new}" if new else "remove the line"
     return f"{said}; {more}" if more else said
+
+
+# -- the script --------------------------------------------------------------------------------------
+
+
+def python2_in_script(case: Case) -> Iterator[Finding]:
+    """Parsed only if there is a sign of it: a submit waits for this."""
+    if case.script is not None and signs_of_python2(case.script.text):
+        from .python2 import python2_syntax  # noqa: PLC0415 - scripts in Python 2 are rare
+
+        yield from python2_syntax(case)
+
+
+# Each begins with plain letters, which are searched for fast.
+_SIGNS = (
+    r"print(?<!\wprint)\b(?!\s*[(=.)])",
+    r"except(?<!\wexcept)\s[^:#\n]*,\s*\w+\s*:",
+    r"raise(?<!\wraise)\s+[\w.]+\s*,",
+    r"exec(?<!\wexec)\b(?!\s*[(=.)])",
+    r"def\s+\w+\s*\([^)]*\(",
+    r"lambda\s*\(",
+    r"[0-9][lL]\b",
+    r"(?<![\w.])0[0-7]",
+    r"[uU][rR]['\"]",
+)
+
+
+def signs_of_python2(text: str) -> bool:
+    """Whether a text may hold Python 2; False only if it surely holds none."""
+    return any(sign in text for sign in ("`", "<>", "\t")) or any(re.search(sign, text) for sign in _SIGNS)
 
 
 RULES = (
@@ -274,6 +308,7 @@ RULES = (
     Rule("cpu-only", "a build without GPU support on a target with GPUs, from conda", cpu_only_conda),
     Rule("cuda-missing", "TensorFlow without the libraries of CUDA", tensorflow_without_cuda),
     Rule("cuda", "a build for a CUDA that the driver is too old for", cuda_newer_than_driver, in_locks=True),
+    Rule("cuda-image", "an image for a CUDA that the driver is too old for", image_newer_than_driver, in_locks=True),
     Rule("python", "a Python that neither uv nor conda has", python_without_source),
-    Rule("python2", "a script in Python 2 for an environment with Python 3", python2_syntax, in_locks=True),
+    Rule("python2", "a script in Python 2 for an environment with Python 3", python2_in_script, in_locks=True),
 )

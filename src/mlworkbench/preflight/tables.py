@@ -1,27 +1,14 @@
-"""What is known of packages, drivers and Pythons, as data. ``rules.py`` is what is done with it; checked in 2026.
+"""What is known of packages, images and Pythons, as data. ``rules.py`` is what is done with it; checked in 2026.
 
-When something is retired or a framework moves to another CUDA, this is the one file to change.
+When something is retired or a framework moves to another CUDA, this is the one file to change. Which driver runs
+which CUDA stands in ``environments/drivers.py``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-Version = tuple[int, ...]
-
-# Oldest Linux driver that runs programs built with a CUDA. From 11 on, one driver runs every minor version.
-DRIVERS: tuple[tuple[Version, str], ...] = (
-    ((13,), "580.65.06"),
-    ((12,), "525.60.13"),
-    ((11,), "450.80.02"),
-    ((10, 2), "440.33"),
-    ((10, 1), "418.39"),
-    ((10, 0), "410.48"),
-    ((9, 2), "396.26"),
-    ((9, 1), "390.46"),
-    ((9, 0), "384.81"),
-    ((8, 0), "375.26"),
-)
+from ..environments.drivers import Version
 
 # The CUDA that a package of pip is built with, from a version on; the version of a package need not be known to the
 # solver yet, so the last row of each goes on for ever. "and-cuda" only counts with that extra.
@@ -35,7 +22,7 @@ BUILDS: dict[str, tuple[tuple[str, Version], ...]] = {
         ("2.11", (13, 0)),
         ("2.15", (13, 2)),
     ),
-    "tensorflow[and-cuda]": (("2.14", (11, 8)), ("2.15", (12, 2)), ("2.16", (12, 3)), ("2.18", (12, 5))),
+    "tensorflow[and-cuda]": (("2.15", (12, 2)), ("2.16", (12, 3)), ("2.18", (12, 5)), ("2.20", (12, 9))),
     "tensorflow-gpu": (
         ("1.3", (8, 0)),
         ("1.5", (9, 0)),
@@ -50,12 +37,36 @@ BUILDS: dict[str, tuple[tuple[str, Version], ...]] = {
 # Tags of PyTorch's own indexes (…/whl/cu126): CUDA, first and last version of torch there.
 TORCH_TAGS = (("cu126", (12, 6), "2.6", "99"), ("cu121", (12, 1), "2.1", "2.5.99"), ("cu118", (11, 8), "2.0", "2.7.99"))
 
-# Packages of conda whose own version is that of CUDA.
+# Packages whose own version is that of CUDA, of conda and of pip.
 CONDA_CUDA = ("pytorch-cuda", "cuda-version", "cuda-toolkit", "cudatoolkit", "cuda")
+PIP_CUDA = ("cuda-toolkit", "nvidia-cuda-runtime")
+
+# The last image of nvidia/cuda for a CUDA, the kinds and the system that there are of all of them.
+CUDA_IMAGES: dict[Version, str] = {
+    (13, 0): "13.0.2",
+    (12, 9): "12.9.1",
+    (12, 8): "12.8.1",
+    (12, 6): "12.6.3",
+    (12, 5): "12.5.1",
+    (12, 4): "12.4.1",
+    (12, 3): "12.3.2",
+    (12, 2): "12.2.2",
+    (12, 1): "12.1.1",
+    (12, 0): "12.0.1",
+    (11, 8): "11.8.0",
+}
+CUDA_IMAGE_KINDS, CUDA_IMAGE_SYSTEM = ("base", "runtime", "devel"), "ubuntu22.04"
+
+# The first tensorflow[and-cuda] whose libraries are all on the package index.
+AND_CUDA_FROM = "2.15.1"
+# The first jax with the extra cuda12.
+JAX_CUDA_FROM = "0.4.25"
+
+# A part of every name that a rule looks for, but for those of RETIRED: no rule has a say about other entries.
+WATCHED = ("cu", "cpu", "tensorflow", "tf-", "torch", "jax", "cntk")
 
 
-@dataclass(frozen=True)
-class Retired:
+class Retired(NamedTuple):
     """A package that is on the index and cannot be installed any more."""
 
     name: str
@@ -101,8 +112,7 @@ LAST_TENSORFLOW_GPU = {
 }
 
 
-@dataclass(frozen=True)
-class Dead:
+class Dead(NamedTuple):
     """Addresses that answer no more."""
 
     host: str  # pattern
@@ -133,7 +143,10 @@ CONDA_CPU = {
 # Of these, a build string such as cpu_* picks the one without.
 CONDA_FRAMEWORKS = ("pytorch", "tensorflow", "tensorflow-base", "jaxlib", "torchvision", "torchaudio", "libtorch")
 
-# Pythons that can be had: uv's from one on; conda-forge's, by platform, from one on and before that single ones.
-UV_FROM = (3, 6)
+# Pythons that can be had: uv's own from one on; conda-forge's, by platform, from one on and before that single ones.
+UV_PYTHON_FROM = (3, 8)
 CONDA_FROM = {"x86_64": (3, 4), "aarch64": (3, 6), "ppc64le": (3, 6)}
 CONDA_ALSO = ((2, 7),)
+# Older Pythons than this one cannot have packages of pip: uv does not know them.
+PIP_FROM = (3, 6)
+NEWEST_PYTHON = (3, 15)

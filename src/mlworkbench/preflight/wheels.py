@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..environments.dependencies import PipLine
+from ..environments.dependencies import DEFAULT_PYTHON, REQUIREMENTS, PipLine
 from .finding import ERROR, WARNING, Case, Finding, found
 from .tables import DEAD, PUBLIC
 from .write import dotted, rewritten
@@ -20,7 +20,7 @@ _MACHINES = ("x86_64", "aarch64", "i686", "ppc64le", "s390x", "armv7l")
 def wheel_for_another_machine(case: Case) -> Iterator[Finding]:
     for line, parts in _wheels(case):
         platforms = parts["platform"].lower().split(".")
-        if not case.linux or any(_runs(platform, case.machine) for platform in platforms):
+        if not case.linux or any(_runs(platform, case) for platform in platforms):
             continue
         target = "Linux" if any(one.startswith(("win", "macosx")) for one in platforms) else f"Linux on {case.machine}"
         message = f"a wheel for {parts['platform']} cannot be installed on {target}"
@@ -33,17 +33,25 @@ def wheel_for_another_python(case: Case) -> Iterator[Finding]:
         made = [one for one in (_python(tag) for tag in parts["python"].lower().split(".")) if one]
         wanted = case.python
         if wanted is None:
-            # The newest Python is taken then; only what was built for exactly one is in doubt.
-            if len(made) == 1 and made[0][1] is not None and parts["abi"] not in ("none", "abi3"):
-                pin = f"{made[0][0]}.{made[0][1]}"
-                message = f"a wheel for Python {pin}, and no Python is pinned"
-                yield found("wheel-python", WARNING, line, message, f"add `- python={pin}` to the dependencies")
+            yield from _unpinned(case, line, parts, made)
             continue
         if any(_fits(one, wanted, parts["abi"].lower()) for one in made):
             continue
         message = f"a wheel for {parts['python']} cannot be installed for Python {dotted(wanted)}"
         hint, new = _other(line, parts, f"take the wheel for cp{wanted[0]}{wanted[1]}")
         yield found("wheel-python", ERROR, line, message, hint, new)
+
+
+def _unpinned(case: Case, line: PipLine, parts: re.Match[str], made: list[tuple[int, int | None]]) -> Iterator[Finding]:
+    """Only what was built for exactly one Python is in doubt, and not if that is the one that is taken then."""
+    if len(made) != 1 or made[0][1] is None or parts["abi"] in ("none", "abi3") or case.dependencies is None:
+        return
+    pin = f"{made[0][0]}.{made[0][1]}"
+    if case.dependencies.python or (pin == DEFAULT_PYTHON and not case.dependencies.needs_conda):
+        return  # a range is the solver's to judge
+    where = "use a conda_dependencies.yml with" if case.dependencies.kind == REQUIREMENTS else "add"
+    message = f"a wheel for Python {pin}, and no Python is pinned"
+    yield found("wheel-python", WARNING, line, message, f"{where} `- python={pin}` among the dependencies")
 
 
 def _wheels(case: Case) -> Iterator[tuple[PipLine, re.Match[str]]]:
@@ -62,11 +70,11 @@ def _other(line: PipLine, parts: re.Match[str], hint: str) -> tuple[str, str | N
     return f"{hint}, or name the package and its version", False
 
 
-def _runs(platform: str, machine: str) -> bool:
+def _runs(platform: str, case: Case) -> bool:
     if platform == "any":
         return True
     made_for = next((one for one in _MACHINES if platform.endswith(one)), None)
-    return platform.startswith(("linux", "manylinux")) and made_for == machine
+    return platform.startswith(("linux", "musllinux" if case.musl else "manylinux")) and made_for == case.machine
 
 
 def _python(tag: str) -> tuple[int, int | None] | None:

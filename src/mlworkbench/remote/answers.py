@@ -68,7 +68,26 @@ def _verb(talk: Talk, request: Message, body: bytes) -> Message:
 
         if not has_code(talk.root, message["spec"]["snapshot"]):
             return {"ok": False, "lacks": "code"}
+    lock = message["lock"] if request["do"] == "build" else message.get("spec", {}).get("lock") if not decided else None
+    supplies = _supplies(talk.root, lock or {}, bool(message.get("everything")))
+    if supplies:
+        return dict(supplies, ok=False, lacks="packages")
     return VERBS[request["do"]](talk.root, run, words, message)
+
+
+def _supplies(root: Root, lock: Message, everything: bool) -> "Optional[Message]":
+    """What is missing for the build of an environment; most often it is there, and nothing is loaded."""
+    if lock.get("kind") != "managed" or os.path.exists(root.environment(str(lock["digest"])) + ".json"):
+        return None
+    from .supplies import lacking  # noqa: PLC0415
+
+    return lacking(root, lock, everything)
+
+
+def _built(talk: Talk, request: Message, body: bytes) -> Message:
+    from .ahead import built  # noqa: PLC0415
+
+    return built(talk.root, request)
 
 
 def _news(talk: Talk, request: Message, body: bytes) -> Message:
@@ -142,6 +161,21 @@ def _code(talk: Talk, request: Message, body: bytes) -> Message:
     return {"ok": True}
 
 
+def _packages(talk: Talk, request: Message, body: bytes) -> Message:
+    """What came as code is packages."""
+    from .present import check_digest  # noqa: PLC0415
+    from .supplies import keep  # noqa: PLC0415
+
+    keep(talk.root, check_digest(str(request["digest"])), [(str(n), check_digest(str(s))) for n, s in request["files"]])
+    return {"ok": True}
+
+
+def _image(talk: Talk, request: Message, body: bytes) -> Message:
+    from .images import ask  # noqa: PLC0415
+
+    return ask(request)
+
+
 def _bodies(talk: Talk) -> "Iterator[bytes]":
     """Bodies of the client's frames up to the one that says that it was the last."""
     while True:
@@ -175,21 +209,35 @@ def _keeping(talk: Talk, request: Message, body: bytes) -> Message:
     return space.ASKED[request["do"]](talk.root, request)
 
 
+def _environments(talk: Talk, request: Message, body: bytes) -> Message:
+    from . import retire, stock  # noqa: PLC0415
+
+    asked = {"environments": stock.every, "environment": stock.one, "environments-remove": retire.remove}
+    return asked[request["do"]](talk.root, request)
+
+
 HANDLERS: "Dict[str, Callable[[Talk, Message, bytes], Message]]" = {
     "hello": _hello,
     "start": _verb,
+    "build": _verb,
+    "built": _built,
     "adopt": _verb,
     "cancel": _verb,
     "news": _news,
     "file": _file,
     "outputs": _outputs,
     "code": _code,
+    "packages": _packages,
+    "image": _image,
     "facts": _facts,
     "key": _key,
     "linger": _keeping,
     "space": _keeping,
     "free": _keeping,
     "purge": _keeping,
+    "environments": _environments,
+    "environment": _environments,
+    "environments-remove": _environments,
 }
 
 

@@ -19,6 +19,7 @@ from .environment import (
     describe,
     digest_of,
     discard,
+    hold_caches,
     is_sound,
     note_of,
     prefix_of,
@@ -30,6 +31,7 @@ from .environment import (
 )
 from .failpoint import failpoint
 from .folder import Root
+from .supplies import archive_of
 from .tools import NoEnvironment, building_environment, get, locked, own_python, provide, uv_program
 from .tree import make_private, remove
 
@@ -98,6 +100,7 @@ class _Builder:
 
     def build(self) -> None:
         begun = time.monotonic()
+        caches = hold_caches(self._root)
         self._clear()
         failpoint("env-cleared")
         try:
@@ -111,6 +114,7 @@ class _Builder:
             raise
         finally:
             remove(self._scratch)
+            os.close(caches)
         failpoint("env-published")
         self._say("environment ready after %.1f s" % (time.monotonic() - begun))
 
@@ -202,14 +206,13 @@ class _Builder:
 
     def _mirror(self) -> Dict[str, str]:
         """Where the archive was sent along, uv finds it as in a mirror."""
-        python = self._lock["python"]
-        path = self._root.package(str(python.get("sha256")))
-        if not python.get("sha256") or not os.path.isfile(path):
+        path = archive_of(self._root, self._lock["python"])
+        if not os.path.isfile(path):
             return {}
-        *_, release, name = str(python["url"]).split("/")
+        release = str(self._lock["python"]["url"]).split("/")[-2]
         folder = os.path.join(self._scratch, "mirror", release)
         os.makedirs(folder)
-        os.symlink(path, os.path.join(folder, name.replace("%2B", "+")))
+        os.symlink(path, os.path.join(folder, os.path.basename(path)))
         return {"UV_PYTHON_INSTALL_MIRROR": "file://" + os.path.join(self._scratch, "mirror")}
 
     def _pip(self) -> None:
@@ -278,7 +281,7 @@ class _Builder:
 
 
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
-_FULL = "the disk that holds %s is full; hint: free some of it, for instance with mlw clean"
+_FULL = "the disk that holds %s is full; hint: free some of it, for instance with mlw experiment clean"
 
 
 def _wait(program: "subprocess.Popen[bytes]") -> Optional[int]:

@@ -17,6 +17,7 @@ from . import machine
 from .complaints import explain, explain_pull, missing
 from .engine import (
     NO_COMMAND,
+    NO_LIBC,
     NO_LOG,
     REGISTRY_PASSWORD,
     SHARE,
@@ -28,6 +29,7 @@ from .engine import (
 )
 from .failpoint import failpoint
 from .folder import RunFolder
+from .images import misfit
 from .journal import spare_room, write_note
 from .launcher import encode, launch_facts, pass_gate, stand_fast
 from .notes import alive, promote, read_gate, read_started
@@ -242,6 +244,8 @@ class _Start:
         image, user = self._spec["container"]["image"], self._spec["container"].get("user")
         if state["code"] == NO_COMMAND:
             raise NotStarted("image %s has no program %s, or it may not be run" % (image, command))
+        if state["code"] == NO_LIBC:
+            raise NotStarted(misfit(self._engine, image, self._spec["container"]["libc"]))
         if state["code"] == NO_LOG:
             raise NotStarted("user %s cannot write the log from inside the container" % user)
         words = "the container ended before the script could start: exit code %d %s"

@@ -31,16 +31,22 @@ _OWNER = "mlw.folder"  # a label: the run folder whose container it is
 # Beyond this many processes and threads it is a fork bomb, not a training.
 _MOST_PROCESSES = "32768"
 
-# What the user's command starts from, inside: $1 log, $2 the FIFO for the word, $3 our part of PYTHONPATH, $4 umask.
-# It writes to the log file itself, so that nothing is lost when the engine dies. All that can go wrong goes wrong
-# before the word has come: an exit code after it is the script's own. Without the word the script never runs.
-NO_LOG, NO_COMMAND, NO_WORD = 98, 127, 99
+# What the user's command starts from, inside: $1 log, $2 the FIFO for the word, $3 our part of PYTHONPATH, $4 umask,
+# $5 our part of PATH, $6 the C library that our environment needs. It writes to the log file itself, so that nothing
+# is lost when the engine dies. All that can go wrong goes wrong before the word has come: an exit code after it is the
+# script's own. Without the word the script never runs. A C library that will not do cannot be told from a script's
+# failure later, so it is asked first; an image without getconf is asked by our own Python, which may not start at all.
+NO_LOG, NO_COMMAND, NO_WORD, NO_LIBC = 98, 127, 99, 97
+_ASK_LIBC = "import os; print(os.confstr('CS_GNU_LIBC_VERSION'))"
 _SHELL = (
     'umask "$4"; true >>"$1" || exit %d; exec >>"$1" 2>&1 </dev/null; '
-    'case $5 in */*) [ -f "$5" ] && [ -x "$5" ];; *) command -v "$5" >/dev/null 2>&1;; esac || exit %d; '
+    '[ -z "$5" ] || export PATH="$5:$PATH"; '
+    'if [ -n "$6" ]; then mlw=$(getconf GNU_LIBC_VERSION 2>/dev/null || "$5/python" -I -S -c "%s" 2>/dev/null); '
+    'case $mlw in "glibc 2."*) mlw=${mlw#glibc 2.}; [ "${mlw%%%%.*}" -ge "${6#2.}" ];; *) false;; esac || exit %d; fi; '
+    'unset mlw; case $7 in */*) [ -f "$7" ] && [ -x "$7" ];; *) command -v "$7" >/dev/null 2>&1;; esac || exit %d; '
     '[ -z "$3" ] || export PYTHONPATH="$3${PYTHONPATH:+:$PYTHONPATH}"; '
-    'unset TINI_VERBOSITY MLW_WORD; . "$2"; [ "$MLW_WORD" = go ] || exit %d; unset MLW_WORD; shift 4; exec "$@"'
-) % (NO_LOG, NO_COMMAND, NO_WORD)
+    'unset TINI_VERBOSITY MLW_WORD; . "$2"; [ "$MLW_WORD" = go ] || exit %d; unset MLW_WORD; shift 6; exec "$@"'
+) % (NO_LOG, _ASK_LIBC, NO_LIBC, NO_COMMAND, NO_WORD)
 
 # The container's first process says through them how the script ended; its exit code alone cannot tell a script
 # that exits with 137 from one that was killed. Nothing else is ever written there, and no more than this is kept.
@@ -71,7 +77,9 @@ def run_command(spec: Dict[str, Any], run: RunFolder, umask: int = 0o022) -> Lis
         if name in os.environ:
             words += ["--env", name]
     words += container.get("options") or ()
-    inside = ["-c", _SHELL, "mlw", run.log, run.word, path, "%04o" % umask, *spec["commands"][-1]["argv"]]
+    ours = ":".join(spec.get("path") or ())
+    inside = ["-c", _SHELL, "mlw", run.log, run.word, path, "%04o" % umask, ours, container.get("libc") or ""]
+    inside += spec["commands"][-1]["argv"]
     if container.get("keep_entrypoint"):
         return [*words, container["image"], "/bin/sh", *inside]
     return [*words, "--entrypoint", "/bin/sh", container["image"], *inside]

@@ -2,6 +2,12 @@
 
 An environment is built where it will live, because its own path stands in its scripts. It counts from the moment that
 ``<digest>.json`` appears beside it, whole, by a rename; without that it is the rest of a build that did not end.
+
+Two locks lie beside it, and stay there when it goes, because a lock that is removed can be held by two:
+``<digest>.lock`` is held alone by who builds it. ``<digest>.use`` is shared by the runs that use it, each from before
+it looks for the environment until it ends (``hold``), and is held alone by who removes it (``retire.py``), for moments.
+So a run finds the environment whole, or not at all and builds it. The lines of ``<digest>.use`` are those runs, and its
+time is that of the last use. ``caches.use`` is the same for what builds share: caches, tools and packages.
 """
 
 from __future__ import annotations
@@ -12,10 +18,12 @@ import hashlib
 import json
 import os
 import stat
+import time
 
+from . import machine
 from .folder import Root
 from .journal import read_json, write_whole
-from .tree import remove
+from .tree import make_private, remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -30,6 +38,7 @@ CACHE = "__pycache__"
 # Kinds of lines in the list of files; sorted, so that what is looked at often comes first.
 FOLDER, LOOKED_AT, OTHER = "a", "b", "c"
 _MOST_NAMED = 5
+_LOOK = 0.005
 
 
 # -- identity ----------------------------------------------------------------------------------------
@@ -227,6 +236,57 @@ def publish(root: Root, lock: Lock, facts: Dict[str, Any]) -> None:
         lock=lock,
     )
     write_whole(note_of(prefix), note)
+
+
+# -- nobody removes it -------------------------------------------------------------------------------
+
+
+def use_of(prefix: str) -> str:
+    """Lock of those who use it, and the list of them."""
+    return prefix + ".use"
+
+
+def hold(root: Root, lock: Lock, run: str = "") -> int:
+    """A descriptor that keeps the environment from being removed until it is closed or its process dies.
+
+    To be had before the environment is looked for or built. ``run`` is the run that it is for: if its supervisor dies
+    and the script goes on, the environment stays all the same.
+    """
+    make_private(root.envs)
+    path = use_of(prefix_of(root, lock))
+    holder = _share(path)
+    try:
+        if run:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(run + "\n")
+        os.utime(path)
+    except OSError:
+        pass  # a full disk must not keep a run from what is there
+    return holder
+
+
+def touch(root: Root, lock: Lock) -> None:
+    """It is used now: told to those who look for what nobody has used for long."""
+    with open(use_of(prefix_of(root, lock)), "ab") as file:
+        os.utime(file.name)
+
+
+def caches_lock(root: Root) -> str:
+    return os.path.join(root.envs, "caches.use")
+
+
+def hold_caches(root: Root) -> int:
+    """The same for caches, tools and packages, which every build uses."""
+    make_private(root.envs)
+    return _share(caches_lock(root))
+
+
+def _share(path: str) -> int:
+    while True:
+        holder = machine.share(path)
+        if holder is not None:
+            return holder
+        time.sleep(_LOOK)  # it is just being removed: a matter of a rename
 
 
 # -- nobody changes it -------------------------------------------------------------------------------

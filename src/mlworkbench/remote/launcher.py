@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
 
-def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None) -> bool:
-    """Decide once and for all whether this run starts: ``start``, or ``never`` with the reason.
+def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None, ending: Optional[str] = None) -> bool:
+    """Decide once and for all whether this run starts: ``start``, or ``never`` with the reason and the ending.
 
     Launcher, canceller and judge compete for one file. Whoever writes it first has decided, so that a run
     starts at most once, and never after somebody was told that it will not.
     """
     data: Dict[str, Any] = {"decision": decision, "reason": reason, "pid": os.getpid(), "time": time.time()}
+    if ending:
+        data["ending"] = ending
     data.update(start=machine.start_time(os.getpid()), **machine.identity())
     return write_first(run.gate, data)
 
@@ -37,6 +39,8 @@ def child_environment(spec: Dict[str, Any], secrets: Dict[str, str]) -> Dict[str
     environment = {name: os.environ[name] for name in spec["inherit"] if name in os.environ}
     environment.update(spec["environment"])
     environment.update(secrets)
+    if spec.get("path"):  # of the environment that we made: its programs go before the machine's
+        environment["PATH"] = os.pathsep.join([*spec["path"], environment.get("PATH") or os.defpath])
     return environment
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any, Awaitable, Callable, Dict, Optional, Type
+    from typing import Any, Awaitable, Callable, Dict, Optional
 
 
 def main(request: Dict[str, Any]) -> None:
@@ -77,12 +77,15 @@ class _Reporter:
         raise AttributeError(name)
 
 
-def _last_words(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
-    """What the builder tells; a traceback would say no more."""
-    sys.stdout.write("error: %s\n" % error)
-
-
 if __name__ == "__main__":
-    sys.excepthook = _last_words
-    with open(sys.argv[1], "rb") as file:
-        main(json.loads(file.read()))
+    code = 0
+    try:
+        with open(sys.argv[1], "rb") as file:
+            main(json.loads(file.read()))
+    except BaseException as error:  # noqa: BLE001 - the builder tells it; a traceback would say no more
+        sys.stdout.write("error: %s\n" % error)
+        code = 1
+    sys.stdout.flush()
+    # py-rattler's threads may still want to report something: one in ten times that ends an interpreter which winds up
+    # in a crash.
+    os._exit(code)

@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import time
 
-from . import machine
-from .environment import discard
+from . import machine, retire
+from .environment import discard, unprotect
 from .folder import Root
 from .journal import read_json
+from .stock import InUse, has_ended, in_building
+from .tally import Tally
 from .tree import remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     Answer = Dict[str, Any]
 
-KINDS = ("runs", "snapshots", "blobs", "spares", "lib", "envs")
+KINDS = ("runs", "snapshots", "blobs", "spares", "lib", "envs", "caches")
 # What we give names to. Whatever else lies in our folders is somebody's, and stays.
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PROJECT = re.compile(r"\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-[0-9]+-[0-9a-f]{12})?")
@@ -51,21 +53,27 @@ def free(root: Root, request: Answer) -> Answer:
     """Remove what nothing needs, of the kinds in ``what``; with ``dry_run`` only say it.
 
     ``keep``: runs to be kept. ``runs``: those that may go; all that have ended, if it is not said. ``young``: code
-    that came in so many seconds stays, for a submit may be about to use it.
+    that came in so many seconds stays, for a submit may be about to use it. ``idle``: environments that were used in
+    so many seconds stay: to build them again may take long. Caches of packages always do; see ``retire.remove``.
     """
     kinds = [kind for kind in request.get("what", KINDS) if kind in KINDS]
     removed: Dict[str, Dict[str, int]] = {}
     problems: List[str] = []
-    for kind, entries in _survey(root, _Wanted(request), kinds).items():
+    wanted = _Wanted(request)
+    for kind, entries in _survey(root, wanted, kinds).items():
         removed[kind] = {"count": 0, "bytes": 0}
         for one in entries:
             if one["needed"]:
                 continue
             try:
-                if not request.get("dry_run"):
+                if kind == "envs" and not request.get("dry_run"):
+                    one["bytes"] = retire.end(root, one["path"], wanted.idle)
+                elif not request.get("dry_run"):
                     _remove(kind, one["path"])
                 removed[kind]["count"] += 1
                 removed[kind]["bytes"] += one["bytes"]
+            except InUse:
+                continue  # a run has come that needs it
             except OSError as error:
                 problems.append("%s: %s" % (one["path"], error.strerror))
     return {"ok": True, "removed": removed, "problems": problems[:20]}
@@ -81,8 +89,6 @@ def _remove(kind: str, path: str) -> None:
         aside = os.path.join(os.path.dirname(path), ".clean-" + os.urandom(8).hex())
         os.rename(path, aside)
         remove(aside)
-    elif kind == "envs":
-        discard(path)
     else:
         remove(path)
 
@@ -96,10 +102,14 @@ def purge(root: Root, request: Answer) -> Answer:
     going = [name for name in _names(root.runs) if machine.is_locked(root.run(name).lock)]
     if going:
         return {"ok": False, "problem": "runs are going on: %s" % ", ".join(sorted(going)[:10]), "runs": going}
-    size = _size(root.path)
+    if in_building(root):
+        return {"ok": False, "problem": "an environment is being built", "runs": []}
+    size = Tally().add(root.path)[0]
     for name in _names(root.envs):  # read-only: nothing could be removed from them
         if os.path.isdir(os.path.join(root.envs, name)):
             discard(os.path.join(root.envs, name))
+    if os.path.isdir(root.tools) and not os.path.islink(root.tools):
+        unprotect(root.tools)
     remove(root.path)
     return {"ok": True, "bytes": size}
 
@@ -139,6 +149,7 @@ class _Wanted:
         self.keep = set(request.get("keep", []))
         self.runs = set(request["runs"]) if "runs" in request else None
         self.young = float(request.get("young", 0))
+        self.idle = float(request.get("idle", retire.IDLE))
 
     def stays(self, name: str) -> bool:
         return name in self.keep or (self.runs is not None and name not in self.runs)
@@ -157,6 +168,7 @@ def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, Lis
     kept = _contents(str(one["path"]) for one in snapshots if one["needed"] or "snapshots" not in kinds)
     used = {one["lib"] for one in runs if one["needed"]} | _libraries_at_work(root)
     built_for = {one["env"] for one in stay if not one["finished"]}
+    looked = retire.for_clean(root, wanted.idle, built_for) if {"envs", "caches"}.intersection(kinds) else ([], [])
     found: Dict[str, List[Answer]] = {
         "runs": runs,
         "snapshots": snapshots,
@@ -167,10 +179,8 @@ def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, Lis
             if _PROJECT.fullmatch(name) or _LEFT.fullmatch(name)
         ],
         "lib": list(_libraries(root, used)),
-        "envs": [
-            {"path": path, "needed": os.path.basename(path) in built_for or machine.is_locked(path + ".lock")}
-            for path in _environments(root)
-        ],
+        "envs": looked[0],
+        "caches": looked[1],
     }
     found = {kind: found[kind] for kind in KINDS if kind in kinds}
     for entries in found.values():
@@ -185,24 +195,13 @@ def _run(root: Root, name: str, wanted: _Wanted) -> "Optional[Answer]":
     spec = read_json(run.spec)
     if not spec or spec.get("id") != name or os.path.islink(run.path):
         return None
-    finished = False
-    try:
-        with open(run.events, "rb") as file:
-            finished = b'"kind": "finished"' in file.read()
-    except OSError:
-        pass
+    finished = has_ended(run)
     needed = wanted.stays(name) or machine.is_locked(run.lock) or (os.path.exists(run.owner) and not finished)
     library = str(spec.get("environment", {}).get("PYTHONPATH", ""))
     used = library.partition(root.lib + "/")[2].partition("/")[0]
     snapshot = spec.get("snapshot")
     built = (spec.get("lock") or {}).get("digest")
     return {"path": run.path, "needed": needed, "finished": finished, "snapshot": snapshot, "lib": used, "env": built}
-
-
-def _environments(root: Root) -> "List[str]":
-    """Folders of environments, also of builds that did not end."""
-    paths = [os.path.join(root.envs, name) for name in _names(root.envs)]
-    return [path for path in paths if os.path.isdir(path)]
 
 
 def _contents(lists: "Any") -> "Set[str]":

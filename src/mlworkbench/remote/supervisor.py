@@ -53,9 +53,12 @@ class Supervisor:
             self.never("cancelled before it started")
             return
         try:
-            self._prepare()
+            problem = self._prepare()
         except (OSError, ValueError) as error:
             self.never("cannot prepare the run: %s" % error)
+            return
+        if problem:
+            self.never(problem, endings.ENVIRONMENT_FAILED)
             return
         failpoint("prepared")
         self._work.put_to_work(secrets, umask)
@@ -63,13 +66,28 @@ class Supervisor:
         self._await_start()
         self.watch()
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Optional[str]:
+        """Code, environment, folders; what is wrong with the environment."""
         self.journal.add("step", {"step": "code", "snapshot": self.spec["snapshot"]})
         place(self.root, self.spec["snapshot"], self.spec["project_id"], self.run)
         failpoint("placed")
         os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
+        if self._is_managed():
+            from .ready import make_ready  # noqa: PLC0415 - other runs do without
+
+            problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._beat_heart)
+            if problem:
+                return problem
         self._work.prepare()
         keep_room(self.run)
+        return None
+
+    def _is_managed(self) -> bool:
+        """Whether its environment is one of ours."""
+        return (self.spec.get("lock") or {}).get("kind") == "managed"
+
+    def _tell_build(self) -> None:
+        self.journal.add("step", {"step": "environment", "digest": self.spec["lock"]["digest"]})
 
     def _await_start(self) -> None:
         """The start is a matter of milliseconds: look often, for a short while."""
@@ -79,22 +97,27 @@ class Supervisor:
                 return
             time.sleep(0.001)
 
-    def never(self, reason: str) -> None:
+    def never(self, reason: str, ending: str = endings.COULD_NOT_START) -> None:
         """Make sure that the run does not start; if it did meanwhile, watch it."""
-        if pass_gate(self.run, "never", reason):
-            self.finish_unstarted(reason)
+        if pass_gate(self.run, "never", reason, ending):
+            self.finish_unstarted({"reason": reason, "ending": ending})
         else:
             self.go_on()
 
-    def finish_unstarted(self, reason: str) -> None:
+    def finish_unstarted(self, gate: Dict[str, Any]) -> None:
         cancelled = os.path.exists(self.run.cancel)
-        ending = endings.CANCELLED if cancelled else endings.COULD_NOT_START
+        reason = gate.get("reason") or "it was decided not to start it"
+        ending = endings.CANCELLED if cancelled else gate.get("ending") or endings.COULD_NOT_START
         self.finish(ending, "cancelled before it started" if cancelled else reason, None)
 
     # -- a run that another supervisor began -------------------------------------------------------
 
     def go_on(self) -> None:
         """Take over, from what is on disk."""
+        if self._is_managed():
+            from .environment import hold  # noqa: PLC0415 - other runs do without
+
+            hold(self.root, self.spec["lock"], self.spec["id"])
         gate = read_gate(self.run)
         here = machine.identity()
         owner = gate or read_json(self.run.owner) or {}
@@ -103,13 +126,13 @@ class Supervisor:
         elif gate is None:
             self.never("the supervisor died before the start")
         elif gate["decision"] == "never":
-            self.finish_unstarted(gate.get("reason") or "it was decided not to start it")
+            self.finish_unstarted(gate)
         else:
             self.watch()
 
     def _after_reboot(self, gate: Optional[Dict[str, Any]]) -> None:
         if gate and gate["decision"] == "never":
-            self.finish_unstarted(gate.get("reason") or "it was decided not to start it")
+            self.finish_unstarted(gate)
             return
         ended = read_exit(self.run)
         if ended:
@@ -132,7 +155,7 @@ class Supervisor:
                 self.never("the launcher died before the start")
                 return
             if gate and gate["decision"] == "never":
-                self.finish_unstarted(gate.get("reason") or "it was decided not to start it")
+                self.finish_unstarted(gate)
                 return
             facts = facts or self._started_facts()
             ended = read_exit(self.run) or self._work.ended_unseen()

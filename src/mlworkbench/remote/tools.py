@@ -38,10 +38,17 @@ def provide(root: Root, lock: Lock, name: str) -> str:
     tool = next((one for one in lock.get("tools", []) if one["name"] == name), None)
     if tool is None:
         raise NoEnvironment("%s is needed here, and the lock does not say which; hint: submit again" % name)
-    folder = os.path.join(root.tools, "%s-%s-%s" % (name, tool["version"], str(tool["sha256"])[:8]))
-    if not os.path.isdir(folder):
-        _unpack(root, tool, folder)
-    return folder
+    if not is_provided(root, tool):
+        _unpack(root, tool, _folder(root, tool))
+    return _folder(root, tool)
+
+
+def is_provided(root: Root, tool: Dict[str, Any]) -> bool:
+    return os.path.isdir(_folder(root, tool))
+
+
+def _folder(root: Root, tool: Dict[str, Any]) -> str:
+    return os.path.join(root.tools, "%s-%s-%s" % (tool["name"], tool["version"], str(tool["sha256"])[:8]))
 
 
 def uv_program(folder: str) -> str:

@@ -1,6 +1,6 @@
-"""The verbs on a run: start, adopt, cancel. Asked for by the command line (``__main__.py``) and by the agent.
+"""The verbs on a run: start, adopt, cancel; and build. Asked for by the command line (``__main__.py``) and the agent.
 
-``start`` and ``adopt`` leave a supervisor behind that outlives us.
+``start`` and ``adopt`` leave a supervisor behind that outlives us, ``build`` a builder.
 """
 
 from __future__ import annotations
@@ -171,6 +171,14 @@ def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> A
     return {"ok": True, "state": "asked"}
 
 
+def build(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
+    """Build an environment before any run needs it."""
+    private()
+    from .ahead import body_of  # noqa: PLC0415 - runs do without
+
+    return _leave_behind(run, body_of(root, message))
+
+
 def _leave_behind(run: RunFolder, body: Callable[[Callable[[Answer], None]], None]) -> Answer:
     """Run ``body`` in a process of its own; wait only for the one answer that it tells."""
     if not machine.FORKS:  # Windows: this process stays and supervises; the caller reads the answer and goes
@@ -228,4 +236,4 @@ def _quiet(run: RunFolder) -> None:
     os.dup2(errors, 2)
 
 
-VERBS = {"start": start, "adopt": adopt, "cancel": cancel, "launch": start_launcher}
+VERBS = {"start": start, "adopt": adopt, "cancel": cancel, "launch": start_launcher, "build": build}

@@ -3,6 +3,7 @@
 Only below our folder, only under names that we give, and by handles, so that no link is followed. Recorded runs,
 assets and shared folders are never touched. A submit may be under way: code goes only while none relies on the
 store, what is young stays, and a list of files that a new run has come to need is put back before any of them goes.
+Environments go when no run has used them for a month: to build one again may take long.
 """
 
 from __future__ import annotations
@@ -17,23 +18,26 @@ from dataclasses import dataclass
 
 from ..errors import HistoryError
 from ..history.store import History
+from ..remote import retire, stock
 from ..remote.folder import Root
 from ..remote.journal import read_json
+from ..remote.tally import Tally
 from ..remote.tree import READ
 from ..snapshot.guard import removing_from_store
 from .beneath import Beneath, remove_at
 
 YOUNG = 3600.0
 _STALE = 24 * 3600.0  # a part of the store may be hashed for hours without a change of its times
-SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES = (
+SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS = (
     "spare working copies",
     "code that no run needs",
     "old supervisor programs",
     "leftovers of killed commands",
     "damaged indexes",
     "caches",
+    "environments unused for 30 days",
 )
-KINDS = (SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES)
+KINDS = (SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS)
 ASIDE = ".clean-"
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -90,6 +94,7 @@ class Cleaner:
             *self._leftovers(folders, runs),
             *self._matching(folders, INDEXES, "", _INDEX, 0.0),
             *self._matching(folders, CACHES, "cache", _CACHE, 0.0),
+            *self._environments(folders),
         ]
         return found
 
@@ -211,6 +216,24 @@ class Cleaner:
             if ended:
                 yield from self._matching(folders, LEFTOVERS, f"runs/{run}", _LEFT["run"], YOUNG)
 
+    def _environments(self, folders: Beneath) -> Iterator[Find]:
+        """Also what broken builds left. Files that another environment or a cache shares free nothing."""
+        found = folders.look("envs")
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return  # there is none, or a link: where that leads is not ours
+        tally = Tally()
+        building = stock.in_building(self._root)
+        for path in stock.broken(self._root):
+            name = os.path.basename(path)
+            if name[:64] not in building:
+                yield Find(LEFTOVERS, "envs", name, tally.add(path)[1])
+        for digest in stock.idle(self._root, retire.IDLE, self._now()):
+            try:
+                path = retire.take_away(self._root, digest, dry=True)
+            except (stock.InUse, OSError):
+                continue
+            yield Find(ENVIRONMENTS, "envs", digest, tally.add(path)[1])
+
     # -- removing ----------------------------------------------------------------------------------
 
     def _remove_code(self, folders: Beneath, found: list[Find]) -> list[Find]:
@@ -249,7 +272,20 @@ class Cleaner:
                 back.add(own)
         return back
 
+    def _remove_environment(self, one: Find) -> bool:
+        place = os.path.join(self._root.envs, one.name)
+        try:
+            retire.end(self._root, place, retire.IDLE if one.kind == ENVIRONMENTS else 0.0, self._now())
+        except stock.InUse:
+            return False  # a run has come that needs it
+        except OSError as error:
+            self.notes.append(f"{one.folder}/{one.name} could not be removed: {error.strerror}")
+            return False
+        return True
+
     def _remove_one(self, folders: Beneath, one: Find) -> bool:
+        if one.folder == "envs":
+            return self._remove_environment(one)
         name = one.name
         if one.kind in (SPARES, PROGRAMS):
             # Under a name that no run asks for: one that takes the spare now gets all of it, or none.

@@ -26,6 +26,7 @@ KINDS = {
     "spares": "spare working copies",
     "lib": "programs of mlw",
     "envs": "environments",
+    "caches": "packages for environments",
 }
 
 

@@ -45,6 +45,8 @@ class Places:
     user: str
     share: str | None = None  # the project's shared folder, if it has one
     memory: int | None = None  # bytes the machine has
+    environment: tuple[str, ...] = ()  # folders of the Python that we made, if it is ours
+    libc: str | None = None  # the oldest glibc that it runs on
 
 
 def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, ...] | None = None) -> Container:
@@ -63,6 +65,7 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
         user=_user(engine, places),
         mounts=(
             (places.inrun, places.inrun, "ro"),
+            *((folder, folder, "ro") for folder in places.environment),
             (home, home, "rw"),
             *(((places.share, SHARE.rstrip("/"), "rw"),) if places.share else ()),
             *mounts(compute),
@@ -77,6 +80,7 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
         keep_entrypoint=compute.keep_entrypoint,
         options=_options(engine),
         registry=_registry(compute, image),
+        libc=places.libc,
     )
 
 

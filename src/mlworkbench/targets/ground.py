@@ -7,7 +7,7 @@ import os
 import posixpath
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LaunchError
@@ -35,10 +35,11 @@ class Ground:
     memory: int | None = None
     engine: Engine | None = None  # where a container stands around the command
     allowed_mounts: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)  # as they were written down; none if nobody had to look
 
 
-def survey(target: Target, compute: Compute, paths: UserPaths) -> Ground:
-    """From what is known without asking another machine anew."""
+def survey(target: Target, compute: Compute, paths: UserPaths, *, closely: bool = False) -> Ground:
+    """From what is known without asking another machine anew. ``closely``: facts are needed of this machine too."""
     root = target.host.root.path  # a machine that nobody attached refuses here
     attachment = target.host.attachment
     if attachment is not None:
@@ -52,7 +53,7 @@ def survey(target: Target, compute: Compute, paths: UserPaths) -> Ground:
             return _elsewhere(Attachments(paths).save(fresh), compute, root, target)
     home = os.path.expanduser("~")
     share = _share(compute, home, str(paths.share))
-    if not target.contained:
+    if not target.contained and not closely:
         return Ground(home, share)
     return _ground(_facts_here(target, paths), compute, home, share, target, ())
 
@@ -74,7 +75,7 @@ def _ground(
         engine = choose_engine(Facts.from_json(facts), compute)
     user, memory = _user(facts), (facts.get("memory") or {}).get("total")
     ids = user.get("uid") or 0, user.get("gid") or 0
-    return Ground(home, share, *ids, user.get("name") or "user", memory, engine, allowed)
+    return Ground(home, share, *ids, user.get("name") or "user", memory, engine, allowed, facts)
 
 
 def _user(facts: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -116,18 +117,22 @@ def _facts_here(target: Target, paths: UserPaths) -> Mapping[str, Any]:
     marks = _marks()
     try:
         known = json.loads(cache.read_bytes())
-        if known["marks"] == marks and 0 <= time.time() - known["time"] < _FRESH:
+        fresh = known["marks"] == marks and 0 <= time.time() - known["time"] < _FRESH
+        if fresh and (not target.contained or _has_engine(known["facts"])):
             return dict(known["facts"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # none yet, or damaged: it is only a cache
-    found = target.host.facts()
-    facts = asdict(found)
-    if any(one is not None and not one.error for one in (found.docker, found.podman)):
-        part = f"{cache}.{os.urandom(4).hex()}.part"
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump({"marks": marks, "time": time.time(), "facts": facts}, file)
-        os.replace(part, cache)
+    facts = asdict(target.host.facts())
+    part = f"{cache}.{os.urandom(4).hex()}.part"
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        json.dump({"marks": marks, "time": time.time(), "facts": facts}, file)
+    os.replace(part, cache)
     return facts
+
+
+def _has_engine(facts: Mapping[str, Any]) -> bool:
+    """One that is down may be up again."""
+    return any(facts.get(name) and not facts[name].get("error") for name in ("docker", "podman"))
 
 
 def _marks(environ: Mapping[str, str] = os.environ) -> list[object]:

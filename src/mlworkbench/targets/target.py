@@ -6,15 +6,29 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..errors import LaunchError
 from ..hosts.host import Host, News
 from ..model import RunSpec
 from ..remote.folder import Root
 
+if TYPE_CHECKING:
+    from ..hosts.parcel import Package
+
 _PATIENCE = 30.0
+_MOST_SENT = 6  # times that a machine may ask for more before it is given the run or given up
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What a start may ask for: code out of a store, packages of the environment."""
+
+    store: Root
+    packages: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Package]]  # of a lock, by the answer
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True)
@@ -24,24 +38,38 @@ class Target:
     host: Host
     contained: bool = False  # the wrapper: a container around the command
 
-    def launch(self, spec: RunSpec, secrets: Mapping[str, str], store: Root, progress: Progress | None = None) -> None:
-        """Put the run to work; its code comes from ``store``. Repeating it is harmless: a run is claimed once."""
+    def launch(self, spec: RunSpec, secrets: Mapping[str, str], stock: Stock, everything: bool = False) -> None:
+        """Put the run to work; what it needs comes out of ``stock``. Repeating it is harmless: a run is claimed once.
+
+        ``everything``: all packages are sent, for the machine cannot fetch them.
+        """
         patience = time.monotonic() + _PATIENCE
-        message = {"secrets": dict(secrets), "spec": spec.to_json()}
+        message = {"secrets": dict(secrets), "spec": spec.to_json(), "everything": everything}
+        sent = 0
         while True:
             answer = self.host.call("start", spec.id, [os.urandom(8).hex()], message)
-            if answer.get("lacks") == "code":
-                self.host.send_code(spec.snapshot, store, progress)
+            if answer.get("lacks") and sent < _MOST_SENT:
+                sent += 1
+                self._send(str(answer["lacks"]), spec, stock, answer)
                 patience = time.monotonic() + _PATIENCE
                 continue
             if not answer.get("ok"):
-                raise LaunchError(f"run {spec.id} could not be started: {answer.get('problem')}")
+                problem = (
+                    answer.get("problem") or f"the {answer.get('lacks')} that it lacks were sent, and do not arrive"
+                )
+                raise LaunchError(f"run {spec.id} could not be started: {problem}")
             if answer.get("claimed") or answer.get("owner"):
                 return
             # Another process holds the run's lock without having claimed it: it is about to, or it dies.
             if time.monotonic() > patience:
                 raise LaunchError(f"run {spec.id} could not be started: another process holds its lock")
             time.sleep(0.02)
+
+    def _send(self, what: str, spec: RunSpec, stock: Stock, answer: Mapping[str, Any]) -> None:
+        if what == "code":
+            self.host.send_code(spec.snapshot, stock.store, stock.progress)
+        else:
+            self.host.send_packages(stock.packages(spec.lock or {}, answer), stock.progress)
 
     def adopt(self, run_id: str) -> tuple[str, float | None]:
         """Let a new supervisor look after a run whose old one is gone; how things stand, and its last sign of life."""

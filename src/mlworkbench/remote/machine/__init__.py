@@ -23,16 +23,17 @@ if sys.platform == "win32":
         kill,
         lock,
         oom_kills,
+        share,
         start_time,
         sync_folder,
         waiter,
     )
 elif sys.platform == "darwin":
     from .macos import family, identity, oom_kills, start_time
-    from .posix import DETACHED, FORKS, become_reaper, fork, is_locked, kill, lock, sync_folder, waiter
+    from .posix import DETACHED, FORKS, become_reaper, fork, is_locked, kill, lock, share, sync_folder, waiter
 else:
     from .linux import become_reaper, family, identity, oom_kills, start_time, waiter
-    from .posix import DETACHED, FORKS, fork, is_locked, kill, lock, sync_folder
+    from .posix import DETACHED, FORKS, fork, is_locked, kill, lock, share, sync_folder
 
 __all__ = [
     "DETACHED",
@@ -45,6 +46,7 @@ __all__ = [
     "kill",
     "lock",
     "oom_kills",
+    "share",
     "signal_all",
     "start_time",
     "sync_folder",

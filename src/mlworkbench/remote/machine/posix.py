@@ -62,6 +62,17 @@ def lock(path: str) -> Optional[int]:
     return None
 
 
+def share(path: str) -> Optional[int]:
+    """Like ``lock``, for any number of holders at once; None while one holds it alone."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return descriptor
+    except (BlockingIOError, PermissionError):
+        os.close(descriptor)
+        return None
+
+
 def is_locked(path: str) -> bool:
     """Whether a process holds the lock. Many may look at once without taking each other for the holder."""
     try:

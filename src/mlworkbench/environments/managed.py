@@ -1,0 +1,103 @@
+"""The environment that we make: solved here for the target, built there by the supervisor, shared by runs alike."""
+
+from __future__ import annotations
+
+import os
+
+from ..config.keys import IN_CONTAINER, OVER_SSH
+from ..errors import ConfigError, MlwError
+from ..model import Interpreter, JsonDict
+from ..remote.environment import mounts, prefix_of, python_of
+from .dependencies import Dependencies
+from .existing import find_python
+from .known import fact
+from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
+from .reading import read_dependencies
+from .site import Settled, Site
+from .solve import Request, solve
+from .supply import stock
+
+
+def managed(site: Site) -> Settled:
+    """Solve it, or recall what was solved; what only this machine has of it is put in stock."""
+    platform = platform_of(site.facts, cuda=_sees_gpus(site))
+    lock = _locked(site.locked, platform) if site.locked else _solve(site, platform)
+    prefix = prefix_of(site.target(), lock)
+    major, minor, micro = (*(int(word) for word in str(lock["python"]["version"]).split(".")[:3]), 0, 0)[:3]
+    variables = {
+        "PYTHONNOUSERSITE": "1",  # what lies in the user's home there is no part of it
+        "CONDA_PREFIX" if lock["conda"] else "VIRTUAL_ENV": prefix,
+    }
+    return Settled(
+        lock=lock,
+        interpreter=Interpreter(python_of(prefix), (major, minor, micro), _why(site)),
+        path=(os.path.dirname(python_of(prefix)),),
+        variables=variables,
+        mounts=tuple(mounts(site.target(), lock)),
+        libc=_libc(lock) if site.compute.type in IN_CONTAINER else None,
+    )
+
+
+def _libc(lock: JsonDict) -> str | None:
+    return None if lock.get("glibc") == "musl" else lock.get("glibc")
+
+
+def _why(site: Site) -> str:
+    if site.locked:
+        return "the environment of the run that was named"
+    return f"the environment of {site.runconfig.conda_dependencies_file}"
+
+
+def _sees_gpus(site: Site) -> bool:
+    return site.compute.nvidia_docker if site.compute.type in IN_CONTAINER else True
+
+
+def _locked(lock: JsonDict, platform: Platform) -> JsonDict:
+    if lock.get("kind") != "managed":
+        raise ConfigError(
+            f"that run used the Python {lock.get('python')}, which it found: there is no environment to repeat",
+            "leave out --locked",
+        )
+    if lock["platform"] != platform.subdir:
+        raise ConfigError(
+            f"the environment of that run is for {lock['platform']}, and the target is {platform.subdir}",
+            "leave out --locked: the packages are then solved for this target",
+        )
+    return lock
+
+
+def _solve(site: Site, platform: Platform) -> JsonDict:
+    dependencies = _dependencies(site)
+    contained = site.compute.type in IN_CONTAINER
+    aim = older_libc(platform, site.image_libc() or CONTAINER_GLIBC) if contained else platform
+    request = Request(
+        dependencies=dependencies,
+        platform=aim,
+        root=site.root,
+        machine=platform,
+        host=None if contained else _host_python(site),
+        installer=fact(site.facts, "python", "version") or "3.10",
+        fallback=platform if contained else None,
+    )
+    solved = solve(request, site.paths.home / "cache", site.environ, refresh=site.refresh, tell=site.tell)
+    stock(solved, dependencies, site.paths.root, site.environ)
+    return solved.lock
+
+
+def _dependencies(site: Site) -> Dependencies:
+    path = site.root / site.runconfig.conda_dependencies_file
+    if not path.exists() and path.name == "conda_dependencies.yml":
+        return Dependencies(file=site.runconfig.conda_dependencies_file)  # nothing is asked for: a bare Python
+    return read_dependencies(path, site.root)
+
+
+def _host_python(site: Site) -> tuple[str, str] | None:
+    """A Python of the machine's own that may serve: the one that scripts would get without us."""
+    if site.compute.type in OVER_SSH:
+        path, version = fact(site.facts, "python", "executable"), fact(site.facts, "python", "version")
+        return (path, version) if path and version else None
+    try:
+        found = find_python(site.compute.python_location, site.environ, site.root, site.paths.interpreters)
+    except MlwError:
+        return None
+    return found.path, ".".join(map(str, found.version))

@@ -1,0 +1,119 @@
+"""Packages that travel from this machine: files of it, those that want a password, or all for a target without a way.
+
+They lie in the store by their SHA-256, as they do on the target: a submit that is resumed finds them too.
+"""
+
+from __future__ import annotations
+
+import base64
+import netrc
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ..errors import SolveError
+from ..hosts.parcel import Package
+from ..model import JsonDict
+from ..remote.folder import Root
+from ..remote.supplies import archive_of
+from ..remote.tools import NoEnvironment, fetch, get, take_in
+from .channels import indexes_of
+from .dependencies import Dependencies
+from .pip import digest_of
+from .solve import Solved
+
+_AT_ONCE = 8
+
+
+def stock(solved: Solved, dependencies: Dependencies, store: Root, environ: Mapping[str, str]) -> None:
+    """Put into the store what no target can fetch by itself."""
+    try:
+        for sha256, path in solved.files.items():
+            take_in(store, sha256, str(path))
+        private = [one for one in _entries(solved.lock) if one.get("private")]
+        missing = [one for one in private if not os.path.isfile(store.package(str(one["sha256"])))]
+        if missing:
+            keys = _keys(dependencies, environ)
+            _fetch(missing, store, keys)
+    except NoEnvironment as error:
+        raise _complaint(error) from None
+    except OSError as error:
+        raise SolveError(f"a package cannot be kept in {store.packages}: {error.strerror}") from error
+
+
+def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -> dict[str, Package]:
+    """What a target says it lacks: name there → file here. It may say anything; only what the lock names is sent."""
+    asked = {str(one) for one in lacking.get("digests") or ()}
+    wanted = {str(one["sha256"]): one for one in _entries(lock) if str(one["sha256"]) in asked}
+    try:
+        _fetch([one for sha256, one in wanted.items() if not os.path.isfile(store.package(sha256))], store, {})
+        found = {sha256: Package(sha256, Path(store.package(sha256))) for sha256 in wanted}
+        if lacking.get("python") and lock["python"].get("source") == "uv":
+            path = _archive(lock["python"], store)
+            found[f"pythons/{path.name}"] = Package(digest_of(path), path)
+    except NoEnvironment as error:
+        raise _complaint(error) from None
+    return found
+
+
+def _entries(lock: Mapping[str, Any]) -> list[JsonDict]:
+    return [one for one in (*lock["conda"], *lock["pip"], *lock.get("tools", ())) if one.get("sha256")]
+
+
+def _fetch(entries: Iterable[JsonDict], store: Root, keys: Mapping[str, str]) -> None:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(lambda one: get(store, one, _headers(str(one.get("url")), keys)), entries))
+
+
+def _archive(python: Mapping[str, Any], store: Root) -> Path:
+    """uv tells where its Pythons are and keeps their digests to itself; uv checks them when it unpacks."""
+    path = Path(archive_of(store, dict(python)))
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = f"{path}.{os.urandom(4).hex()}.part"
+        try:
+            fetch(str(python["url"]), part)
+            os.replace(part, path)
+        finally:
+            Path(part).unlink(missing_ok=True)
+    return path
+
+
+def _complaint(error: NoEnvironment) -> SolveError:
+    message, _, hint = str(error).partition("; hint: ")
+    words = message.replace("cannot be fetched here", "cannot be fetched from this machine")
+    return SolveError(words, hint.split(", or submit")[0] or None)
+
+
+# -- passwords -------------------------------------------------------------------------------------------
+
+
+def _keys(dependencies: Dependencies, environ: Mapping[str, str]) -> dict[str, str]:
+    """Host → user:password, from the addresses that the project and the user's settings name."""
+    indexes = indexes_of(dependencies, environ)
+    addresses = [indexes.index_url or "", *indexes.extra, *indexes.find_links, *dependencies.channels]
+    addresses += [one.url for one in dependencies.pip if one.url]
+    found = {}
+    for one in addresses:
+        parts = urlsplit(one)
+        user, at, host = parts.netloc.rpartition("@")
+        if at:
+            found[host] = unquote(user)
+    return found
+
+
+def _headers(url: str, keys: Mapping[str, str]) -> dict[str, str]:
+    host = urlsplit(url).netloc
+    key = keys.get(host) or _from_netrc(urlsplit(url).hostname or "")
+    return {"Authorization": "Basic " + base64.b64encode(key.encode()).decode()} if key else {}
+
+
+def _from_netrc(host: str) -> str | None:
+    try:
+        known = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        return None
+    return f"{known[0]}:{known[2]}" if known else None

@@ -1,0 +1,116 @@
+"""An environment built before any run needs it: by a process that outlives the connection which asked for it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from . import machine
+from .environment import hold, is_sound, prefix_of
+from .folder import Root
+from .journal import read_json, write_whole
+from .serve import read_plain
+from .tree import make_private
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict
+
+    Answer = Dict[str, Any]
+
+LONGEST_WAIT = 5.0
+_LOOK = 0.05
+_CHUNK = 1 << 18
+
+
+class Places:
+    """Files beside the environment that the builder and those who wait for it share."""
+
+    def __init__(self, root: Root, lock: Answer) -> None:
+        make_private(root.envs)
+        prefix = prefix_of(root, lock)
+        self.log = prefix + ".log"
+        self.result = prefix + ".result"
+        self.busy = prefix + ".busy"  # a lock
+
+
+def body_of(root: Root, message: Answer) -> Callable[[Callable[[Answer], None]], None]:
+    """What the process does that is left behind."""
+    lock, container = message["lock"], message.get("container")
+    places = Places(root, lock)
+
+    def body(tell: Callable[[Answer], None]) -> None:
+        held = machine.lock(places.busy)
+        if held is None:  # somebody else asked before: the same answer serves both
+            tell({"ok": True, "state": "building"})
+            return
+        for path in (places.log, places.result):
+            if os.path.exists(path):
+                os.unlink(path)
+        tell({"ok": True, "state": "building"})
+        problem = _build(root, lock, places) or (_pull(container, places) if container else None)
+        write_whole(places.result, {"problem": problem})
+
+    return body
+
+
+def _build(root: Root, lock: Answer, places: Places) -> Any:
+    from .build import ensure  # noqa: PLC0415 - loads much, and here only
+    from .tools import NoEnvironment  # noqa: PLC0415
+
+    hold(root, lock)
+    try:
+        ensure(root, lock, places.log, lambda text: _say(places, text))
+    except NoEnvironment as error:
+        return str(error)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return "%s: %s" % (type(error).__name__, error)
+    return None
+
+
+def _pull(container: Answer, places: Places) -> Any:
+    """The image too, unless somebody has to log in for it: that is for the run, which has the password."""
+    from .complaints import explain_pull  # noqa: PLC0415
+    from .engine import Engine  # noqa: PLC0415
+
+    engine = Engine(dict(container, name="mlw"))
+    if engine.call("image", "inspect", container["image"])[0] == 0 or container.get("registry"):
+        return None
+    _say(places, "pulling image %s" % container["image"])
+    with open(places.log, "ab") as file:
+        process = engine.begin([container["program"], "pull", container["image"]], stdout=file, stderr=file)
+    if process.wait():
+        return explain_pull(read_plain(places.log, 0, _CHUNK).decode("utf-8", "replace")[-4096:], container)
+    return None
+
+
+def _say(places: Places, text: str) -> None:
+    with open(places.log, "ab") as file:
+        file.write((text + "\n").encode("utf-8", "replace"))
+
+
+def built(root: Root, request: Answer) -> Answer:
+    """How far it is: ``state`` is building, ready or failed; what its log says from ``offset`` on."""
+    lock, offset = request["lock"], int(request.get("offset", 0))
+    places = Places(root, lock)
+    until = time.monotonic() + min(LONGEST_WAIT, float(request.get("wait", 0)))
+    while True:
+        busy = machine.is_locked(places.busy)  # asked before the rest: what is read next is then the last word
+        said = read_plain(places.log, offset, _CHUNK)
+        if said or not busy or time.monotonic() >= until:
+            break
+        time.sleep(_LOOK)
+    answer: Answer = {"ok": True, "state": "building", "said": said.decode("utf-8", "replace")}
+    answer["offset"] = offset + len(said)
+    if not busy and len(said) < _CHUNK:
+        answer.update(_outcome(root, lock, places))
+    return answer
+
+
+def _outcome(root: Root, lock: Answer, places: Places) -> Answer:
+    result = read_json(places.result, "problem")
+    if result is None:
+        if is_sound(root, lock):
+            return {"state": "ready"}
+        return {"state": "failed", "problem": "the builder was killed; hint: prepare again"}
+    return {"state": "failed", "problem": result["problem"]} if result["problem"] else {"state": "ready"}

@@ -1,0 +1,50 @@
+"""The C library of an image: an environment of ours runs on its own Python, and on the image's C library."""
+
+from __future__ import annotations
+
+import re
+
+from .engine import Engine
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
+
+# getconf is in every image with a shell but the smallest; a C library that is run as a program tells its version.
+_ASK = (
+    "getconf GNU_LIBC_VERSION 2>/dev/null || "
+    "{ for one in /lib/*/libc.so.6 /lib64/libc.so.6 /usr/lib/libc.so.6 /lib/libc.so.6; do "
+    '[ -x "$one" ] && "$one" && exit; done; ls /lib/ld-musl-* && echo musl; }'
+)
+_PATIENCE = 60.0
+
+
+def libc_of(engine: Engine, image: str) -> Optional[str]:
+    """``2.36``, ``musl``, or None: the image is not here, or does not say."""
+    words = ["run", "--rm", "--pull", "never", "--network", "none", "--entrypoint", "/bin/sh", image, "-c", _ASK]
+    code, out, _ = engine.call(*words, timeout=_PATIENCE)
+    return read(out) if code == 0 else None
+
+
+def read(text: str) -> Optional[str]:
+    found = re.search(r"(?:glibc |release version )(2\.\d+)", text)
+    return found.group(1) if found else "musl" if "musl" in text else None
+
+
+def misfit(engine: Engine, image: str, needed: str) -> str:
+    """Why an environment does not run in an image, and what to do about it."""
+    there = libc_of(engine, image)
+    if there == "musl":
+        words = "image %s has musl in place of glibc, and nearly all packages need glibc"
+        return (words + "; hint: set baseDockerImage to one with glibc, such as Debian's or Ubuntu's") % image
+    if there is None:
+        return "image %s does not run our environment, which needs glibc %s or newer" % (image, needed)
+    words = "image %s has glibc %s, and the environment needs %s"
+    return (words + "; hint: submit again, it will be made for that image") % (image, there, needed)
+
+
+def ask(request: Dict[str, Any]) -> Dict[str, Any]:
+    """For a client that is about to solve an environment for an image."""
+    engine = Engine({"name": "mlw", "engine": request["engine"], "program": request["program"]})
+    engine.container["socket"] = request.get("socket")
+    return {"ok": True, "libc": libc_of(engine, str(request["image"]))}

@@ -1,0 +1,101 @@
+"""The environment of a run, before its start: it is there, or it is built now, in a process of its own.
+
+The builder loads much that a supervisor, which stays for days, must not hold; and should the supervisor be killed, the
+build goes on for the next run that wants it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+
+from . import machine
+from .environment import hold, is_sound
+from .folder import Root, RunFolder
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional
+
+    Lock = Dict[str, Any]
+
+BEAT = 2.0
+_UNPREPARED = (
+    "the environment is not prepared on this machine, and PrepareEnvironment is false"
+    "; hint: mlw experiment prepare, or PrepareEnvironment: true"
+)
+
+
+def make_ready(
+    root: Root, run: RunFolder, spec: Dict[str, Any], tell: Callable[[], None], beat: Callable[[], None]
+) -> Optional[str]:
+    """Why there is no environment, in a few lines; None: it is ready, and nobody removes it while this process lives.
+
+    ``tell`` is called if it has to be built, ``beat`` every few seconds while it is.
+    """
+    lock = spec["lock"]
+    hold(root, lock, spec["id"])
+    if is_sound(root, lock):
+        return None
+    if not spec.get("prepare", True):
+        return _UNPREPARED
+    tell()
+    if not machine.FORKS:
+        return "environments are built on Linux and macOS only, as yet"
+    told, tell_result = os.pipe()
+    os.set_inheritable(tell_result, True)
+    builder = machine.fork(lambda: _build(root, run, lock, tell_result), keep=[tell_result])
+    os.close(tell_result)
+    answer = _listen(told, beat, lambda: _end(builder) if os.path.exists(run.cancel) else None)
+    os.close(told)
+    _, status = os.waitpid(builder, 0)
+    return json.loads(answer)["problem"] if answer else _killed(status)
+
+
+def _listen(told: int, beat: Callable[[], None], end: Callable[[], None]) -> bytes:
+    answer = b""
+    waits = 0
+    while True:
+        if not select.select([told], [], [], BEAT)[0]:
+            beat()
+            waits += 1
+            if waits > 1:  # it looks for a cancel itself, but not in the midst of everything
+                end()
+            continue
+        part = os.read(told, 65536)
+        if not part:
+            return answer
+        answer += part
+
+
+def _end(builder: int) -> None:
+    os.killpg(builder, signal.SIGKILL)
+
+
+def _killed(status: int) -> str:
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return "the builder was killed, by somebody or for want of memory; hint: submit again"
+    return "the builder died; hint: its log is supervisor.log in the run's folder"
+
+
+def _build(root: Root, run: RunFolder, lock: Lock, tell: int) -> None:
+    """Body of the builder. What it says goes to the run's build.log, where followers see it."""
+    from .build import Cancelled, ensure  # noqa: PLC0415 - all that the supervisor does without
+    from .tools import NoEnvironment  # noqa: PLC0415
+
+    def say(text: str) -> None:
+        with open(run.build_log, "ab") as file:
+            file.write((text + "\n").encode("utf-8", "replace"))
+
+    problem = None
+    try:
+        ensure(root, lock, run.build_log, say, lambda: os.path.exists(run.cancel))
+    except Cancelled:
+        problem = "cancelled before it started"
+    except NoEnvironment as error:
+        problem = str(error)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = "%s: %s" % (type(error).__name__, error)
+    os.write(tell, json.dumps({"problem": problem}).encode("ascii"))

@@ -1,0 +1,182 @@
+"""What can go wrong with an environment, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.remote.environment import unprotect
+from tests.conftest import Done, User
+from tests.e2e.test_environment import SAY, manage, point
+from tests.machines.channel import Channel, depend
+from tests.machines.network import wait_until
+
+
+@pytest.fixture
+def project(user: User, channel: Channel) -> Path:
+    root = user.project("demo", say=SAY)
+    depend(root, channel, "six")
+    manage(root, "local")
+    return root
+
+
+def submit(user: User, root: Path, *words: str, **more: str) -> Done:
+    return user.mlw("submit", "-c", "local", *words, "say.py", cwd=root, env=more)
+
+
+def prefix_of(user: User, run: str) -> Path:
+    return user.store / "envs" / user.info(run)["environment"]["digest"]
+
+
+def events(user: User, run: str, kind: str) -> list[dict[str, object]]:
+    lines = (user.folder(run) / "events.jsonl").read_text().splitlines()
+    return [one["data"] for one in map(json.loads, lines) if one["kind"] == kind]
+
+
+def test_what_cannot_be_solved_is_explained_and_no_run_is_made(user, channel, project):
+    depend(project, channel, conda=("first", "second"))
+    done = submit(user, project)
+    assert done.code == 78, done
+    assert "words" in done.err and "aml_config/conda_dependencies.yml" in done.err and "hint:" in done.err
+    assert len(done.err.splitlines()) <= 20 and "Traceback" not in done.err, done
+    assert user.runs() == []
+    depend(project, channel, "six==99.1")
+    done = submit(user, project)
+    assert done.code == 78 and "six==99.1" in done.err and user.runs() == [], done
+
+
+def test_a_build_that_fails_is_no_failure_of_the_script(user, project):
+    """Its ending says so, with the builder's own words in a few lines, and the log of the build is kept."""
+    assert user.mlw("submit", "-c", "local", "--dry-run", "say.py", cwd=project).code == 0  # solved, and packages kept
+    for path in (user.store / "pkgs").iterdir():
+        path.write_bytes(b"no package at all")
+    done = submit(user, project)
+    info = user.info(done.run)
+    assert (info["status"], info["ending"], info["exit_code"]) == ("Failed", "environment failed", None), done
+    assert done.code == 75 and 0 < len(info["cause"].splitlines()) <= 10 and "Cause:" in done.err
+    assert "conda: 3 packages" in (user.folder(done.run) / "build.log").read_text()
+
+
+def test_a_cancel_ends_the_build(user, project):
+    run = submit(user, project, "--detach", MLW_FAILPOINT="env-installing:sleep=600").out.strip()
+    wait_until(lambda: events(user, run, "step")[-1]["step"] == "environment", "the build")
+    done = user.mlw("cancel", run, cwd=project)
+    assert done.code == 0, done
+    info = user.info(run)
+    assert (info["status"], info["ending"]) == ("Canceled", "cancelled")
+    assert submit(user, project).code == 0, "the next one builds it"
+
+
+def test_eight_at_once_are_one_build(user, project):
+    words = ("submit", "-c", "local", "say.py")
+    all_of_them = [user.start(*words, cwd=project) for _ in range(8)]
+    told = [one.communicate(timeout=240) for one in all_of_them]
+    assert [one.returncode for one in all_of_them] == [0] * 8, told
+    assert len({out for out, _ in told}) == 1 and b"hello from" in told[0][0]
+    assert sum(b"environment ready" in err for _, err in told) == 1, "one of them built it"
+
+
+def test_a_damaged_environment_is_built_anew(user, project):
+    first = submit(user, project)
+    prefix = prefix_of(user, first.run)
+    (module,) = prefix.rglob("hello.py")
+    unprotect(str(prefix))
+    module.unlink()
+    done = submit(user, project)
+    assert done.code == 0 and "hello from" in done.out, done
+    assert "was damaged" in done.err and "hello.py is missing" in done.err
+    assert "was damaged" not in submit(user, project).err
+
+
+def test_what_a_run_does_to_its_environment_stays_without_effect(user, project):
+    """Neither an edit nor pip changes what other runs share, nor the caches behind it."""
+    first = submit(user, project)
+    prefix = prefix_of(user, first.run)
+    before = {path: path.read_bytes() for path in prefix.rglob("*.py")}
+    (project / "change.py").write_text(
+        "import hello, os, subprocess, sys\n"
+        "for path in (hello.__file__, os.path.join(os.path.dirname(hello.__file__), 'new.py')):\n"
+        "    try:\n        open(path, 'a').write('#')\n        print('changed', path)\n"
+        "    except OSError as error:\n        print('refused', error.errno)\n"
+    )
+    if os.getuid() == 0:  # root may write anything; what keeps others from it are the modes
+        assert [one for one in prefix.rglob("*") if not one.is_symlink() and one.stat().st_mode & 0o222] == []
+    else:
+        done = user.mlw("submit", "-c", "local", "change.py", cwd=project)
+        assert done.code == 0 and "changed" not in done.out, done
+    assert {path: path.read_bytes() for path in prefix.rglob("*.py")} == before
+    assert submit(user, project).out == first.out
+
+
+def test_an_environment_that_must_be_there_and_is_not(user, project):
+    config = project / "aml_config" / "local.runconfig"
+    config.write_text(config.read_text().replace("PrepareEnvironment: true", "PrepareEnvironment: false"))
+    done = submit(user, project)
+    assert done.code != 0, done
+    assert user.info(done.run)["ending"] == "environment failed"
+    assert "PrepareEnvironment is false" in done.err and "mlw experiment prepare" in done.err, done
+    prepared = user.mlw("experiment", "prepare", "-c", "local", cwd=project)
+    assert prepared.code == 0, prepared
+    assert submit(user, project).code == 0
+
+
+def test_a_supervisor_that_dies_in_a_build_leaves_it_for_the_next(user, project):
+    run = submit(user, project, "--detach", MLW_FAILPOINT="env-installing:sleep=3").out.strip()
+    wait_until(lambda: events(user, run, "step")[-1]["step"] == "environment", "the build")
+    os.kill(int(str(events(user, run, "accepted")[0]["pid"])), signal.SIGKILL)
+    assert user.mlw("logs", "-f", run, cwd=project).code != 0
+    assert user.info(run)["ending"] == "could not start"
+    done = submit(user, project)
+    assert done.code == 0, done
+
+
+def test_a_prepare_that_is_left_goes_on(user, project):
+    """Ctrl-C leaves the build alone; who asks next waits for the same one."""
+    asked = user.start(
+        *("experiment", "prepare", "-c", "local"),
+        cwd=project,
+        env={"MLW_FAILPOINT": "env-installing:sleep=3"},
+        start_new_session=True,
+    )
+    wait_until(lambda: list((user.store / "envs").glob("*.busy")) != [], "the builder")
+    os.killpg(asked.pid, signal.SIGINT)
+    asked.communicate(timeout=30)
+    again = user.mlw("experiment", "prepare", "-c", "local", cwd=project)
+    assert again.code == 0 and "environment ready" in again.err, again
+    shown = json.loads(user.mlw("experiment", "prepare", "-c", "local", "-o", "json", cwd=project).out)
+    assert (shown["environment"], shown["packages"]) == ("managed", 4)
+
+
+def conda_of(user: User, done: Done) -> list[dict[str, str]]:
+    return list(user.info(done.run)["environment"]["conda"])
+
+
+OLD = """FROM {image}
+RUN printf '#!/bin/sh\\necho glibc 2.17\\n' > /usr/bin/getconf && chmod 755 /usr/bin/getconf
+"""
+
+
+def test_an_image_with_an_older_c_library(laptop, engine, channel):
+    """One that is known gets an environment made for it; a misfit is told before the script starts."""
+    laptop.uses(engine)
+    root = laptop.project("demo", say=SAY)
+    depend(root, channel, "six", conda=("hello-py", "recent"))
+    engine.docker("build", "--tag", "mlw-old:1", "-", text=OLD.format(image=engine.image))
+    engine.docker("tag", engine.image, "mlw-moved:1")
+    point(root, "docker", "baseDockerImage", "mlw-old:1")
+    done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+    assert done.code == 0 and laptop.info(done.run)["environment"]["glibc"] == "2.17", done
+
+    point(root, "docker", "baseDockerImage", "mlw-moved:1")
+    assert laptop.mlw("submit", "-c", "docker", "say.py", cwd=root).code == 0
+    engine.docker("tag", "mlw-old:1", "mlw-moved:1")
+    done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+    assert laptop.info(done.run)["ending"] == "could not start", done
+    assert done.out == "" and "image mlw-moved:1 has glibc 2.17, and the environment needs 2.30" in done.err, done
+    again = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+    assert again.code == 0, again
+    assert ("recent", "1.0") in [(one["name"], one["version"]) for one in conda_of(laptop, again)]
