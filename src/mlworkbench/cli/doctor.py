@@ -21,8 +21,7 @@ from ..preflight.finding import ERROR, Finding
 from ..preflight.fix import apply
 from ..submit import open_target
 from . import render
-from .completion import complete_runconfig
-from .options import in_project, rendering, the_project
+from .options import in_project, rendering, run_configuration, the_project
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,7 @@ _ROUNDS = 100  # one repair may bring the next to light
 
 
 @click.command(epilog="Example: mlw project doctor -c my_dsvm --fix")
-@click.option(
-    "-c",
-    "--run-configuration",
-    "runconfig",
-    metavar="NAME",
-    shell_complete=complete_runconfig,
-    help="Only for aml_config/NAME.runconfig; for all of them if not given.",
-)
+@run_configuration("Only for aml_config/NAME.runconfig; for all of them if not given.")
 @click.option("--fix", is_flag=True, help="Write the replacements into the files; comments stay.")
 @in_project
 @rendering

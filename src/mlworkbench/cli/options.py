@@ -35,6 +35,34 @@ def rendering(function: Function) -> Function:
     return debugging(function)
 
 
+def run_configuration(help: str = "aml_config/NAME.runconfig") -> Callable[[Function], Function]:
+    """-c NAME."""
+    from .completion import complete_runconfig  # noqa: PLC0415 - which needs this module
+
+    return click.option(
+        "-c", "--run-configuration", "runconfig", metavar="NAME", shell_complete=complete_runconfig, help=help
+    )
+
+
+def another_target(function: Function) -> Function:
+    """-t NAME."""
+    from .completion import complete_target  # noqa: PLC0415 - which needs this module
+
+    help = "On aml_config/NAME.compute instead."
+    return click.option("-t", "--target", metavar="NAME", shell_complete=complete_target, help=help)(function)
+
+
+def making_environments(function: Function) -> Function:
+    """How the environment is made, where it is ours to make."""
+    for name, help in (
+        ("--send-packages", "Send all packages from here: the target cannot fetch them."),
+        ("--unchecked", "Go on even if it cannot work there."),
+        ("--upgrade", "Solve the environment anew: packages may have newer versions."),
+    ):
+        function = click.option(name, is_flag=True, help=help)(function)
+    return function
+
+
 def in_project(function: Function) -> Function:
     return click.option(
         "--project", "folder", metavar="PATH", help="The project's folder; the current one if not given."

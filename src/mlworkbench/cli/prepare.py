@@ -13,26 +13,14 @@ from ..paths import UserPaths, user_paths
 from ..plan import Request
 from ..targets.ground import survey
 from . import render
-from .completion import complete_runconfig, complete_target
-from .options import in_project, rendering, the_project
+from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
 from .view import Lines
 
 
 @click.command(epilog="Example: mlw experiment prepare -c my_dsvm")
-@click.option(
-    "-c",
-    "--run-configuration",
-    "runconfig",
-    metavar="NAME",
-    shell_complete=complete_runconfig,
-    help="aml_config/NAME.runconfig",
-)
-@click.option(
-    "-t", "--target", metavar="NAME", shell_complete=complete_target, help="On aml_config/NAME.compute instead."
-)
-@click.option("--upgrade", is_flag=True, help="Solve the environment anew: packages may have newer versions.")
-@click.option("--unchecked", is_flag=True, help="Prepare it even if it cannot work there.")
-@click.option("--send-packages", is_flag=True, help="Send all packages from here: the target cannot fetch them.")
+@run_configuration()
+@another_target
+@making_environments
 @in_project
 @rendering
 def prepare(**asked: Any) -> None:

@@ -22,8 +22,7 @@ from ..remote import endings
 from ..secret import find_secret, registry_password
 from ..targets.target import Target
 from . import render, units
-from .completion import complete_runconfig, complete_target
-from .options import in_project, rendering, the_project
+from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
 from .records import record
 from .view import detached, hint_back, watch
 
@@ -66,17 +65,8 @@ class SubmitCommand(click.Command):
     epilog="Example: mlw experiment submit -c local train.py --lr 0.1",
     options_metavar="[OPTIONS] SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND [ARGS]...",
 )
-@click.option(
-    "-c",
-    "--run-configuration",
-    "runconfig",
-    metavar="NAME",
-    shell_complete=complete_runconfig,
-    help="aml_config/NAME.runconfig",
-)
-@click.option(
-    "-t", "--target", metavar="NAME", shell_complete=complete_target, help="Run on aml_config/NAME.compute instead."
-)
+@run_configuration()
+@another_target
 @click.option("--wait/--detach", default=True, help="Stream the output until the end (default), or return at once.")
 @click.option("--dry-run", is_flag=True, help="Print what would be run, as JSON, and do nothing.")
 @click.option("--name", help="A name for people, beside the run's id.")
@@ -97,9 +87,7 @@ class SubmitCommand(click.Command):
     help="This run's container may mount what is below it.",
 )
 @click.option("--locked", metavar="RUN", help="In the very environment of an earlier run.")
-@click.option("--upgrade", is_flag=True, help="Solve the environment anew: packages may have newer versions.")
-@click.option("--unchecked", is_flag=True, help="Submit it even if it cannot work there.")
-@click.option("--send-packages", is_flag=True, help="Send all packages from here: the target cannot fetch them.")
+@making_environments
 @click.option("--timeout", metavar="TIME", help="Stop the run after 90, 90s, 15m, 2h or 7d.")
 @click.option("--key", metavar="TEXT", help="The same key is the same run: repeating is harmless.")
 @in_project
