@@ -17,6 +17,7 @@ import machine
 from away import missing
 from context import CACHE, Context
 from elsewhere import first_line_away_section, log_away_section, upload_section
+from environments import cold_section, import_section, second_section, warm_section
 from following import delay_section, throughput_section
 from history import history_section
 from idle import idle_section
@@ -43,6 +44,15 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
     "elsewhere": (
         "Runs on another machine, measured",
         {"away-first-line": first_line_away_section, "away-upload": upload_section, "away-log": log_away_section},
+    ),
+    "environments": (
+        "Environments, measured",
+        {
+            "env-cold": cold_section,
+            "env-warm": warm_section,
+            "env-second": second_section,
+            "env-import": import_section,
+        },
     ),
 }
 

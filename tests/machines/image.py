@@ -17,7 +17,16 @@ PROGRAMS = (
     "dash bash env ls cat cp mv rm mkdir chmod ln sleep tar gzip id head tail grep sed tee touch uname nproc true false"
     " sha256sum git ps kill mkfifo stat dd timeout whoami"
 ).split()
-LIBRARIES = ("libnss_[df]*.so.2", "libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libpthread.so.0", "libdl.so.2")
+LIBRARIES = (
+    "libnss_[df]*.so.2",
+    "libstdc++.so.6",
+    "libgcc_s.so.1",
+    "libgomp.so.1",
+    "libpthread.so.0",
+    "libdl.so.2",
+    "librt.so.1",
+    "libutil.so.1",
+)
 FOLDERS = "usr usr/bin usr/sbin usr/lib usr/lib64 usr/share etc proc sys dev root run var home".split()
 NOT_WANTED = {"test", "__pycache__", "idlelib", "lib2to3", "tkinter", "turtledemo"}
 ETC = ["/etc/ssl/certs/ca-certificates.crt", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"]

@@ -9,7 +9,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from mlworkbench.environments.dependencies import Line, PipLine
+from mlworkbench.environments.dependencies import Dependencies, Line, Option, PipLine
 from mlworkbench.environments.drivers import RELEASES, cuda_of, oldest_driver
 from mlworkbench.environments.pythons import OLDEST_FOR_UV
 from mlworkbench.environments.reading import read_dependencies
@@ -570,3 +570,14 @@ def test_pins(specifier: str, version: str | None) -> None:
 def test_each_rule_says_what_it_looks_for() -> None:
     assert all(rule.doc and rule.name for rule in RULES)
     assert len({rule.doc for rule in RULES}) == len(RULES)
+
+
+def test_a_password_in_a_file_is_warned_of() -> None:
+    """It travels with the project; a variable in its place does not."""
+    for address, told in (
+        ("https://ada:hush@packages.example/simple", True),
+        ("https://ada:${PW}@packages.example", False),
+    ):
+        option = Option(f"--index-url {address}", "f", 3, "--index-url", address)
+        case = Case(Compute("d", "docker"), Dependencies(options=(option,)))
+        assert [one.rule for one in examine(case)] == (["password"] if told else [])

@@ -6,6 +6,7 @@ Files of the original were written for pip, so its settings count as well: ``pip
 from __future__ import annotations
 
 import configparser
+import netrc
 import os
 import re
 import sys
@@ -65,14 +66,29 @@ def indexes_of(dependencies: Dependencies, environ: Mapping[str, str]) -> Indexe
     """What the file says, before what the user has set for uv, before what the user has set for pip."""
     pip = {} if any(environ.get(name) for name in _UV_INDEX) else _pip_settings(environ)
     extra = (*dependencies.extra_index_urls, *pip.get("extra-index-url", "").split())
-    links = (*dependencies.find_links, *pip.get("find-links", "").split())
+    extra = tuple(expanded(one, environ) for one in extra)
+    links = tuple(expanded(one, environ) for one in (*dependencies.find_links, *pip.get("find-links", "").split()))
     return Indexes(
-        index_url=dependencies.index_url or pip.get("index-url") or None,
+        index_url=expanded(dependencies.index_url or pip.get("index-url") or "", environ) or None,
         extra=tuple(dict.fromkeys(one for one in extra if not _is_missing(one))),
         find_links=tuple(dict.fromkeys(one for one in links if not _is_missing(one))),
         no_index=any(one.name == "--no-index" for one in dependencies.options)
         or pip.get("no-index", "").lower() in ("1", "true", "yes", "on"),
     )
+
+
+def expanded(address: str, environ: Mapping[str, str]) -> str:
+    """With ``${NAME}`` replaced, as pip does it: so a password need not stand in the file."""
+    return re.sub(r"\$\{([A-Z0-9_]+)\}", lambda found: environ.get(found[1]) or found[0], address)
+
+
+def password_in_netrc(host: str) -> str | None:
+    """``user:password`` that the user keeps for a host where curl and pip look too."""
+    try:
+        known = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        return None
+    return f"{known[0]}:{known[2]}" if known else None
 
 
 def without_secret(address: str) -> tuple[str, bool]:

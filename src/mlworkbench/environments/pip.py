@@ -19,7 +19,7 @@ from urllib.request import url2pathname
 
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
-from .channels import Indexes, mask, without_secret
+from .channels import Indexes, mask, password_in_netrc, without_secret
 from .dependencies import PipLine
 from .platforms import Platform
 from .words import shorten
@@ -205,7 +205,10 @@ def _entry(one: Mapping[str, Any], wanted: Wanted) -> tuple[JsonDict, Path | Non
             "download the file into the project and name it under `pip:`",
         )
     url, private = without_secret(str(file["url"]))
-    private = private or urlsplit(url).netloc in wanted.indexes.hosts_with_password()
+    host = urlsplit(url)
+    private = (
+        private or host.netloc in wanted.indexes.hosts_with_password() or bool(password_in_netrc(host.hostname or ""))
+    )
     made = {**made, "url": url, "sha256": sha256, "size": file.get("size")}
     return {**made, "private": True} if private else made, None
 

@@ -172,7 +172,7 @@ class _Solver:
             if one.name in ("--no-binary", "--only-binary"):
                 options += [one.name, one.value]
         wanted = Wanted(
-            lines=[requirement(one) for one in self._asked.pip],
+            lines=[*(requirement(one) for one in self._asked.pip), *self._usual(python, conda)],
             platform=self._request.platform,
             python=python,
             indexes=self._indexes,
@@ -183,6 +183,12 @@ class _Solver:
             options=options,
         )
         return solve_pip(wanted, self._environ)
+
+    def _usual(self, python: str, conda: list[JsonDict]) -> list[str]:
+        """conda's `pip`, where no other conda package is asked for: with it came setuptools, which old code wants."""
+        if conda or not any(one.name == "pip" for one in self._asked.conda):
+            return []
+        return ["pip"] if satisfies(python, ">=3.12") else ["pip", "setuptools"]
 
     def _tools(self, conda: bool) -> tuple[list[JsonDict], dict[str, Path]]:
         """What builds it there: entries, and files of this machine. If no index has them, they are sent from here."""

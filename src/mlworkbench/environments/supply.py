@@ -6,7 +6,6 @@ They lie in the store by their SHA-256, as they do on the target: a submit that 
 from __future__ import annotations
 
 import base64
-import netrc
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from ..model import JsonDict
 from ..remote.folder import Root
 from ..remote.supplies import archive_of
 from ..remote.tools import NoEnvironment, fetch, get, take_in
-from .channels import indexes_of
+from .channels import expanded, indexes_of, password_in_netrc
 from .dependencies import Dependencies
 from .pip import digest_of
 from .solve import Solved
@@ -95,7 +94,7 @@ def _keys(dependencies: Dependencies, environ: Mapping[str, str]) -> dict[str, s
     """Host → user:password, from the addresses that the project and the user's settings name."""
     indexes = indexes_of(dependencies, environ)
     addresses = [indexes.index_url or "", *indexes.extra, *indexes.find_links, *dependencies.channels]
-    addresses += [one.url for one in dependencies.pip if one.url]
+    addresses += [expanded(one.url, environ) for one in dependencies.pip if one.url]
     found = {}
     for one in addresses:
         parts = urlsplit(one)
@@ -107,13 +106,5 @@ def _keys(dependencies: Dependencies, environ: Mapping[str, str]) -> dict[str, s
 
 def _headers(url: str, keys: Mapping[str, str]) -> dict[str, str]:
     host = urlsplit(url).netloc
-    key = keys.get(host) or _from_netrc(urlsplit(url).hostname or "")
+    key = keys.get(host) or password_in_netrc(urlsplit(url).hostname or "")
     return {"Authorization": "Basic " + base64.b64encode(key.encode()).decode()} if key else {}
-
-
-def _from_netrc(host: str) -> str | None:
-    try:
-        known = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
-    except (OSError, netrc.NetrcParseError):
-        return None
-    return f"{known[0]}:{known[2]}" if known else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from ..environments.dependencies import UV_LOCK, Line, PipLine, Requirement
+from ..environments.dependencies import UV_LOCK, Line, Option, PipLine, Requirement
 from ..environments.drivers import runs
 from .cuda import cuda_newer_than_driver, image_newer_than_driver
 from .finding import ERROR, WARNING, Case, Finding, found
@@ -298,6 +298,21 @@ def signs_of_python2(text: str) -> bool:
     return any(sign in text for sign in ("`", "<>", "\t")) or any(re.search(sign, text) for sign in _SIGNS)
 
 
+# -- secrets -----------------------------------------------------------------------------------------
+
+
+def password_in_file(case: Case) -> Iterator[Finding]:
+    """What stands in a file of the project travels with it, and is in every copy of its history."""
+    asked = case.dependencies
+    lines: list[Option | PipLine] = [*asked.options, *asked.pip] if asked else []
+    for line in lines:
+        address = line.value if isinstance(line, Option) else line.url or ""
+        word = urlsplit(address).netloc.rpartition("@")[0].partition(":")[2]
+        if word and not word.startswith("${"):
+            hint = "write ${NAME} there and set that variable here, or keep the password in ~/.netrc"
+            yield found("password", WARNING, line, "the password in this address travels with the project", hint)
+
+
 RULES = (
     Rule("retired", "a package that is on the index and cannot be installed any more", retired, in_locks=True),
     Rule("dead-address", "an address that answers no more", dead_address),
@@ -310,5 +325,6 @@ RULES = (
     Rule("cuda", "a build for a CUDA that the driver is too old for", cuda_newer_than_driver, in_locks=True),
     Rule("cuda-image", "an image for a CUDA that the driver is too old for", image_newer_than_driver, in_locks=True),
     Rule("python", "a Python that neither uv nor conda has", python_without_source),
+    Rule("password", "a password in a file that travels", password_in_file),
     Rule("python2", "a script in Python 2 for an environment with Python 3", python2_in_script, in_locks=True),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from .environment import environments, python_of, walk
+from .environment import CACHE, environments, python_of
 from .folder import Root
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -54,38 +54,60 @@ class _Lender:
     def __init__(self, prefix: str, other: str) -> None:
         self._prefix = prefix
         self._other = other
-        self._folder = ""  # the one that was listed last, and its compiled files by their source's name
-        self._names: Dict[str, List[str]] = {}
 
     def lend(self) -> int:
-        sources = [one for one in walk(self._prefix) if one[0].endswith(".py") and one[1].st_nlink > 1]
-        return sum(self._link(path, facts) for path, facts in sources)
-
-    def _link(self, path: str, facts: os.stat_result) -> int:
-        twin = self._other + path[len(self._prefix) :]
         count = 0
-        try:
-            there = os.lstat(twin)
-            if (there.st_ino, there.st_dev) != (facts.st_ino, facts.st_dev):
-                return 0
-            folder, name = os.path.split(path)
-            for compiled in self._compiled(os.path.dirname(twin), name[:-3]):
-                os.makedirs(os.path.join(folder, "__pycache__"), exist_ok=True)
-                os.link(os.path.join(self._folder, compiled), os.path.join(folder, "__pycache__", compiled))
-                count += 1
-        except OSError:
-            pass  # it is compiled then
+        pending = [self._prefix]
+        while pending:
+            folder = pending.pop()
+            sources = []
+            with os.scandir(folder) as listing:
+                for entry in listing:
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name != CACHE:
+                            pending.append(entry.path)
+                    elif entry.name.endswith(".py"):
+                        sources.append(entry)
+            if sources:
+                count += self._lend(folder, sources)
         return count
 
-    def _compiled(self, folder: str, stem: str) -> List[str]:
-        """Names of the compiled files of one source; each folder is listed once."""
-        folder = os.path.join(folder, "__pycache__")
-        if folder != self._folder:
-            self._folder, self._names = folder, {}
-            for name in os.listdir(folder):
-                if name.endswith(".pyc"):
-                    self._names.setdefault(name.split(".")[0], []).append(name)
-        return self._names.get(stem, [])
+    def _lend(self, folder: str, sources: List[os.DirEntry[str]]) -> int:
+        """The bytecode of one folder, but for what another environment has lent already."""
+        twin = self._other + folder[len(self._prefix) :]
+        compiled, here = _compiled(os.path.join(twin, CACHE)), _compiled(os.path.join(folder, CACHE))
+        count = 0
+        for entry in sources if compiled else ():
+            if entry.name[:-3] in here:
+                continue
+            for name in compiled.get(entry.name[:-3], ()):
+                try:
+                    if not _same(entry.stat(follow_symlinks=False), os.lstat(os.path.join(twin, entry.name))):
+                        break
+                    if not count:
+                        os.makedirs(os.path.join(folder, CACHE), exist_ok=True)
+                    os.link(os.path.join(twin, CACHE, name), os.path.join(folder, CACHE, name))
+                    count += 1
+                except OSError:
+                    pass  # it is compiled then
+        return count
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_ino, one.st_dev) == (other.st_ino, other.st_dev)
+
+
+def _compiled(folder: str) -> Dict[str, List[str]]:
+    """Names of the compiled files in a folder, by their source's name."""
+    found: Dict[str, List[str]] = {}
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return found
+    for name in names:
+        if name.endswith(".pyc"):
+            found.setdefault(name.split(".")[0], []).append(name)
+    return found
 
 
 def compile_all(prefix: str, run: Callable[..., None]) -> None:

@@ -1,0 +1,135 @@
+"""A small package index over HTTP, as pip and uv know it, and wheels to put into it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.server
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tests.machines.network import read
+
+PACKAGES = (".whl", ".conda", ".tar.bz2")
+
+
+def wheel(folder: Path, name: str, version: str, origin: str, *requires: str, extra: str = "") -> Path:
+    """A package of one module, which knows where it came from. ``extra``: name of one that ``requires`` speaks of."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    about = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    about += [f"Provides-Extra: {extra}"] * bool(extra) + [f"Requires-Dist: {one}" for one in requires]
+    content = {
+        f"{name}.py": f"ORIGIN = {origin!r}\n",
+        f"{info}/METADATA": "\n".join([*about, ""]),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = [f"{one},sha256={_digest(text)},{len(text.encode())}" for one, text in content.items()]
+    with zipfile.ZipFile(path, "w") as file:
+        for one, text in content.items():
+            file.writestr(one, text)
+        file.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,", ""]))
+    return path
+
+
+def _digest(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+class Index:
+    """Wheels below a folder: ``/NAME/simple/PACKAGE/`` is an index of those in NAME, ``/NAME/`` a page of them all.
+    Files of a conda channel may lie there too.
+
+    ``key`` is user:password, if it wants one. ``got`` are the files that were handed out: (client, path). ``secret`` is
+    looked for on the command line of every process of this machine whenever somebody asks for anything: they live then.
+    """
+
+    def __init__(self, folder: Path, host: str, key: str | None = None) -> None:
+        self.folder, self.host, self.key = folder, host, key
+        self.secret = (key or "").partition(":")[2]
+        self.got: list[tuple[str, str]] = []
+        self.refused = 0
+        self.seen: list[str] = []
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def url_with_key(self) -> str:
+        return f"http://{self.key}@{self.host}:{self.port}"
+
+    def fetched(self, client: str) -> set[str]:
+        """Names of the files that a machine took."""
+        return {Path(path).name for whose, path in self.got if whose == client}
+
+    def page(self, path: str) -> str | None:
+        """What lies at a path; None: nothing."""
+        words = [unquote(word) for word in path.split("/") if word]
+        files = sorted((self.folder / words[0]).glob("*.whl")) if words and ".." not in words else []
+        if words[1:2] == ["simple"]:
+            files = [one for one in files if words[2:] == [one.name.split("-")[0].replace("_", "-")]]
+        elif len(words) != 1:
+            return None
+        links = (f'<a href="/{words[0]}/{one.name}#sha256={_sha256(one)}">{one.name}</a>' for one in files)
+        return "<!DOCTYPE html><html><body>" + "<br>".join(links) + "</body></html>" if files else None
+
+    def look(self) -> None:
+        if self.secret:
+            lines = [read(one).replace("\0", " ") for one in Path("/proc").glob("[0-9]*/cmdline")]
+            self.seen += [line for line in lines if self.secret in line]
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextmanager
+def serving(folder: Path, host: str = "127.0.0.1", key: str | None = None) -> Iterator[Index]:
+    """An index at work."""
+    index = Index(folder, host, key)
+    word = "Basic " + base64.b64encode(key.encode()).decode() if key else None
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            index.look()
+            if word not in (None, self.headers.get("Authorization")):
+                index.refused += 1
+                return self.answer(401, b"")
+            if path.endswith(PACKAGES):
+                if self.command == "GET":
+                    index.got.append((self.client_address[0], path))
+                return self.answer(200, (folder / unquote(path).lstrip("/")).read_bytes())
+            page = index.page(path)
+            return self.answer(404 if page is None else 200, (page or "").encode(), "text/html")
+
+        do_HEAD = do_GET
+
+        def answer(self, code: int, data: bytes, kind: str = "application/octet-stream") -> None:
+            self.send_response(code)
+            if code == 401:
+                self.send_header("WWW-Authenticate", "Basic")
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer((host, 0), Handler)
+    index.port = server.server_port
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield index
+    finally:
+        server.shutdown()
+        server.server_close()

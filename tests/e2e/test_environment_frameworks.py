@@ -1,0 +1,188 @@
+"""The frameworks that people train with, in environments made of nothing but a project's file."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.elsewhere import Away
+from tests.e2e.test_environment import manage, point
+from tests.interpreters import interpreters
+from tests.machines.channel import SHORT, depend
+from tests.machines.programs import call
+
+# What a user's script does, in a few steps on data that it makes up. The history gets the loss of the first step, and
+# of every one.
+TENSORFLOW = """
+import sys
+import mlworkbench
+import tensorflow as tf
+
+tf.keras.utils.set_random_seed(1)
+inputs = tf.random.normal((256, 8))
+wanted = tf.reduce_sum(inputs * tf.range(8.0), axis=1, keepdims=True)
+model = tf.keras.Sequential([tf.keras.layers.Dense(16, activation="relu"), tf.keras.layers.Dense(1)])
+optimizer = tf.keras.optimizers.Adam(0.05)
+for step in range(12):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(inputs) - wanted) ** 2)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+    if not step:
+        mlworkbench.log("first_loss", float(loss))
+    mlworkbench.log("loss", float(loss))
+model.save_weights("outputs/model.weights.h5")
+print("trained by", sys.executable, "with", tf.__file__)
+"""
+TORCH = """
+import sys
+import mlworkbench
+import torch
+
+torch.manual_seed(1)
+inputs = torch.randn(256, 8)
+wanted = (inputs * torch.arange(8.0)).sum(dim=1, keepdim=True)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+for step in range(12):
+    loss = torch.nn.functional.mse_loss(model(inputs), wanted)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if not step:
+        mlworkbench.log("first_loss", loss.item())
+    mlworkbench.log("loss", loss.item())
+torch.save(model.state_dict(), "outputs/model.pt")
+print("trained by", sys.executable, "with", torch.__file__)
+"""
+CNTK = """
+import sys
+import mlworkbench
+import numpy
+import cntk
+
+cntk.cntk_py.set_fixed_random_seed(1)
+numpy.random.seed(1)
+inputs = numpy.random.randn(256, 8).astype(numpy.float32)
+labels = numpy.eye(2, dtype=numpy.float32)[(inputs.sum(axis=1) > 0).astype(int)]
+features, label = cntk.input_variable(8), cntk.input_variable(2)
+model = cntk.layers.Sequential([cntk.layers.Dense(16, cntk.relu), cntk.layers.Dense(2)])(features)
+loss = cntk.cross_entropy_with_softmax(model, label)
+trainer = cntk.Trainer(model, (loss,), [cntk.adam(model.parameters, lr=0.05, momentum=0.9)])
+for step in range(12):
+    trainer.train_minibatch({features: inputs, label: labels})
+    if not step:
+        mlworkbench.log("first_loss", trainer.previous_minibatch_loss_average)
+    mlworkbench.log("loss", trainer.previous_minibatch_loss_average)
+model.save("outputs/model.dnn")
+print("trained by", sys.executable, "with", cntk.__file__)
+"""
+PATIENCE = 560  # seconds; hundreds of megabytes are fetched, sent, unpacked and compiled
+pytestmark = pytest.mark.timeout(PATIENCE + 40)
+
+
+def must_have_trained(laptop, done, prefix, output):
+    """In that environment and with nothing else: the loss fell, the history knows it, the model is at home."""
+    assert done.code == 0, done
+    assert re.search(rf"^trained by {prefix}/bin/python\S* with {prefix}/lib/python", done.out, re.MULTILINE), done
+    record = laptop.info(done.run)
+    assert 0 < record["loss"] < record["first_loss"], record
+    assert (laptop.folder(done.run) / "work/outputs" / output).stat().st_size > 0
+    return record
+
+
+def prefix_of(store, laptop, run):
+    return store / "envs" / laptop.info(run)["environment"]["digest"]
+
+
+def test_tensorflow_trains_in_a_container_without_packages(laptop, engine, channel):
+    laptop.uses(engine)
+    root = laptop.project("demo", train=TENSORFLOW)
+    depend(root, channel, "tensorflow-cpu")
+    point(root, "docker", "baseDockerImage", engine.image)
+    done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=root, timeout=PATIENCE)
+    assert done.code == 0, done
+    must_have_trained(laptop, done, prefix_of(laptop.store, laptop, done.run), "model.weights.h5")
+    assert re.search(r"Downloading tensorflow-cpu \(\d", done.err), "hundreds of megabytes are not fetched in silence"
+
+
+# -- PyTorch -------------------------------------------------------------------------------------------
+
+
+def wheels():
+    """Folder and version of PyTorch's build without CUDA, as pip is set up here: the index has none."""
+    asked = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    folders = re.findall(r"find-links='([^']*)'", asked.stdout)
+    for folder in (Path(word) for words in folders for word in words.split() if "://" not in word):
+        for file in folder.glob(f"torch-*+cpu-cp{SHORT.replace('.', '')}-*.whl"):
+            return folder, file.name.split("-")[1]
+    pytest.skip(f"pip is not set up for a folder with PyTorch's CPU build for Python {SHORT} (find-links)")
+
+
+def test_pytorch_trains_on_a_machine_without_internet_and_the_second_time_at_once(laptop, machine, channel):
+    """All of it goes through ssh from here, which is told as it goes."""
+    folder, version = wheels()
+    host = machine(docker="yes")
+    root = laptop.project("far", train=TORCH)
+    depend(root, channel, f"--find-links {folder}", f"torch=={version}", "numpy")
+    away = Away(laptop, host, "remotedocker", project=root, managed=True)
+    first = away.submit("train.py", timeout=PATIENCE)
+    assert first.code == 0, first
+    prefix = prefix_of(host.home / ".mlw", laptop, first.run)
+    must_have_trained(laptop, first, prefix, "model.pt")
+    second = away.submit("train.py")
+    must_have_trained(laptop, second, prefix, "model.pt")
+    assert re.search(r"^upload +\S+ \S+ of \d+ MB$", first.err, re.MULTILINE), "not in silence"
+    assert "upload" not in second.err and "environment ready" not in second.err, "all of it is there"
+
+
+# -- CNTK ----------------------------------------------------------------------------------------------
+
+
+def openmpi(folder):
+    """A folder with OpenMPI under the names that it had when CNTK was built: a new one does all that is asked here."""
+    found = {}
+    known = call("ldconfig", "-p").stdout
+    for old, new in (("libmpi.so.12", "libmpi.so.40"), ("libmpi_cxx.so.1", "libmpi_cxx.so.40")):
+        place = re.search(rf"^\s*{re.escape(new)} .*=> (/\S+)$", known, re.MULTILINE)
+        if place is None:
+            why = f"OpenMPI is not installed: no {new} (scripts/test-tools installs it)"
+            pytest.fail(why) if os.environ.get("CI") == "true" else pytest.skip(why)
+        found[old] = place[1]
+    folder.mkdir()
+    for old, place in found.items():
+        (folder / old).symlink_to(place)
+    return folder
+
+
+def test_cntk_of_2019_still_trains(user, tmp_path):
+    """The system that all this was first made for. Python 3.6 and OpenMPI are the machine's."""
+    python = interpreters().get((3, 6))
+    if python is None:
+        pytest.skip("there is no Python 3.6 on this machine")
+    libraries = openmpi(tmp_path / "mpi")
+    root = user.project("demo", train=CNTK)
+    (root / "aml_config" / "conda_dependencies.yml").write_text(
+        "name: project_environment\ndependencies:\n  - python=3.6\n"
+        "  - pip\n  - pip:\n    - numpy<1.17\n    - scipy<1.3\n    - cntk==2.7\n"
+    )
+    manage(root, "local")
+    point(root, "local", "pythonLocation", python)
+    runconfig = root / "aml_config" / "local.runconfig"
+    said = re.sub(
+        r"(?m)^EnvironmentVariables:.*(\n +.*)*",
+        f"EnvironmentVariables:\n  LD_LIBRARY_PATH: {libraries}",
+        runconfig.read_text(),
+    )
+    runconfig.write_text(said)
+    done = user.mlw("submit", "-c", "local", "train.py", cwd=root, timeout=PATIENCE)
+    assert done.code == 0, done
+    prefix = prefix_of(user.store, user, done.run)
+    record = must_have_trained(user, done, prefix, "model.dnn")
+    assert record["environment"]["python"]["path"] == python
+    versions = {one["name"]: one["version"] for one in record["environment"]["pip"]}
+    assert versions["cntk"] == "2.7" and versions["numpy"].startswith("1.16."), versions
