@@ -17,7 +17,7 @@ from installs import Cost, Floor, builder, cost_of
 from table import Line, Section, median, ms, time_of, times
 from timing import HELLO, Contestant, Program, measure, take_turns
 
-from mlworkbench.remote.environment import digest_of, discard
+from mlworkbench.remote.environments.environment import digest_of, discard
 from mlworkbench.remote.folder import Root
 
 COLD_AIM = 1.15
@@ -30,7 +30,7 @@ FEW = 2  # rounds of the slowest contestants
 _BUILD = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from remote.build import ensure
+from remote.environments.build import ensure
 from remote.folder import Root
 with open(sys.argv[3]) as file:
     lock = json.load(file)

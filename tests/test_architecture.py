@@ -22,7 +22,13 @@ LAYERS = [
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
 # The last stop of a program, where anything may arrive; and two places where whatever happens, the user's run
 # must get its start or its ending told.
-BROAD = {"cli/main.py", "remote/launcher.py", "remote/rattle.py", "remote/supervisor.py", "remote/verbs.py"}
+BROAD = {
+    "cli/main.py",
+    "remote/environments/rattle.py",
+    "remote/launcher.py",
+    "remote/supervisor.py",
+    "remote/verbs.py",
+}
 
 
 def name(path: Path) -> str:

@@ -44,7 +44,7 @@ def test_prepare_says_which_python_and_that_nothing_is_built(user, project):
     assert done.code == 0, done
     said = json.loads(done.out)
     assert (said["run_configuration"], said["target"], said["environment"]) == ("local", "local", "existing")
-    assert said["steps"] == []
+    assert said["python_because"]
     assert done.err == "nothing has to be built: target local uses the Python that is there\n"
     run = user.mlw("submit", "-c", "local", "train.py", cwd=project).run
     assert user.info(run, project)["python"] == said["python"]

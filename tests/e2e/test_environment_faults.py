@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.remote.environment import unprotect
+from mlworkbench.remote.environments.environment import unprotect
 from tests.conftest import Done, User
 from tests.e2e.test_environment import SAY, manage, point
 from tests.machines.channel import Channel, depend

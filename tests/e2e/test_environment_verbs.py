@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.remote.environment import discard, environments, hold, touch, unprotect, use_of
+from mlworkbench.remote.environments.environment import discard, environments, hold, touch, unprotect, use_of
 from mlworkbench.remote.folder import Root
 from tests.e2e.attaching import SECRET, attached, new_project
 from tests.machines.network import wait_until

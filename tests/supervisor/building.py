@@ -15,9 +15,9 @@ from typing import Any
 import mlworkbench.remote as remote
 from mlworkbench.environments.platforms import Platform
 from mlworkbench.environments.solve import Wanted, own_version, solve_pip
-from mlworkbench.remote.environment import digest_of
+from mlworkbench.remote.environments.environment import digest_of
+from mlworkbench.remote.environments.tools import provide, take_in
 from mlworkbench.remote.folder import Root
-from mlworkbench.remote.tools import provide, take_in
 from tests.machines.channel import Channel
 
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
@@ -26,9 +26,9 @@ VERSION = "{}.{}.{}".format(*sys.version_info[:3])
 _DRIVER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from remote.build import ensure
+from remote.environments.build import ensure
 from remote.folder import Root
-from remote.tools import NoEnvironment
+from remote.environments.tools import NoEnvironment
 with open(sys.argv[3]) as file:
     lock = json.load(file)
 def say(text):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.remote.build import Cancelled, ensure
-from mlworkbench.remote.environment import damage, discard, environments, is_sound, mounts, unprotect
+from mlworkbench.remote.environments.build import Cancelled, ensure
+from mlworkbench.remote.environments.environment import damage, discard, environments, is_sound, mounts, unprotect
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.space import free, space
 from tests.machines.channel import pack, python_files, usual
@@ -175,7 +175,7 @@ def test_a_user_can_neither_change_it_nor_install_into_it(yard, lock, tmp_path):
     # but its owner may remove it as a whole
     os.chown(yard.root / "envs", 65534, 65534)
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2] / 'src')!r})\n"
-    code += f"from mlworkbench.remote.environment import discard; discard({str(yard.prefix(lock))!r})"
+    code += f"from mlworkbench.remote.environments.environment import discard; discard({str(yard.prefix(lock))!r})"
     done = try_to([shutil.which("python3", path="/usr/bin"), "-c", code])
     assert done.returncode == 0, done.stderr
     assert not yard.prefix(lock).exists()

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 import mlworkbench.remote as remote
-from mlworkbench.remote import caches, machine
-from mlworkbench.remote.environment import damage, discard, environments, hold, hold_caches, touch, use_of
+from mlworkbench.remote import machine
+from mlworkbench.remote.environments import caches
+from mlworkbench.remote.environments.environment import damage, discard, environments, hold, hold_caches, touch, use_of
+from mlworkbench.remote.environments.retire import IDLE, take_away
+from mlworkbench.remote.environments.retire import remove as retire
+from mlworkbench.remote.environments.stock import InUse, broken, every, one, users
+from mlworkbench.remote.environments.tally import Tally
 from mlworkbench.remote.folder import Root
-from mlworkbench.remote.retire import IDLE, take_away
-from mlworkbench.remote.retire import remove as retire
 from mlworkbench.remote.space import free, purge, space
-from mlworkbench.remote.stock import InUse, broken, every, one, users
-from mlworkbench.remote.tally import Tally
 
 from .building import PYTHON, Yard, make_toolbox
 from .conftest import until
@@ -28,8 +29,8 @@ BULK = {"bulk.py": "data = '" + "x" * 400_000 + "'\n"}
 WORKER = """
 import json, subprocess, sys, os
 sys.path.insert(0, sys.argv[1])
-from remote.build import ensure
-from remote.environment import hold
+from remote.environments.build import ensure
+from remote.environments.environment import hold
 from remote.folder import Root
 with open(sys.argv[3]) as file:
     lock = json.load(file)

@@ -35,9 +35,9 @@ from mlworkbench.environments.supply import packages, stock
 from mlworkbench.errors import ConfigError, SolveError
 from mlworkbench.hosts.facts import Facts
 from mlworkbench.preflight.tables import NEWEST_PYTHON, UV_PYTHON_FROM
-from mlworkbench.remote.environment import digest_of
+from mlworkbench.remote.environments.environment import digest_of
+from mlworkbench.remote.environments.tools import provide, take_in, uv_program
 from mlworkbench.remote.folder import Root
-from mlworkbench.remote.tools import provide, take_in, uv_program
 from tests.machines.channel import PYTHON, VERSION, Channel, usual
 
 HERE = (str(PYTHON), VERSION)

@@ -10,7 +10,7 @@ from ..config.keys import OVER_SSH
 from ..history.store import History
 from ..model import Compute, Run
 from ..paths import UserPaths, user_paths
-from ..remote.stock import notes
+from ..remote.environments.stock import notes
 from ..runfiles.clean import KINDS, Cleaner, Find, check_ours
 from . import render, units
 from .completion import complete_target

@@ -7,7 +7,7 @@ import os
 from ..config.keys import IN_CONTAINER, OVER_SSH
 from ..errors import ConfigError, MlwError
 from ..model import Interpreter, JsonDict
-from ..remote.environment import mounts, prefix_of, python_of
+from ..remote.environments.environment import mounts, prefix_of, python_of
 from .dependencies import Dependencies
 from .existing import find_python
 from .known import fact

@@ -19,7 +19,7 @@ from urllib.request import url2pathname
 
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
-from ..remote.environment import FORMAT, MANAGED, digest_of
+from ..remote.environments.environment import FORMAT, MANAGED, digest_of
 from .channels import Indexes, channels_of, indexes_of, known_words, mask
 from .conda import Asked, provided, solve_conda
 from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies

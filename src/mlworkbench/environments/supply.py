@@ -16,9 +16,9 @@ from urllib.parse import unquote, urlsplit
 from ..errors import SolveError
 from ..hosts.parcel import Package
 from ..model import JsonDict
+from ..remote.environments.supplies import archive_of
+from ..remote.environments.tools import NoEnvironment, fetch, get, take_in
 from ..remote.folder import Root
-from ..remote.supplies import archive_of
-from ..remote.tools import NoEnvironment, fetch, get, take_in
 from .channels import expanded, indexes_of, password_in_netrc
 from .dependencies import Dependencies
 from .pip import digest_of

@@ -79,13 +79,13 @@ def _supplies(root: Root, lock: Message, everything: bool) -> "Optional[Message]
     """What is missing for the build of an environment; most often it is there, and nothing is loaded."""
     if lock.get("kind") != "managed" or os.path.exists(root.environment(str(lock["digest"])) + ".json"):
         return None
-    from .supplies import lacking  # noqa: PLC0415
+    from .environments.supplies import lacking  # noqa: PLC0415
 
     return lacking(root, lock, everything)
 
 
 def _built(talk: Talk, request: Message, body: bytes) -> Message:
-    from .ahead import built  # noqa: PLC0415
+    from .environments.ahead import built  # noqa: PLC0415
 
     return built(talk.root, request)
 
@@ -163,8 +163,8 @@ def _code(talk: Talk, request: Message, body: bytes) -> Message:
 
 def _packages(talk: Talk, request: Message, body: bytes) -> Message:
     """What came as code is packages."""
+    from .environments.supplies import keep  # noqa: PLC0415
     from .present import check_digest  # noqa: PLC0415
-    from .supplies import keep  # noqa: PLC0415
 
     keep(talk.root, check_digest(str(request["digest"])), [(str(n), check_digest(str(s))) for n, s in request["files"]])
     return {"ok": True}
@@ -210,7 +210,7 @@ def _keeping(talk: Talk, request: Message, body: bytes) -> Message:
 
 
 def _environments(talk: Talk, request: Message, body: bytes) -> Message:
-    from . import retire, stock  # noqa: PLC0415
+    from .environments import retire, stock  # noqa: PLC0415
 
     asked = {"environments": stock.every, "environment": stock.one, "environments-remove": retire.remove}
     return asked[request["do"]](talk.root, request)

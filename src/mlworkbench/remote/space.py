@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import time
 
-from . import machine, retire
-from .environment import discard, unprotect
+from . import machine
+from .environments import retire
+from .environments.environment import discard, unprotect
+from .environments.stock import InUse, has_ended, in_building
+from .environments.tally import Tally
 from .folder import Root
 from .journal import read_json
-from .stock import InUse, has_ended, in_building
-from .tally import Tally
 from .tree import remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

@@ -73,7 +73,7 @@ class Supervisor:
         failpoint("placed")
         os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
         if self._is_managed():
-            from .ready import make_ready  # noqa: PLC0415 - other runs do without
+            from .environments.ready import make_ready  # noqa: PLC0415 - other runs do without
 
             problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._beat_heart)
             if problem:
@@ -115,7 +115,7 @@ class Supervisor:
     def go_on(self) -> None:
         """Take over, from what is on disk."""
         if self._is_managed():
-            from .environment import hold  # noqa: PLC0415 - other runs do without
+            from .environments.environment import hold  # noqa: PLC0415 - other runs do without
 
             hold(self.root, self.spec["lock"], self.spec["id"])
         gate = read_gate(self.run)

@@ -174,7 +174,7 @@ def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> A
 def build(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
     """Build an environment before any run needs it."""
     private()
-    from .ahead import body_of  # noqa: PLC0415 - runs do without
+    from .environments.ahead import body_of  # noqa: PLC0415 - runs do without
 
     return _leave_behind(run, body_of(root, message))
 

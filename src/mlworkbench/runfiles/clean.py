@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from ..errors import HistoryError
 from ..history.store import History
-from ..remote import retire, stock
+from ..remote.environments import retire, stock
+from ..remote.environments.tally import Tally
 from ..remote.folder import Root
 from ..remote.journal import read_json
-from ..remote.tally import Tally
 from ..remote.tree import READ
 from ..snapshot.guard import removing_from_store
 from .beneath import Beneath, remove_at

@@ -10,14 +10,14 @@ import errno
 import os
 import time
 
-from . import machine
+from .. import machine
+from ..folder import Root
+from ..journal import read_json
+from ..tree import remove as remove_tree
 from .caches import take_caches
 from .environment import files_of, note_of, unprotect, use_of
-from .folder import Root
-from .journal import read_json
 from .stock import ASIDE, DIGEST, InUse, broken, going_on, idle, in_building, is_held, last_use, notes, users
 from .tally import Tally
-from .tree import remove as remove_tree
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

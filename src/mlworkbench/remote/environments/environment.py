@@ -20,10 +20,10 @@ import os
 import stat
 import time
 
-from . import machine
-from .folder import Root
-from .journal import read_json, write_whole
-from .tree import make_private, remove
+from .. import machine
+from ..folder import Root
+from ..journal import read_json, write_whole
+from ..tree import make_private, remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

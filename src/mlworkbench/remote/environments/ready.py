@@ -11,9 +11,9 @@ import os
 import select
 import signal
 
-from . import machine
+from .. import machine
+from ..folder import Root, RunFolder
 from .environment import hold, is_sound
-from .folder import Root, RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -13,6 +13,9 @@ import subprocess
 import time
 import urllib.request
 
+from ..failpoint import failpoint
+from ..folder import Root
+from ..tree import make_private, remove
 from .bytecode import borrow, compile_all
 from .environment import (
     damage,
@@ -29,11 +32,8 @@ from .environment import (
     python_of,
     unprotect,
 )
-from .failpoint import failpoint
-from .folder import Root
 from .supplies import archive_of
 from .tools import NoEnvironment, building_environment, get, locked, own_python, provide, uv_program
-from .tree import make_private, remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 LOOK = 0.2
+SILENCE = 10.0  # seconds after which the user hears that something is going on
 _TAIL = 6000
 _LINES = 8
 
@@ -269,10 +270,14 @@ class _Builder:
                 pass_fds=(self._holder,),
                 start_new_session=True,
             )
+            told = time.monotonic()
             try:
                 while _wait(program) is None:
                     if self._cancelled():
                         raise Cancelled
+                    if time.monotonic() > told + SILENCE:
+                        told = time.monotonic()
+                        self._tell_how_far(program.pid)
             except BaseException:
                 _kill(program)
                 raise
@@ -280,8 +285,23 @@ class _Builder:
             raise NoEnvironment(_last_words(self._log, start, self._root.path))
 
 
+    def _tell_how_far(self, pid: int) -> None:
+        """uv says when a large package begins and when it is there, which may be many minutes apart."""
+        written = _written(pid)
+        if written:
+            self._say("… %.1f GB written so far" % (written / 1e9))
+
+
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
 _FULL = "the disk that holds %s is full; hint: free some of it, for instance with mlw experiment clean"
+
+
+def _written(pid: int) -> int:
+    try:
+        with open("/proc/%d/io" % pid, encoding="ascii") as file:
+            return int(dict(line.split(": ") for line in file)["wchar"])
+    except (OSError, ValueError, KeyError):
+        return 0  # it has ended, or this is no Linux
 
 
 def _wait(program: "subprocess.Popen[bytes]") -> Optional[int]:

@@ -9,11 +9,11 @@ import os
 import re
 import time
 
-from . import machine
+from .. import machine
+from ..folder import Root
+from ..tree import make_private
 from .environment import caches_lock
-from .folder import Root
 from .stock import ASIDE, InUse, going_on, in_building, notes, users
-from .tree import make_private
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

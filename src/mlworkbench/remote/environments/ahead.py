@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 
-from . import machine
+from .. import machine
+from ..folder import Root
+from ..journal import read_json, write_whole
+from ..serve import read_plain
+from ..tree import make_private
 from .environment import hold, is_sound, prefix_of
-from .folder import Root
-from .journal import read_json, write_whole
-from .serve import read_plain
-from .tree import make_private
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def _build(root: Root, lock: Answer, places: Places) -> Any:
 
 def _pull(container: Answer, places: Places) -> Any:
     """The image too, unless somebody has to log in for it: that is for the run, which has the password."""
-    from .complaints import explain_pull  # noqa: PLC0415
-    from .engine import Engine  # noqa: PLC0415
+    from ..complaints import explain_pull  # noqa: PLC0415
+    from ..engine import Engine  # noqa: PLC0415
 
     engine = Engine(dict(container, name="mlw"))
     if engine.call("image", "inspect", container["image"])[0] == 0 or container.get("registry"):

@@ -9,10 +9,10 @@ import threading
 import urllib.parse
 import urllib.request
 
+from ..folder import Root
+from ..tree import make_private, remove
 from .environment import note_of, prefix_of, python_home
-from .folder import Root
 from .tools import is_provided
-from .tree import make_private, remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import urllib.error
 import urllib.request
 import zipfile
 
-from . import machine
-from .folder import Root
-from .tree import make_private, remove
+from .. import machine
+from ..folder import Root
+from ..tree import make_private, remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

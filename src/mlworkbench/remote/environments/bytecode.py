@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
+from ..folder import Root
 from .environment import CACHE, environments, python_of
-from .folder import Root
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 
-from . import machine
+from .. import machine
+from ..folder import Root, RunFolder
 from .environment import damage, environments, is_sound, leftovers, python_of, use_of
-from .folder import Root, RunFolder
 from .tally import Tally
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
