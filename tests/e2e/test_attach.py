@@ -111,7 +111,7 @@ def test_ctrl_c(laptop, machine, project, stage):
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.signalstatus == signal.SIGINT
-    assert world(laptop, host, project) == before
+    assert world(laptop, host, project) == before, terminal.before
     assert host.processes() == {}
 
 

@@ -64,8 +64,9 @@ class Attempt:
                 host.ask({"do": "linger", "on": False})
             if self.line:
                 host.ask({"do": "key", "action": "remove", "line": self.line})
-        except HostError:
-            pass  # contact is lost; that is why we are here
+        except HostError as error:
+            left = "~/.mlw and a key in ~/.ssh/authorized_keys" if self.line else "~/.mlw"
+            self.talk.say(f"{left} may be left on {host.identity}, which did not answer any more: {error.message}")
         finally:
             host.disconnect()
 
