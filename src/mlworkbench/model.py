@@ -60,6 +60,7 @@ class RunConfig:
     data_source_settings: Mapping[str, Any] = field(default_factory=dict)
     data_source_substitutions: Mapping[str, str] = field(default_factory=dict)
     fetch_outputs: str = "all"
+    gpus: str | None = None  # as remote.gpus.request reads it
     overrides: Mapping[str, Any] = field(default_factory=dict)  # fields of Compute, for config.dialects.override
     spark_dependencies: SparkDependencies | None = None  # instead of the file, in the form of April 2018
 
@@ -197,7 +198,7 @@ class RunSpec:
     git: Git | None = None
     lock: JsonDict | None = None
     container: Container | None = None
-    gpus: str | None = None
+    gpus: str | None = None  # the request; which ones the run got is told by its events
     timeout: float | None = None
     grace: float = 30.0
     tracked: bool = True
@@ -296,6 +297,7 @@ class Run:
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
     contact: str = IN_CONTACT
+    gpu: JsonDict | None = None  # what it got, a warning, the verdict: as the target told, within bounds
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from .config.project import Project
 from .model import Command, Compute, Container, Entry, JsonDict, RunConfig, RunSpec, Snapshot
 from .remote.folder import Root
+from .remote.gpus.request import FREE
 from .targets.ground import Ground
 
 # What a script on this machine sees of the caller's environment. Everything else stays out: it would make runs
@@ -46,6 +47,7 @@ class Request:
     tags: tuple[str, ...] = ()
     user: str | None = None  # who asks
     allowed_mounts: tuple[str, ...] = ()  # for this run, on this machine
+    gpus: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         git=parts.snapshot.git,
         lock=parts.lock,
         container=_container(parts, run_id),
+        gpus=_gpus(parts),
         timeout=parts.request.timeout,
         tracked=parts.runconfig.tracked_run,
         fetch=parts.runconfig.fetch_outputs,
@@ -113,7 +116,17 @@ def _container(parts: Parts, run_id: str) -> Container | None:
         share=_share(parts).rstrip("/"),
         memory=ground.memory,
     )
-    return contain(parts.compute, ground.engine, places)
+    asked = _gpus(parts)
+    # Which ones it will be is decided on the target, when the run's turn has come.
+    return contain(parts.compute, ground.engine, places, ("all",) if asked not in (None, "none") else ())
+
+
+def _gpus(parts: Parts) -> str | None:
+    """What the run asks for. Without a request it takes no lease and never waits, but for a container with GPUs."""
+    asked = parts.request.gpus or parts.runconfig.gpus
+    if asked is not None or parts.ground.engine is None or not parts.compute.nvidia_docker:
+        return asked
+    return FREE
 
 
 def _share(parts: Parts) -> str:

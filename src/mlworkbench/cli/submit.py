@@ -18,6 +18,7 @@ from ..history.store import History
 from ..model import Entry, Run, RunSpec
 from ..paths import user_name, user_paths
 from ..plan import Request
+from ..remote.gpus.request import EXAMPLES, parse
 from ..secret import find_secret, registry_password
 from ..targets.target import Target
 from . import render, units
@@ -94,6 +95,11 @@ class SubmitCommand(click.Command):
     multiple=True,
     metavar="PATH",
     help="This run's container may mount what is below it.",
+)
+@click.option(
+    "--gpus",
+    metavar="WHICH",
+    help="Wait for GPUs and have them alone: 2, all, free, none, 0,2, a UUID, h200, 1:40g.",
 )
 @click.option("--timeout", metavar="TIME", help="Stop the run after 90, 90s, 15m, 2h or 7d.")
 @click.option("--key", metavar="TEXT", help="The same key is the same run: repeating is harmless.")
@@ -232,6 +238,7 @@ def _request(asked: dict[str, Any]) -> Request:
         tags=tuple(asked["tags"]),
         user=user_name(),
         allowed_mounts=tuple(asked["mounts"]),
+        gpus=_gpus(asked["gpus"]),
     )
 
 
@@ -252,6 +259,16 @@ def _text(option: str, value: str | None) -> str | None:
     if value is not None and not value.isprintable():
         raise UsageError(f"{option} has characters that cannot be printed", "use letters, digits and signs")
     return value
+
+
+def _gpus(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        parse(text)
+    except ValueError as error:
+        raise UsageError(f"--gpus {text}: {error}", f"for example {EXAMPLES}") from None
+    return text.strip()
 
 
 def _name(text: str) -> str:

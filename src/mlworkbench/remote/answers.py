@@ -162,6 +162,18 @@ def _facts(talk: Talk, request: Message, body: bytes) -> Message:
     return {"ok": True, "facts": gather(talk.root.path, python=request.get("python"), reach=request.get("reach"))}
 
 
+def _gpus(talk: Talk, request: Message, body: bytes) -> Message:
+    from .gpus.report import gather  # noqa: PLC0415
+
+    return {"ok": True, "gpus": gather(talk.root)}
+
+
+def _doctor(talk: Talk, request: Message, body: bytes) -> Message:
+    from .gpus.doctor import examine  # noqa: PLC0415
+
+    return {"ok": True, "found": examine(talk.root, request.get("python"), request.get("container"))}
+
+
 def _key(talk: Talk, request: Message, body: bytes) -> Message:
     from . import keys  # noqa: PLC0415
 
@@ -185,6 +197,8 @@ HANDLERS: "Dict[str, Callable[[Talk, Message, bytes], Message]]" = {
     "outputs": _outputs,
     "code": _code,
     "facts": _facts,
+    "gpus": _gpus,
+    "gpu doctor": _doctor,
     "key": _key,
     "linger": _keeping,
     "space": _keeping,

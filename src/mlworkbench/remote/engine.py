@@ -60,7 +60,7 @@ def run_command(spec: Dict[str, Any], run: RunFolder, umask: int = 0o022) -> Lis
     environment.update(container.get("environment") or {})
     path = environment.pop("PYTHONPATH", "")
     words = [container["program"], "run", "--detach", "--pull", "never", "--name", container["name"], "--init"]
-    words += ["--workdir", container["workdir"], *_guards(container), *_limits(container), *_gpus(container)]
+    words += ["--workdir", container["workdir"], *_guards(container), *_limits(container), *gpu_options(container)]
     for name, value in sorted(dict(container.get("labels") or {}, **{_OWNER: run.path}).items()):
         words += ["--label", "%s=%s" % (name, value)]
     for mount in _mounts(container, run):
@@ -97,7 +97,7 @@ def _limits(container: Container) -> List[str]:
     return [*words, "--memory", str(memory), "--memory-swap", str(memory)] if memory else words
 
 
-def _gpus(container: Container) -> List[str]:
+def gpu_options(container: Container) -> List[str]:
     gpus = container.get("gpus")
     if not gpus:
         return []
