@@ -21,6 +21,7 @@ WAIT = 5.0  # seconds that another machine keeps a question for news before it a
 FIRST, LONGEST = 0.5, 30.0  # seconds between attempts to get into contact again
 CARE = 1.0  # seconds between attempts to put a new supervisor to work
 BUILD = "build.log"
+SAMPLES, MOST_SAMPLES = "gpu.jsonl", 64 * 1024 * 1024
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
 
 
@@ -35,6 +36,7 @@ class Follower:
         self.tell_contact: Callable[[Run], None] = lambda run: None  # called when contact is lost or found again
         self._mirror = Mirror(history.paths.root.run(run.id)) if target.host.distant else None
         self.tell_build: Callable[[bytes], None] = lambda data: None  # what the preparation of the run said
+        self.tell_state: Callable[[Run], None] = lambda run: None  # called when the run's standing has changed
         self._built = 0
         self._cared = -CARE
         self._failures = 0
@@ -60,6 +62,7 @@ class Follower:
                 quiet_since = time.monotonic()
                 yield data
             elif not live or self.run.detail == INTERRUPTED or (final and not self._failures):
+                self._bring_samples()
                 return
             else:
                 self._pause(quiet_since)
@@ -80,6 +83,21 @@ class Follower:
         if self._mirror is None:
             return True
         return self.run.status.final and self._mirror.size() >= (self.run.log_size or 0)
+
+    def _bring_samples(self) -> None:
+        """What the GPUs of a run elsewhere did, second by second. Its sum came with the end; this may be had later."""
+        if self._mirror is None or not self.run.status.final or not self.run.gpu or not self.run.gpu.get("used"):
+            return
+        offset = self._mirror.size(SAMPLES)
+        try:
+            while offset < MOST_SAMPLES:
+                data = self.target.host.read_file(self.run.id, SAMPLES, offset, CHUNK)
+                if not data:
+                    return
+                self._mirror.write(SAMPLES, offset, data)
+                offset += len(data)
+        except HostError:
+            return
 
     def _pause(self, quiet_since: float) -> None:
         if self._failures:  # each a little later than the last, and not all followers at the same moment
@@ -121,6 +139,7 @@ class Follower:
             parts.pop("events.jsonl", None)  # the end is told after all that was measured
         if parts:
             self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
+            self.tell_state(self.run)
 
     def _guarded(self, pull: Callable[[], News]) -> bytes:
         """Lost contact is noted, and changes nothing else about the run."""

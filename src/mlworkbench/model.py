@@ -60,6 +60,7 @@ class RunConfig:
     data_source_settings: Mapping[str, Any] = field(default_factory=dict)
     data_source_substitutions: Mapping[str, str] = field(default_factory=dict)
     fetch_outputs: str = "all"
+    gpus: str | None = None  # as remote.gpus.request reads it
     overrides: Mapping[str, Any] = field(default_factory=dict)  # fields of Compute, for config.dialects.override
     spark_dependencies: SparkDependencies | None = None  # instead of the file, in the form of April 2018
 
@@ -200,7 +201,7 @@ class RunSpec:
     prepare: bool = True  # the environment may be built; else it must be there
     path: tuple[str, ...] = ()  # folders on the target that go before PATH
     container: Container | None = None
-    gpus: str | None = None
+    gpus: str | None = None  # the request; which ones the run got is told by its events
     timeout: float | None = None
     grace: float = 30.0
     tracked: bool = True
@@ -300,6 +301,7 @@ class Run:
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
     contact: str = IN_CONTACT
+    gpu: JsonDict | None = None  # what it got, a warning, the verdict: as the target told, within bounds
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
     @property

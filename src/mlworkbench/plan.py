@@ -11,6 +11,7 @@ from .config.project import Project
 from .environments.site import Settled
 from .model import Command, Compute, Container, Entry, JsonDict, RunConfig, RunSpec, Snapshot
 from .remote.folder import Root
+from .remote.gpus.request import FREE
 from .targets.ground import Ground
 
 # What a script on this machine sees of the caller's environment. Everything else stays out: it would make runs
@@ -50,6 +51,7 @@ class Request:
     locked: JsonDict | None = None  # the environment of an earlier run
     upgrade: bool = False  # solve the environment anew
     unchecked: bool = False  # what preflight finds is told, and stops nobody
+    gpus: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         prepare=parts.runconfig.prepare_environment,
         path=parts.settled.path,
         container=_container(parts, run_id),
+        gpus=_gpus(parts),
         timeout=parts.request.timeout,
         tracked=parts.runconfig.tracked_run,
         fetch=parts.runconfig.fetch_outputs,
@@ -121,7 +124,17 @@ def _container(parts: Parts, run_id: str) -> Container | None:
         environment=parts.settled.mounts,
         libc=parts.settled.libc,
     )
-    return contain(parts.compute, ground.engine, places)
+    asked = _gpus(parts)
+    # Which ones it will be is decided on the target, when the run's turn has come.
+    return contain(parts.compute, ground.engine, places, ("all",) if asked not in (None, "none") else ())
+
+
+def _gpus(parts: Parts) -> str | None:
+    """What the run asks for. Without a request it takes no lease and never waits, but for a container with GPUs."""
+    asked = parts.request.gpus or parts.runconfig.gpus
+    if asked is not None or parts.ground.engine is None or not parts.compute.nvidia_docker:
+        return asked
+    return FREE
 
 
 def _share(parts: Parts) -> str:

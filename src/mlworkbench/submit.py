@@ -207,7 +207,11 @@ def choose(project: Project, request: Request) -> tuple[RunConfig, Compute]:
     runconfig = project.runconfig(name)
     if request.target is not None:
         runconfig = replace(runconfig, target=request.target)
-    return runconfig, override(project.compute(runconfig.target), runconfig.overrides)
+    compute = override(project.compute(runconfig.target), runconfig.overrides)
+    asked = request.gpus or runconfig.gpus
+    if asked is not None:  # whoever asks for GPUs means a container with them, and packages that can use them
+        compute = replace(compute, nvidia_docker=asked != "none")
+    return runconfig, compute
 
 
 def _default_runconfig(project: Project, target: str | None) -> str:

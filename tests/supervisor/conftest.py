@@ -28,6 +28,7 @@ class Place:
         self.root = folder / "root"
         self.share = folder / "share"
         self.python = PYTHON
+        self.program = REMOTE
         self.env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder), "MLW_SUPERVISOR": "1"}
 
     def run(self, run_id: str, script: str, **changes: Any) -> Path:
@@ -78,7 +79,7 @@ class Place:
         self, verb: str, run_id: str, *words: str, message: dict[str, Any] | None = None, **more: Any
     ) -> dict[str, Any]:
         done = subprocess.run(
-            [self.python, "-I", "-S", str(REMOTE / "__main__.py"), verb, str(self.root), run_id, *words],
+            [self.python, "-I", "-S", str(self.program / "__main__.py"), verb, str(self.root), run_id, *words],
             input=json.dumps(message or {}).encode(),
             capture_output=True,
             env={**self.env, **more.get("env", {})},

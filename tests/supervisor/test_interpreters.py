@@ -9,6 +9,7 @@ import pytest
 from tests.interpreters import from_version
 
 from .conftest import alive, marked, until
+from .gpu_hosts import GpuHost
 
 SUPERVISORS = from_version((3, 8))
 SCRIPTS = from_version((3, 6))
@@ -37,6 +38,21 @@ def test_life_of_a_run(place, which):
     assert place.ended(slow)["ending"] == "cancelled"
     assert marked(slow) == []
     assert (slow / "supervisor.log").read_text() == ""
+
+
+@pytest.mark.parametrize("which", SUPERVISORS, ids=name)
+def test_gpus(tmp_path, which):
+    host = GpuHost(tmp_path, 1)
+    host.python = which[1]
+    script = "use_gpu(memory=1 << 30, utilisation=80)\nimport time; time.sleep(1)\n"
+    first = host.run("first", script, gpus="1")
+    second = host.run("second", script, gpus="h200:8g")
+    host.start("first")
+    host.start("second")
+    for folder in (first, second):
+        assert host.ended(folder)["gpu"]["used"] == "yes"
+        assert (folder / "supervisor.log").read_text() == ""
+    assert host.order() == ["first", "second"]
 
 
 @pytest.mark.parametrize("which", SCRIPTS, ids=name)

@@ -58,6 +58,45 @@ def test_status(kinds, status):
     assert fold(Run(SPEC), events(*kinds)).status is status
 
 
+GOT = {"gpus": [{"index": 0, "name": "NVIDIA H200", "memory_total": 5, "odd": 1}], "held": True, "driver": "580"}
+
+
+def test_a_run_waits_for_a_gpu_gets_it_and_is_judged():
+    waits = ("queued", {"reason": "GPU 0 held by run a"})
+    run = fold(Run(SPEC), events(("accepted", {}), waits))
+    assert (run.status, run.detail) == (Status.QUEUED, "GPU 0 held by run a")
+    run = fold(run, events(("gpus", GOT)))
+    assert (run.status, run.detail) == (Status.PREPARING, None)
+    assert run.gpu is not None
+    assert run.gpu["got"]["gpus"][0]["name"] == "NVIDIA H200"
+    run = fold(run, events(("started", {}), ("gpus", GOT), ("gpu_idle", {"warning": "idle", "diagnosis": None})))
+    assert (run.status, run.gpu["idle"]["warning"]) == (Status.RUNNING, "idle")
+    told = {"used": "yes", "line": "GPU used: yes – NVIDIA H200", "diagnosis": None, "gpus": []}
+    run = fold(run, events(("finished", {"ending": "succeeded", "gpu": told})))
+    assert run.gpu is not None
+    assert (run.gpu["used"], run.gpu["line"]) == ("yes", "GPU used: yes – NVIDIA H200")
+    assert run.gpu["got"]["driver"] == "580"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "yes",
+        ["yes"],
+        {"used": "<b>", "line": 7, "diagnosis": "x", "gpus": 3},
+        {"used": "no", "line": "x" * 100_000, "diagnosis": {"cause": [1], "remedy": {}}},
+        {"used": "no", "gpus": [{"pids": {str(n): {"name": "a" * 9999} for n in range(9999)}}] * 9999},
+        {"used": "no", "evidence": {"a": {"b": {"c": {"d": {"e": {"f": {"g": 1}}}}}}, "n": float("nan")}},
+    ],
+)
+def test_what_a_target_tells_of_gpus_is_within_bounds(told):
+    odd = ("gpus", {"gpus": [{"memory_total": "much", "name": ["x"]}, 7], "held": "y", "driver": {}})
+    run = fold(Run(SPEC), events(odd, ("gpu_idle", {"warning": 3}), ("finished", {"ending": "failed", "gpu": told})))
+    assert len(json.dumps(run.gpu, allow_nan=False)) < 5_000_000
+    if run.gpu and "used" in run.gpu:
+        assert run.gpu["used"] in ("yes", "partly", "no", "unknown")
+
+
 @pytest.mark.parametrize("ending", endings.ALL)
 def test_every_ending_is_final(ending):
     run = fold(Run(SPEC), events(("started", {}), ("finished", {"ending": ending})))

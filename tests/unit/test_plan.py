@@ -78,6 +78,33 @@ def test_a_container_is_decided_too():
     assert container.environment["AZUREML_NATIVE_SHARE_DIRECTORY"] == "/azureml-share/"
 
 
+@pytest.mark.parametrize(
+    ("contained", "nvidia", "file", "asked", "gpus", "device"),
+    [
+        (False, False, None, None, None, None),  # nothing to configure: it sees what there is, and waits for nothing
+        (False, False, "1", None, "1", None),
+        (False, False, "1", "0,2", "0,2", None),
+        (True, False, None, None, None, None),
+        (True, True, None, None, "free", ("all",)),
+        (True, True, None, "all", "all", ("all",)),
+        (True, True, None, "none", "none", None),
+        (True, False, None, "1:40g", "1:40g", ("all",)),
+    ],
+)
+def test_what_is_asked_of_gpus(contained, nvidia, file, asked, gpus, device):
+    """Which ones a container gets is decided on the target; here it is only whether it gets some."""
+    parts = replace(
+        PARTS,
+        compute=Compute("c", "docker" if contained else "local", nvidia_docker=nvidia),
+        ground=replace(PARTS.ground, engine=Engine("/usr/bin/docker") if contained else None),
+        runconfig=replace(PARTS.runconfig, gpus=file),
+        request=replace(PARTS.request, gpus=asked),
+    )
+    spec = plan(parts, "run-1", "k", 0)
+    assert spec.gpus == gpus
+    assert (spec.container.gpus if spec.container else None) == device
+
+
 def test_planning_is_pure():
     assert plan(PARTS, "run-1", "k", 1.0) == plan(PARTS, "run-1", "k", 1.0)
 

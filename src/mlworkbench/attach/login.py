@@ -122,8 +122,8 @@ def _install_key(attempt: Attempt) -> bool:
         )
     failpoint("key-installed")
     if contact.key_works(with_key):
+        attempt.entered(with_key)  # before the other way in is closed: whoever has to undo this must get in
         host.disconnect()
-        attempt.entered(with_key)
         return True
     host.ask({"do": "key", "action": "remove", "line": line})
     host.close()

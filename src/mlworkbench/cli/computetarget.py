@@ -23,6 +23,7 @@ from ..targets.check import Finding, is_fit, judge
 from ..targets.remote import OUTSIDE, find_attachment, look, not_attached
 from . import render, units
 from .completion import complete_target
+from .gpus import section
 from .options import in_project, rendering, the_project
 from .verbs import Verbs
 
@@ -97,9 +98,13 @@ def _compute(here: Project, name: str) -> Compute | None:
 @in_project
 @rendering
 def show(name: str, folder: str | None, output: str, query: str | None) -> None:
-    """Show all that the file of a compute target says, defaults included; and what is known of an attached machine."""
+    """Show all that the file of a compute target says, defaults included; what is known of the machine; and its GPUs.
+
+    The GPUs are asked for anew each time. A machine that cannot be reached is shown without them.
+    """
     here = the_project(folder)
     found = here.compute(name)
+    tidy = output == "table" and query is None
     values = asdict(found)
     facts: dict[str, object] = {"name": found.name}
     for key in COMPUTE:
@@ -108,7 +113,9 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
     if found.password:
         facts["password"] = "(a pointer of the original, not used)"
     if found.type in OVER_SSH:
-        facts.update(_attached(found, user_paths(), tidy=output == "table" and query is None))
+        facts.update(_attached(found, user_paths(), tidy))
+    if facts.get("attached") is not False:
+        facts.update(section(lambda: open_target(found, user_paths()).host, tidy))
     render.emit(facts, output=output, query=query)
 
 

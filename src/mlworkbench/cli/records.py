@@ -12,7 +12,7 @@ from ..model import Run, RunSpec, Status
 from ..remote import endings
 from . import units
 
-LIST = ("run_id", "status", "script_name", "arguments", "target", "start_time_utc", "duration", "name", "tags")
+LIST = ("run_id", "status", "script_name", "arguments", "target", "start_time_utc", "duration", "gpu", "name", "tags")
 NOW = ("run_id", "status", "script_name", "arguments", "target", "age", "name", "tags")
 
 
@@ -56,7 +56,8 @@ def record(run: Run) -> dict[str, Any]:
         },
         "submit_key": spec.key,
         "environment": spec.lock,
-        "gpu": None,  # nobody has looked at it yet
+        "gpus": spec.gpus,
+        "gpu": run.gpu,
         "user_id": spec.user,
         "description": None,
         "parent_run_id": None,
@@ -88,7 +89,29 @@ def for_people(facts: dict[str, Any]) -> dict[str, Any]:
             shown[key] = shown[key][:19].replace("T", " ")
     if "duration" in shown:
         shown["duration"] = shown["duration"].partition(".")[0]
-    return shown
+    return {**shown, **gpu_words(shown.pop("gpu", None))}
+
+
+def gpu_words(gpu: dict[str, Any] | None) -> dict[str, str]:
+    """What is known of a run's GPUs, in lines for people: the verdict, its cause and the remedy."""
+    if not gpu:
+        return {}
+    found = {"gpu": str(gpu["line"]).partition(": ")[2]} if gpu.get("line") else {}
+    told = gpu.get("diagnosis") or (gpu.get("idle") or {}).get("diagnosis") or {}
+    warning = (gpu.get("idle") or {}).get("warning") if not found else None
+    more = {"gpu_warning": warning, "gpu_cause": told.get("cause"), "gpu_remedy": told.get("remedy")}
+    return {**found, **{name: str(text) for name, text in more.items() if text}}
+
+
+def gpu_word(gpu: dict[str, Any] | None) -> str | None:
+    """For a column of a list: ``yes 93 %``."""
+    if not gpu or not gpu.get("used"):
+        return None
+    every = [one for one in gpu.get("gpus") or [] if isinstance(one, dict)]
+    opened = [one for one in every if one.get("pids")] or (every if gpu["used"] == "yes" else [])
+    shares = [one.get("mean_utilisation") for one in opened]
+    known = [share for share in shares if isinstance(share, (int, float))]
+    return f"{gpu['used']} {sum(known) / len(known):.0f} %" if known else str(gpu["used"])
 
 
 def summary(run: Run) -> str:

@@ -21,7 +21,7 @@ from ..remote.tree import READ, Folders
 from ..runfiles.manifest import read_outputs
 from . import render
 from .mask import Mask
-from .records import for_people, outcome, record
+from .records import for_people, gpu_word, outcome, record
 from .screen import Screen
 
 LOGS = ("driver_log", "log")  # the original's name for it, and ours
@@ -31,7 +31,7 @@ _METRICS = 8  # as many columns of a list at most
 _GAP = 3
 _ATTACHED = 1000  # outputs named in a record at most
 # What goes first when a terminal is narrow; run_id and status never do.
-_DISPENSABLE = ("tags", "name", "target", "arguments", "start_time_utc", "script_name", "duration", "age")
+_DISPENSABLE = ("tags", "name", "target", "arguments", "start_time_utc", "gpu", "script_name", "duration", "age")
 
 
 def show_run(run: Run, output: str, query: str | None, folder: RunFolder | None = None) -> None:
@@ -71,6 +71,7 @@ def show_runs(runs: Sequence[Run], output: str, query: str | None, columns: Sequ
 def _row(run: Run) -> dict[str, Any]:
     facts = {**for_people(record(run)), **_odd(run)}
     facts["status"] = outcome(run)
+    facts["gpu"] = gpu_word(run.gpu)
     if run.spec.entry.arguments:
         facts["arguments"] = shlex.join(run.spec.entry.arguments)
     if run.spec.tags:

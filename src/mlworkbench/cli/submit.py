@@ -19,6 +19,7 @@ from ..model import Entry, Run, RunSpec
 from ..paths import user_name, user_paths
 from ..plan import Request
 from ..remote import endings
+from ..remote.gpus.request import EXAMPLES, parse
 from ..secret import find_secret, registry_password
 from ..targets.target import Target
 from . import render, units
@@ -88,6 +89,11 @@ class SubmitCommand(click.Command):
 )
 @click.option("--locked", metavar="RUN", help="In the very environment of an earlier run.")
 @making_environments
+@click.option(
+    "--gpus",
+    metavar="WHICH",
+    help="Wait for GPUs and have them alone: 2, all, free, none, 0,2, a UUID, h200, 1:40g.",
+)
 @click.option("--timeout", metavar="TIME", help="Stop the run after 90, 90s, 15m, 2h or 7d.")
 @click.option("--key", metavar="TEXT", help="The same key is the same run: repeating is harmless.")
 @in_project
@@ -241,6 +247,7 @@ def _request(asked: dict[str, Any], history: History) -> Request:
         locked=history.get(asked["locked"]).spec.lock if asked["locked"] else None,
         upgrade=asked["upgrade"],
         unchecked=asked["unchecked"],
+        gpus=_gpus(asked["gpus"]),
     )
 
 
@@ -261,6 +268,16 @@ def _text(option: str, value: str | None) -> str | None:
     if value is not None and not value.isprintable():
         raise UsageError(f"{option} has characters that cannot be printed", "use letters, digits and signs")
     return value
+
+
+def _gpus(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        parse(text)
+    except ValueError as error:
+        raise UsageError(f"--gpus {text}: {error}", f"for example {EXAMPLES}") from None
+    return text.strip()
 
 
 def _name(text: str) -> str:

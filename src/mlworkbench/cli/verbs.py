@@ -20,6 +20,8 @@ _VERBS = {
     "runconfiguration": ("runconfiguration:runconfiguration", "Create, list and delete run configurations"),
     "computetarget": ("computetarget:computetarget", "List, show and check compute targets"),
     "environment": ("environment:environment", "List, show and remove the environments of runs"),
+    "gpus": ("gpus:gpus", "Show the GPUs of a machine and who uses them"),
+    "doctor": ("doctor_gpu:doctor", "Find what is wrong with a machine"),
     "history": ("history:history", "Look at past runs"),
     "asset": ("asset:asset", "Fetch and list what was promoted from runs"),
     "completion": ("completion:completion", "Print the completion script for a shell"),

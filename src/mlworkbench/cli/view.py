@@ -11,12 +11,12 @@ from typing import TextIO
 
 from ..errors import HistoryError, HostError, LaunchError
 from ..follow import INTERRUPTED, Follower
-from ..model import IN_CONTACT, Run
+from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
 from ..runfiles.manifest import read_outputs
 from . import render, units
 from .mask import Mask
-from .records import exit_code, summary
+from .records import exit_code, gpu_words, summary
 from .screen import Screen, plain
 
 _SHOWN = 8
@@ -52,6 +52,8 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
     """Stream a run to its end, bring its outputs home, and say how it ended. Ctrl-C leaves the run alone."""
     follower.tell_contact = tell_contact
     follower.tell_build = Lines().feed
+    follower.tell_state = standing = Standing()
+    standing(follower.run)
     if follower.run.contact != IN_CONTACT:
         tell_contact(follower.run)  # lost before we came
     try:
@@ -83,6 +85,36 @@ class Lines:
             text = line.decode(errors="replace").partition(" (from http")[0]  # uv names where each package came from
             render.message(plain(text.rstrip(), limit=200))
         self._rest = self._rest[-4096:]  # a line without an end is none of ours
+
+
+class Standing:
+    """What is worth saying while a run is followed, each once: what it waits for, its GPUs, that they lie idle."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, run: Run) -> None:
+        if run.status is Status.QUEUED and run.detail:
+            self._say(f"queued: {plain(run.detail)}")
+        if run.gpu:
+            self._tell_gpus(run.gpu, warn=not run.status.final)
+
+    def _tell_gpus(self, told: JsonDict, warn: bool) -> None:
+        from ..remote.gpus.verdict import start_line  # noqa: PLC0415 - runs without a GPU need not wait for it
+
+        for gpu in (told.get("got") or {}).get("gpus") or []:
+            if isinstance(gpu, dict):
+                self._say(plain(start_line(gpu)))
+        idle = told.get("idle") or {}
+        if warn and idle.get("warning"):
+            found = idle.get("diagnosis") or {}
+            more = "".join(f"; {found[name]}" for name in ("cause", "remedy") if found.get(name))
+            self._say(f"warning: {plain(idle['warning'] + more)}")
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            render.message(text)
 
 
 def tell_contact(run: Run) -> None:
@@ -145,6 +177,8 @@ def closing(run: Run, folder: RunFolder) -> None:
     lines: list[tuple[str, str]] = [("RunId", run.id), ("Status", summary(run))]
     if run.cause:
         lines.append(("Cause", plain(run.cause)))
+    names = {"gpu": "GPU used", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
+    lines += [(names[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in names]
     if run.metrics:
         lines.append(("Metrics", _metrics(run)))
     if run.outputs:

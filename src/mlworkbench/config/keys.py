@@ -121,6 +121,8 @@ RUNCONFIG = (
     Key("FetchOutputs", "fetch",
         "Outputs to bring home: all, none, or those up to a size such as 500 MB (ML Workbench only)",
         "fetch_outputs", default="all"),
+    Key("Gpus", "gpus", "GPUs to wait for and have alone: 2, all, free, none, 0,2, a UUID, h200, 1:40g"
+        " (ML Workbench only)", "gpus"),
     Key("Description", "ignored", "A note for people, of the files before 2017-09"),
     Key("ManagedEnvironment", "flag", "Before 2017-09, false: you look after the Python packages yourself",
         instead="userManagedEnvironment in the .compute file"),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ..remote.gpus.request import EXAMPLES, parse
 from .keys import SAME_TYPE, Key, nearest
 from .notes import Notes, Wrong
 from .place import is_plain_name
@@ -109,6 +110,15 @@ def _fetch(key: Key, node: Node, notes: Notes) -> str:
         return text.lower()
     if not _SIZE.match(text):
         raise Wrong(node, f"{key.name} must be all, none or a size such as 500 MB, not {describe(node)}")
+    return text
+
+
+def _gpus(key: Key, node: Node, notes: Notes) -> str:
+    text = _text(key, node, notes).strip()
+    try:
+        parse(text)
+    except ValueError as error:
+        raise Wrong(node, f"{key.name}: {error}", f"for example {EXAMPLES}") from None
     return text
 
 
@@ -262,6 +272,7 @@ READERS: dict[str, Callable[[Key, Node, Notes], Any]] = {
     "name": _name,
     "inside": _inside,
     "fetch": _fetch,
+    "gpus": _gpus,
     "port": _port,
     "amount": _amount,
     "number": _number,

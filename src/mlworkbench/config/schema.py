@@ -50,6 +50,7 @@ _SHAPES: dict[str, JsonDict] = {
     },
     "port": {"type": ["integer", "null"], "minimum": 1, "maximum": 65535},
     "amount": {"type": ["string", "number", "null"], "pattern": r"^\d+[KMGTkmgt]?[Bb]?$"},
+    "gpus": {"type": ["string", "integer", "null"]},
     "number": {"type": ["string", "number", "null"], "pattern": r"^\d+(\.\d+)?$"},
     "texts": _TEXTS,
     "arguments": _TEXTS,
@@ -158,10 +159,14 @@ _NOT_TEXT = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
 
 # For keys without a default; they are commented out.
 _EXAMPLES: dict[str, tuple[str, ...]] = {
-    "ArgumentVector": ("  - train.py",),
-    "EnvironmentVariables": ("  NAME: value",),
-    "DataSourceSettings": ("  iris.dsource:", "    Sampling:", "      Sample: first 1000 rows"),
-    "DataSourceSubstitutions": ("  iris.dsource: iris-large.dsource",),
+    "ArgumentVector": ("", "  - train.py"),
+    "EnvironmentVariables": ("", "  NAME: value"),
+    "Gpus": (" 1",),
+    "DataSourceSettings": ("", "  iris.dsource:", "    Sampling:", "      Sample: first 1000 rows"),
+    "DataSourceSubstitutions": (
+        "",
+        "  iris.dsource: iris-large.dsource",
+    ),
 }
 
 
@@ -176,7 +181,8 @@ def runconfig_text(folder: Path, values: Mapping[str, str]) -> str:
         lines.append(f"# {key.doc}.")
         value = values.get(key.name, key.default)
         if key.name in _EXAMPLES:
-            lines += [f"#{line}" for line in (f"{key.name}:", *_EXAMPLES[key.name])]
+            first, *more = _EXAMPLES[key.name]
+            lines += [f"#{key.name}:{first}", *(f"#{line}" for line in more)]
         else:
             lines.append(f"{key.name}: {_scalar(value)}")
         lines.append("")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
+from math import isfinite
 from typing import Any
 
 from ..model import Event, JsonDict, Run, Status
@@ -14,6 +16,9 @@ _STATUS = {
     endings.CANCELLED: Status.CANCELED,
     endings.CANCELLED_FORCED: Status.CANCELED,
 }
+
+USED = ("yes", "partly", "no", "unknown")
+_LONGEST, _MOST, _DEEPEST = 1000, 64, 6
 
 
 def fold(run: Run, events: Iterable[Event]) -> Run:
@@ -35,6 +40,45 @@ def _step(run: Run, event: Event) -> Run:
 
 def _queued(run: Run, event: Event) -> Run:
     return replace(run, status=Status.QUEUED, detail=_text(event.data.get("reason")))
+
+
+def _gpus(run: Run, event: Event) -> Run:
+    """The GPUs that it got, or sees; a run that waited for them is about to start."""
+    data = event.data
+    gpus = data["gpus"][:_MOST] if isinstance(data.get("gpus"), list) else []
+    told: JsonDict = {"gpus": [_gpu(one) for one in gpus if isinstance(one, dict)], "held": data.get("held") is True}
+    told.update({name: _text(tame(data.get(name))) for name in ("driver", "cuda")})
+    waits = run.status is Status.QUEUED
+    status, detail = (Status.PREPARING, None) if waits else (run.status, run.detail)
+    return replace(run, status=status, detail=detail, gpu={**(run.gpu or {}), "got": told})
+
+
+def _gpu_idle(run: Run, event: Event) -> Run:
+    told = {"warning": _text(tame(event.data.get("warning"))), "diagnosis": _diagnosis(event.data.get("diagnosis"))}
+    return replace(run, gpu={**(run.gpu or {}), "idle": told})
+
+
+def _verdict(run: Run, told: Any) -> JsonDict | None:
+    """What it got and what became of it."""
+    if not isinstance(told, dict):
+        return run.gpu
+    known: JsonDict = tame(told)
+    used = known.get("used") if known.get("used") in USED else "unknown"
+    line = _text(known.get("line")) or f"GPU used: {used}"
+    found = _diagnosis(told.get("diagnosis"))
+    return {**known, "used": used, "line": line, "diagnosis": found, "got": (run.gpu or {}).get("got")}
+
+
+def _gpu(told: JsonDict) -> JsonDict:
+    found: JsonDict = {name: _text(tame(told.get(name))) for name in ("uuid", "name", "capability", "bus_id")}
+    figures = {name: tame(told.get(name)) for name in ("index", "memory_clock", "memory_total", "memory_free")}
+    return {**found, **{name: one if isinstance(one, (int, float)) else None for name, one in figures.items()}}
+
+
+def _diagnosis(told: Any) -> JsonDict | None:
+    if not isinstance(told, dict):
+        return None
+    return {name: _text(tame(told.get(name))) for name in ("cause", "remedy")}
 
 
 def _started(run: Run, event: Event) -> Run:
@@ -75,6 +119,7 @@ def _finished(run: Run, event: Event) -> Run:
         output_bytes=_whole(data.get("output_bytes")),
         log_size=_whole(data.get("log_size")),
         leftovers=_pids(data.get("leftovers")),
+        gpu=_verdict(run, data.get("gpu")),
     )
 
 
@@ -82,6 +127,8 @@ _STEPS: dict[str, Callable[[Run, Event], Run]] = {
     "accepted": _accepted,
     "step": _step,
     "queued": _queued,
+    "gpus": _gpus,
+    "gpu_idle": _gpu_idle,
     "started": _started,
     "stopping": _stopping,
     "collecting": _collecting,
@@ -101,6 +148,21 @@ def event_from(data: JsonDict) -> Event:
     if not isinstance(data["data"], dict):
         raise TypeError("data must be a mapping")
     return Event(str(data["w"]), int(data["seq"]), _number(data["t"], 0.0), str(data["kind"]), data["data"])
+
+
+def tame(value: Any, depth: int = 0) -> Any:
+    """What a target told, within bounds: plain values, none of them long, none of them deep."""
+    if isinstance(value, str):
+        return value[:_LONGEST]
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if value is None or isinstance(value, (bool, int)):
+        return value if not isinstance(value, int) or abs(value) < 2**63 else None
+    if isinstance(value, dict) and depth < _DEEPEST:
+        return {str(name)[:_LONGEST]: tame(one, depth + 1) for name, one in islice(value.items(), _MOST)}
+    if isinstance(value, list) and depth < _DEEPEST:
+        return [tame(one, depth + 1) for one in value[:_MOST]]
+    return None
 
 
 def _text(value: Any) -> str | None:

@@ -25,6 +25,7 @@ _OWN = {
     "ending": "json_extract(facts, '$.ending')",
     "exit_code": "json_extract(facts, '$.exit_code')",
     "duration": "json_extract(facts, '$.duration')",
+    "gpu": "json_extract(facts, '$.gpu')",
     "tags": "json_extract(facts, '$.tags[0]')",
 }
 _METRICS, _PARAMETERS, _TAGS = "metrics.", "params.", "tags."

@@ -212,6 +212,7 @@ def _listed(run: Run) -> Row:
         "ending": run.ending,
         "exit_code": run.exit,
         "duration": run.duration,
+        "gpu": (run.gpu or {}).get("used"),
         "params": {name: [number(text), text] for name, text in parameters(spec.entry.arguments).items()} or None,
     }
     plain = {name: value for name, value in run.metrics.items() if _searchable(value)}

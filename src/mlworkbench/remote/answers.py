@@ -196,6 +196,21 @@ def _facts(talk: Talk, request: Message, body: bytes) -> Message:
     return {"ok": True, "facts": gather(talk.root.path, python=request.get("python"), reach=request.get("reach"))}
 
 
+def _gpus(talk: Talk, request: Message, body: bytes) -> Message:
+    from .gpus.report import gather  # noqa: PLC0415
+
+    return {"ok": True, "gpus": gather(talk.root)}
+
+
+def _doctor(talk: Talk, request: Message, body: bytes) -> Message:
+    from .gpus.doctor import examine  # noqa: PLC0415
+
+    return {
+        "ok": True,
+        "found": examine(talk.root, request.get("python"), request.get("container"), bool(request.get("managed"))),
+    }
+
+
 def _key(talk: Talk, request: Message, body: bytes) -> Message:
     from . import keys  # noqa: PLC0415
 
@@ -230,6 +245,8 @@ HANDLERS: "Dict[str, Callable[[Talk, Message, bytes], Message]]" = {
     "packages": _packages,
     "image": _image,
     "facts": _facts,
+    "gpus": _gpus,
+    "gpu doctor": _doctor,
     "key": _key,
     "linger": _keeping,
     "space": _keeping,

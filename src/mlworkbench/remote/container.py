@@ -68,9 +68,9 @@ class Contained:
             if source.startswith(root + os.sep) or target.rstrip("/") == SHARE.rstrip("/"):
                 os.makedirs(source, mode=0o700, exist_ok=True)
 
-    def put_to_work(self, secrets: Dict[str, str], umask: int) -> None:
-        """Start the launcher, which passes the gate or does not."""
-        pid = machine.fork(lambda: launch(self._run, self._spec, secrets, umask))
+    def put_to_work(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
+        """Start the launcher, which passes the gate or does not, and holds ``keep`` open."""
+        pid = machine.fork(lambda: launch(self._run, self._spec, secrets, umask), keep)
         self._launcher = (pid, machine.start_time(pid))
 
     def coming(self) -> bool:

@@ -66,7 +66,7 @@ def run_command(spec: Dict[str, Any], run: RunFolder, umask: int = 0o022) -> Lis
     environment.update(container.get("environment") or {})
     path = environment.pop("PYTHONPATH", "")
     words = [container["program"], "run", "--detach", "--pull", "never", "--name", container["name"], "--init"]
-    words += ["--workdir", container["workdir"], *_guards(container), *_limits(container), *_gpus(container)]
+    words += ["--workdir", container["workdir"], *_guards(container), *_limits(container), *gpu_options(container)]
     for name, value in sorted(dict(container.get("labels") or {}, **{_OWNER: run.path}).items()):
         words += ["--label", "%s=%s" % (name, value)]
     for mount in _mounts(container, run):
@@ -105,7 +105,7 @@ def _limits(container: Container) -> List[str]:
     return [*words, "--memory", str(memory), "--memory-swap", str(memory)] if memory else words
 
 
-def _gpus(container: Container) -> List[str]:
+def gpu_options(container: Container) -> List[str]:
     gpus = container.get("gpus")
     if not gpus:
         return []
@@ -124,10 +124,10 @@ def _mounts(container: Container, run: RunFolder) -> List[str]:
     own = [[run.work, run.work, "rw"], [run.metrics, run.metrics, "rw"], [run.log, run.log, "rw"]]
     own.append([run.word, run.word, "ro"])
     given = [list(mount) for mount in container.get("mounts") or () if list(mount) not in own]
-    return [_mount(*mount) for mount in [*own, *given]]
+    return [mount_option(*mount) for mount in [*own, *given]]
 
 
-def _mount(source: str, target: str, mode: str) -> str:
+def mount_option(source: str, target: str, mode: str) -> str:
     words = ["type=bind", "source=" + source, "target=" + target] + (["readonly"] if mode == "ro" else [])
     return ",".join('"%s"' % word.replace('"', '""') if set(word) & set(',"') else word for word in words)
 

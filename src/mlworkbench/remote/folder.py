@@ -69,6 +69,8 @@ class RunFolder:
         self.manifest = _join(path, "outputs.json")
         self.placed = _join(path, "placed.json")
         self.git_diff = _join(path, "git.diff")
+        self.lease = _join(path, "lease.json")  # the GPUs that it holds
+        self.gpu = _join(path, "gpu.jsonl")  # what they did, sample by sample
         self.home = _join(path, "home.json")  # all outputs of a run elsewhere have been brought here
         # only where the command runs in a container
         self.container = _join(path, "container.json")  # there may be one

@@ -18,7 +18,7 @@ from .notes import write_exit
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 
 def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None, ending: Optional[str] = None) -> bool:
@@ -44,10 +44,12 @@ def child_environment(spec: Dict[str, Any], secrets: Dict[str, str]) -> Dict[str
     return environment
 
 
-def put_to_work(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> int:
-    """Start the launcher beside us; returns its pid."""
+def put_to_work(
+    run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int, keep: Iterable[int] = ()
+) -> int:
+    """Start the launcher beside us; returns its pid. It holds ``keep`` open for as long as it lives."""
     if machine.FORKS:
-        return machine.fork(lambda: launch(run, spec, secrets, umask))
+        return machine.fork(lambda: launch(run, spec, secrets, umask), keep)
     return _spawn(run, secrets)
 
 

@@ -33,9 +33,9 @@ class Processes:
         if share:
             os.makedirs(share, exist_ok=True)
 
-    def put_to_work(self, secrets: Dict[str, str], umask: int) -> None:
-        """Start the launcher, which passes the gate or does not."""
-        pid = put_to_work(self._run, self._spec, secrets, umask)
+    def put_to_work(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
+        """Start the launcher, which passes the gate or does not, and holds ``keep`` open."""
+        pid = put_to_work(self._run, self._spec, secrets, umask, keep)
         self._launcher = (pid, machine.start_time(pid))
 
     def coming(self) -> bool:

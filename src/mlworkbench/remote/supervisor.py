@@ -11,6 +11,7 @@ import time
 from . import PROTOCOL, endings, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
+from .gpus.watch import GpuWatch
 from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json
 from .launcher import pass_gate
 from .notes import read_exit, read_gate, read_started
@@ -38,6 +39,7 @@ class Supervisor:
         self.journal = Journal(run)
         self._work = work_of(run, spec)
         self._stopping = Stopping(run, spec, self.journal, self._work)
+        self._gpus = GpuWatch(root, run, spec, self.journal)
         self._beat = 0.0
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
@@ -52,16 +54,20 @@ class Supervisor:
         if os.path.exists(self.run.cancel):
             self.never("cancelled before it started")
             return
+        ending = endings.COULD_NOT_START
         try:
             problem = self._prepare()
+            if problem is not None:
+                ending = endings.ENVIRONMENT_FAILED
+            else:
+                problem = self._gpus.obtain(self._beat_heart)
         except (OSError, ValueError) as error:
-            self.never("cannot prepare the run: %s" % error)
-            return
-        if problem:
-            self.never(problem, endings.ENVIRONMENT_FAILED)
+            problem = "cannot prepare the run: %s" % error
+        if problem is not None:
+            self.never(problem, ending)
             return
         failpoint("prepared")
-        self._work.put_to_work(secrets, umask)
+        self._work.put_to_work(secrets, umask, self._gpus.descriptors())
         failpoint("launched")
         self._await_start()
         self.watch()
@@ -172,6 +178,7 @@ class Supervisor:
         """Until there is reason for a thorough look. Runs for days beside the user's work, so it must be cheap."""
         while time.monotonic() < self._beat + HEARTBEAT:
             self._stopping.look(facts)
+            self._gpus.tick(facts)
             if wait(LOOK) or facts is None or os.path.exists(self.run.exit):
                 return
 
@@ -240,6 +247,7 @@ class Supervisor:
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
             data.update(self._collect_safely())
             data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
+        data["gpu"] = self._judge_safely(ending, reason, facts is not None)
         self._work.leave()
         failpoint("finishing")
         self.journal.add("finished", data, lasting=True)
@@ -261,6 +269,14 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - the outputs are the user's, and may be anything
             log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
             return {"outputs": None, "output_bytes": None}
+
+    def _judge_safely(self, ending: str, reason: Optional[str], started: bool) -> Optional[Dict[str, Any]]:
+        """What became of the GPUs, if it had any to do with them. As above: nothing of it may cost the ending."""
+        try:
+            return self._gpus.end(started, ending != endings.SUCCEEDED, reason)
+        except Exception as error:  # noqa: BLE001 - drivers, packages and logs are of any kind
+            log("the GPUs could not be judged: %s: %s" % (type(error).__name__, error))
+            return None
 
     def _collect(self) -> Dict[str, Any]:
         from .outputs import record_outputs  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold

@@ -12,6 +12,7 @@ import time
 from . import PROTOCOL, SPEC, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
+from .gpus.watch import join
 from .journal import log, read_json, spare_room, write_first, write_part, write_whole
 from .launcher import launch, pass_gate
 from .supervisor import Supervisor
@@ -73,6 +74,7 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
             tell({"ok": True, "claimed": _holds(run, words[0]), "owner": read_json(run.owner)})
             return
         failpoint("claimed")
+        join(root, run, spec or {})
         tell({"ok": True, "claimed": True, "protocol": PROTOCOL, "pid": os.getpid()})
         Supervisor(root, run, spec or {}).begin(message.get("secrets", {}), umask)
 

@@ -126,7 +126,17 @@ def _without(data: Any, hidden: set[str]) -> Any:
 
 
 def _files_of(run: RunFolder) -> Iterator[Member]:
-    plain = [run.log, run.supervisor_log, run.events, run.gate, run.started, run.exit, run.cancel, run.stopping]
+    plain = [
+        run.log,
+        run.supervisor_log,
+        run.events,
+        run.gpu,
+        run.gate,
+        run.started,
+        run.exit,
+        run.cancel,
+        run.stopping,
+    ]
     for path in [*plain, run.owner, run.manifest, run.git_diff]:
         yield from _file(os.path.relpath(path, run.path), path)
     try:

@@ -284,7 +284,6 @@ class _Builder:
         if program.returncode and check:
             raise NoEnvironment(_last_words(self._log, start, self._root.path))
 
-
     def _tell_how_far(self, pid: int) -> None:
         """uv says when a large package begins and when it is there, which may be many minutes apart."""
         written = _written(pid)

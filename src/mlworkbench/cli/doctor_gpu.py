@@ -1,0 +1,101 @@
+"""``mlw doctor gpu``: the whole way from a script to the GPU of a target, link by link."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+import click
+
+from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER
+from ..config.project import Project
+from ..environments.choose import is_managed
+from ..environments.existing import find_python
+from ..errors import ConfigError, HostError, LaunchError
+from ..hosts.facts import Facts
+from ..model import Compute
+from ..paths import UserPaths, user_paths
+from ..submit import open_target
+from ..targets.check import is_fit
+from ..targets.gpucheck import judge_gpus
+from ..targets.ground import choose_engine
+from . import render
+from .completion import complete_target
+from .options import in_project, rendering, the_project
+from .verbs import Verbs
+
+_PATIENCE = 600.0  # frameworks are loaded there, from a disk that may be slow
+_FINDINGS = ("what", "state", "found")
+
+
+@click.group(cls=Verbs)
+def doctor() -> None:
+    """Look for what is wrong with a machine, and say the remedy. Projects: mlw project doctor."""
+
+
+@doctor.command(epilog="Example: mlw doctor gpu -t my_dsvm")
+@click.option(
+    "-t",
+    "--target",
+    metavar="NAME",
+    default="local",
+    shell_complete=complete_target,
+    help="The compute target; local if not given.",
+)
+@in_project
+@rendering
+def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
+    """Try the way to the GPU: driver, NVML, container toolkit, container, framework.
+
+    Where PyTorch, TensorFlow, JAX or CuPy is there, it takes a little GPU memory and computes with it; where we make
+    the environments, that is the newest. Nothing is installed or fetched. Exits with 75 if something is broken.
+    """
+    here, paths = the_project(folder), user_paths()
+    compute = here.compute(target)
+    host = open_target(compute, paths).host
+    facts = host.facts()
+    contained = compute.type in IN_CONTAINER
+    request = {
+        "do": "gpu doctor",
+        "python": None if contained else _python(here, compute, paths),
+        "container": _container(compute, facts) if contained else None,
+        "managed": is_managed(compute),
+    }
+    answer = host.ask(request, patience=_PATIENCE)
+    if not answer.get("ok") or not isinstance(answer.get("found"), dict):
+        raise HostError(f"{host.identity} could not look: {answer.get('problem') or 'no reason given'}")
+    findings = judge_gpus(answer["found"], facts, compute)
+    tidy = output == "table" and query is None
+    rows = [asdict(one) for one in findings]
+    render.emit([{key: one[key] for key in _FINDINGS} for one in rows] if tidy else rows, output=output, query=query)
+    for one in findings if tidy else ():
+        if one.hint:
+            render.message(f"hint: {one.what}: {one.hint}")
+    return 0 if is_fit(findings) else LaunchError.exit_code
+
+
+def _python(here: Project, compute: Compute, paths: UserPaths) -> str | None:
+    """The one that runs scripts; a machine elsewhere looks for it by its name."""
+    if compute.type != "local":
+        return compute.python_location or "python3"
+    try:
+        return find_python(compute.python_location, os.environ, here.root, paths.interpreters).path
+    except ConfigError as error:
+        render.warn(error.message)  # the rest of the way can be tried without it
+        return None
+
+
+def _container(compute: Compute, facts: Facts) -> dict[str, object]:
+    """What to try; nothing where no engine is fit, which the findings say."""
+    try:
+        engine = choose_engine(facts, compute)
+    except LaunchError:
+        return {}
+    image = compute.base_docker_image or DEFAULT_IMAGE
+    return {
+        "program": engine.program,
+        "engine": engine.kind,
+        "socket": engine.socket,
+        "image": image,
+        "gpus": ["all"],
+    }

@@ -1,0 +1,327 @@
+"""Why a GPU was not used, or badly, from the evidence: one cause, one remedy. Pure."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    Facts = Dict[str, Any]
+    Found = Optional[Tuple[str, str]]
+
+# Oldest Linux driver for programs of a CUDA; from 11 on a driver counts for all minor versions.
+_DRIVERS = (
+    ((13, 0), "580.65.06"),
+    ((12, 0), "525.60.13"),
+    ((11, 0), "450.80.02"),
+    ((10, 2), "440.33"),
+    ((10, 1), "418.39"),
+    ((10, 0), "410.48"),
+    ((9, 2), "396.26"),
+    ((9, 1), "390.46"),
+    ((9, 0), "384.81"),
+    ((8, 0), "375.26"),
+)
+_HIDDEN = ("", "-1", "NoDevFiles", "none", "void")
+_GIB = 1024**3
+POOR = 0.5  # below this share of the time a GPU is not well used
+_SATURATED = 0.85  # of all processors, or of one: a loop that feeds a GPU is mostly one thread
+_WAITS = 0.3  # share of the time that the run waits for a disk
+_THROTTLED = 0.2
+_OPENING = 0.02  # share of the time that opening a GPU may look like work
+_MUCH = 0.1  # share of a GPU's memory that is worth naming
+
+
+class Case:
+    """All that is known of a run's GPUs when it has ended."""
+
+    def __init__(self, used: str, summary: Optional[Facts], asked: Optional[str], evidence: Facts) -> None:
+        self.used = used
+        self.asked = asked
+        self.evidence = evidence
+        self.gpus: List[Facts] = (summary or {}).get("gpus") or []
+        self.summary = summary or {}
+        self.signs = evidence.get("signs") or []
+        self.frameworks: Dict[str, Facts] = evidence.get("frameworks") or {}
+
+    @property
+    def opened(self) -> bool:
+        return any(opened(gpu) for gpu in self.gpus)
+
+    def able(self) -> bool:
+        """Whether the run seems to have wanted a GPU: it asked, its packages can use one, or its log speaks of one."""
+        capable = any(facts.get("gpu") for facts in self.frameworks.values())
+        return self.asked is not None or capable or bool(self.signs)
+
+    def busiest(self) -> Optional[float]:
+        """Share of the time that the busiest of the GPUs that the run opened was at work."""
+        shares = [share for share in (share_of(gpu) for gpu in self.gpus if opened(gpu)) if share is not None]
+        return max(shares) if shares else None
+
+    def most(self, name: str) -> Any:
+        figures = [gpu[name] for gpu in self.gpus if gpu.get(name) is not None]
+        return max(figures) if figures else None
+
+
+def opened(gpu: Facts) -> bool:
+    """Whether a process of the run had it open."""
+    return (gpu.get("mine_share") or 0) > 0 or bool(gpu.get("peak_memory") or gpu.get("pids"))
+
+
+def share_of(gpu: Facts) -> Optional[float]:
+    """Share of the time that a GPU was at work: its own figure is of the moments before each look."""
+    mean = gpu.get("mean_utilisation")
+    return gpu.get("busy_share") if mean is None else float(mean) / 100
+
+
+def worked(gpu: Facts) -> bool:
+    """Whether it ran more than what opening it takes: a kernel or two, seen in a look or two."""
+    if not gpu.get("busy_share"):
+        return False
+    quantiles = gpu.get("quantiles")
+    return not (quantiles and quantiles[-1] == 0 and (share_of(gpu) or 0.0) < _OPENING)
+
+
+def diagnose(case: Case) -> Optional[Facts]:
+    """The first cause that the evidence bears out; None if there is none worth telling."""
+    for rule in _UNUSED if case.used == "no" else _POOR:
+        found = rule(case)
+        if found:
+            return {"cause": found[0], "remedy": found[1]}
+    return None
+
+
+# -- it never worked ---------------------------------------------------------------------------------------
+
+
+def _toolkit(case: Case) -> Found:
+    said = str(case.evidence.get("problem") or "").lower()
+    if not any(word in said for word in ("give a container gpus", "container toolkit", "does not know these gpus")):
+        return None
+    cause = "the engine could not give the container a GPU: NVIDIA's container toolkit is missing or does not work"
+    return cause, "install it on the target: nvidia-ctk runtime configure, then restart the engine"
+
+
+def _hidden(case: Case) -> Found:
+    visible = case.evidence.get("visible")
+    if visible is None or visible.strip() not in _HIDDEN:
+        return None
+    cause = 'CUDA_VISIBLE_DEVICES is "%s", which hides every GPU from the script' % visible.strip()
+    return cause, "remove it from EnvironmentVariables, --env or the script"
+
+
+def _bare_container(case: Case) -> Found:
+    if not case.evidence.get("container") or case.evidence.get("container_gpus") or not case.able():
+        return None
+    cause = "the container was started without GPUs: nvidiaDocker is not set for this target"
+    return cause, "set nvidiaDocker: true in the .compute file, or submit with --gpus 1"
+
+
+def _cpu_build(case: Case) -> Found:
+    capable = [name for name, facts in case.frameworks.items() if facts.get("gpu")]
+    plain = [(name, facts) for name, facts in case.frameworks.items() if facts.get("gpu") is False]
+    if capable or not plain:
+        return ("this build of PyTorch has no CUDA", _INSTEAD["torch"]) if "cpu build" in case.signs else None
+    name, facts = plain[0]
+    return "%s %s is a CPU-only build" % (name, facts.get("version") or ""), _INSTEAD.get(name, _ANOTHER)
+
+
+_ANOTHER = "install a build with CUDA"
+_INSTEAD = {
+    "torch": "name torch without +cpu (and without the CPU index) in conda_dependencies.yml",
+    "tensorflow": "name tensorflow[and-cuda] in conda_dependencies.yml",
+    "jax": "name jax[cuda12] (or jax[cuda13]) in conda_dependencies.yml",
+    "cntk": "name cntk-gpu in conda_dependencies.yml",
+    "onnxruntime": "name onnxruntime-gpu in conda_dependencies.yml",
+    "paddlepaddle": "name paddlepaddle-gpu in conda_dependencies.yml",
+}
+
+
+def _old_driver(case: Case) -> Found:
+    driver = case.evidence.get("driver")
+    for name, facts in case.frameworks.items():
+        oldest = oldest_driver(facts.get("cuda"))
+        if oldest and driver and numbers(driver) < numbers(oldest):
+            words = "%s %s is built for CUDA %s, which needs driver %s; the target has %s"
+            told = words % (name, facts.get("version") or "", facts["cuda"], oldest, driver)
+            return told, "install a newer driver on the target, or a build for an older CUDA"
+    if "driver too old" in case.signs:
+        told = "the driver%s is too old for the CUDA of the framework" % (" " + driver if driver else "")
+        return told, "install a newer driver on the target, or a build for an older CUDA"
+    return None
+
+
+def _no_libcuda(case: Case) -> Found:
+    if "no libcuda" not in case.signs:
+        return None
+    if case.evidence.get("container"):
+        cause = "libcuda, the driver's library, was not found inside the container"
+        return cause, "set nvidiaDocker: true; if it is, check the container toolkit: mlw doctor gpu"
+    return "libcuda, the driver's library, was not found", "install the NVIDIA driver, or correct LD_LIBRARY_PATH"
+
+
+def _no_libraries(case: Case) -> Found:
+    if "no cuda libraries" not in case.signs:
+        return None
+    cause = "the framework did not find CUDA's libraries, and went on without the GPU"
+    return cause, "name tensorflow[and-cuda], or an image with CUDA as baseDockerImage"
+
+
+def _no_kernel(case: Case) -> Found:
+    if "no kernel" not in case.signs:
+        return None
+    models = sorted({"%s (%s)" % (gpu["name"], gpu["capability"]) for gpu in case.evidence.get("gpus") or ()})
+    where = " for %s" % ", ".join(models) if models else ""
+    return "the framework's build has no code%s" % where, "install a build that names this compute capability"
+
+
+def _lost(case: Case) -> Found:
+    gone = [gpu for gpu in case.gpus if gpu.get("lost")]
+    if not gone and "lost" not in case.signs:
+        return None
+    who = ", ".join("%s: %s" % (gpu.get("name") or gpu.get("uuid"), gpu["lost"].get("why")) for gpu in gone)
+    cause = "the GPU was lost in mid-run" + (" (%s)" % who if who else "")
+    if case.evidence.get("container") and not gone:
+        cause += ": the container lost its devices, as happens when systemd is reloaded"
+        return cause, "let the engine use cgroupfs, or CDI (nvidia-ctk cdi generate); then submit again"
+    return cause, "look into the target's kernel log for Xid; a reset or reboot brings it back"
+
+
+def _crowded(case: Case) -> Found:
+    others = [gpu for gpu in case.gpus if _taken(gpu) > _MUCH * (gpu.get("memory_total") or _GIB)]
+    if not others or "out of memory" not in case.signs:
+        return None
+    gpu = max(others, key=_taken)
+    cause = "%.1f GiB of the memory of %s were taken by somebody else"
+    told = cause % (_taken(gpu) / _GIB, gpu.get("name") or "the GPU")
+    return told, "ask for a GPU with --gpus 1: then the run waits for a free one; mlw gpus shows who it is"
+
+
+def _taken(gpu: Facts) -> float:
+    """Bytes of its memory that were somebody else's."""
+    known = gpu.get("peak_memory_others")
+    if known is not None:
+        return float(known)
+    return float(max(0, (gpu.get("peak_memory_device") or 0) - (gpu.get("peak_memory") or 0)))
+
+
+def _out_of_memory(case: Case) -> Found:
+    if "out of memory" not in case.signs:
+        return None
+    peak, total = case.most("peak_memory"), case.most("memory_total")
+    figures = " at %.1f GiB" % (peak / _GIB) if peak else ""
+    figures += " of %.1f GiB" % (total / _GIB) if peak and total else ""
+    return "the script ran out of GPU memory%s" % figures, "use a smaller batch or model, or a GPU with more memory"
+
+
+def _context_only(case: Case) -> Found:
+    if not case.opened or any(worked(gpu) for gpu in case.gpus if opened(gpu)):
+        return None
+    cause = "the script opened the GPU and ran nothing on it: model and data stayed on the processor"
+    return cause, 'move both there, as in model.to("cuda") and batch.to("cuda")'
+
+
+def _no_framework(case: Case) -> Found:
+    if case.asked is None or case.evidence.get("frameworks") is None or case.frameworks:
+        return None
+    return "no package of the environment uses a GPU", "name a framework with CUDA in conda_dependencies.yml"
+
+
+def _no_device(case: Case) -> Found:
+    if "no device" not in case.signs:
+        return None
+    return "CUDA found no GPU", "mlw doctor gpu checks the way from the driver to the framework"
+
+
+def _never_opened(case: Case) -> Found:
+    if case.asked is None or case.opened:
+        return None
+    return "the script never opened the GPU", 'let it use one, as in torch.device("cuda"); or submit with --gpus none'
+
+
+# -- it worked, but not well -------------------------------------------------------------------------------
+
+
+def _throttled(case: Case) -> Found:
+    share = case.most("throttled_share")
+    if share is None or share < _THROTTLED:
+        return None
+    reasons = sorted({str(one) for gpu in case.gpus for one in gpu.get("reasons") or ()})
+    cause = "the GPU was slowed down for %d %% of the time" % round(share * 100)
+    return cause + (" (%s)" % ", ".join(reasons) if reasons else ""), "check its cooling and its power limit"
+
+
+def _input_bound(case: Case) -> Found:
+    busy = case.busiest()
+    if busy is None or busy >= POOR or not case.opened:
+        return None
+    why = _why_slow(case.summary)
+    if why is None:
+        return None
+    cause = "the GPU was busy for %d %% of the time only, in short bursts, while %s: it waits for input"
+    return cause % (round(busy * 100), why), "load data with more workers (num_workers), prefetch, or prepare it before"
+
+
+def _why_slow(summary: Facts) -> Optional[str]:
+    if (summary.get("cpu_share") or 0) >= _SATURATED:
+        return "the run kept all processors busy"
+    if (summary.get("busiest") or 0) >= _SATURATED:
+        return "one process of the run kept its processor busy"
+    waits = summary.get("disk_share") or 0
+    return "it waited for the disk for %d %% of the time" % round(waits * 100) if waits >= _WAITS else None
+
+
+def _some_idle(case: Case) -> Found:
+    idle = [gpu for gpu in case.gpus if not opened(gpu)]
+    if case.asked is None or not idle or len(idle) == len(case.gpus):
+        return None
+    cause = "%d of the %d GPUs were never opened" % (len(idle), len(case.gpus))
+    return cause, "ask for fewer with --gpus, or spread the work (torchrun, DistributedDataParallel)"
+
+
+def _idle_often(case: Case) -> Found:
+    busy = case.busiest()
+    if busy is None or busy >= 0.1 or not case.opened:
+        return None
+    cause = "the GPU was busy for %d %% of the time only" % round(busy * 100)
+    return cause, "give it more at a time: a larger batch, fewer copies to and from it"
+
+
+_UNUSED: Tuple[Callable[[Case], Found], ...] = (
+    _toolkit,
+    _hidden,
+    _bare_container,
+    _lost,
+    _crowded,
+    _out_of_memory,
+    _cpu_build,
+    _old_driver,
+    _no_kernel,
+    _no_libcuda,
+    _no_libraries,
+    _context_only,
+    _no_device,
+    _no_framework,
+    _never_opened,
+)
+_POOR: Tuple[Callable[[Case], Found], ...] = (
+    _lost,
+    _crowded,
+    _out_of_memory,
+    _throttled,
+    _some_idle,
+    _input_bound,
+    _idle_often,
+)
+
+
+def oldest_driver(cuda: Optional[str]) -> Optional[str]:
+    """The oldest driver that runs programs of a CUDA; None if that is not known."""
+    if not cuda:
+        return None
+    major, minor = (*numbers(cuda), 0, 0)[:2]
+    return dict(_DRIVERS).get((major, 0 if major >= 11 else minor))
+
+
+def numbers(text: str) -> Tuple[int, ...]:
+    return tuple(int(word) for word in text.split(".") if word.isdigit())

@@ -1,0 +1,170 @@
+"""``mlw gpus`` and the GPUs in ``computetarget show``, on hosts of every odd kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.machines.network import wait_until
+from tests.machines.nvml import USE_GPU, FakeGpus
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    return FakeGpus(tmp_path)
+
+
+def show(user, gpus, *words, env=None, **more):
+    found = {**(gpus.env_nvml_only if env is None else env), "PATH": user.env["PATH"]}
+    if env is not None and "PATH" in env:
+        found["PATH"] = f"{gpus.bin}:{user.env['PATH']}"
+    return user.mlw("gpus", *words, env=found, **more)
+
+
+def test_what_there_is_and_who_uses_it(user, gpus):
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        gpus.add(
+            "GPU-a",
+            name="NVIDIA H200",
+            memory=(141 * GIB, 2 * GIB),
+            utilisation=93,
+            temperature=61,
+            power=612_000,
+            process=[("compute", process.pid, 2 * GIB), ("graphics", 1, GIB)],
+        )
+        gpus.add("GPU-b", name="NVIDIA A100", capability="8.0", mig=[("MIG-1", "1g.10gb")], lacks=["power"])
+        done = show(user, gpus)
+        assert done.code == 0, done
+        owner = subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
+        first, second = done.out.splitlines()[1:3] if "---" not in done.out else done.out.splitlines()[2:4]
+        for word in ("NVIDIA H200", "9.0", "141.0 GiB", "139.0 GiB", "93 %", "61 °C", "612 W of 700", "GPU-a"):
+            assert word in first, (word, done)
+        assert f"{owner} (python -c {process.pid}, 2.0 GiB); 1 drawing" in first
+        assert "NVIDIA A100" in second and "8.0" in second and "1g.10gb" in second and " W" not in second
+        assert "NVIDIA driver 580.159.04, CUDA 13.0" in done.err
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+
+
+def test_for_programs_all_is_told_and_nothing_is_zero_that_is_unknown(user, gpus):
+    gpus.add("GPU-a", lacks=["power", "utilisation"], mig=[("MIG-1", "1g.10gb")])
+    done = show(user, gpus, "-o", "json")
+    found = json.loads(done.out)
+    assert (found["driver"], found["cuda"], found["source"], found["problem"]) == ("580.159.04", "13.0", "nvml", None)
+    (gpu,) = found["gpus"]
+    assert gpu["power"] is None and gpu["utilisation"] is None and gpu["mig"][0]["uuid"] == "MIG-1"
+    assert gpu["processes"] == [] and gpu["memory_total"] == 16 * GIB
+    assert show(user, gpus, "-o", "tsv", "--query", "gpus[].uuid").out == "GPU-a\n"
+
+
+def test_a_run_is_told_by_its_name(user, gpus):
+    gpus.add("GPU-a")
+    script = USE_GPU + "import time\nuse_gpu(memory=3 << 30)\nwhile True: time.sleep(60)\n"
+    root = user.project(train=script)
+    settings = root / "aml_config" / "local.runconfig"
+    variables = f"EnvironmentVariables:\n  MLW_FAKE_GPUS: {gpus.state}\n"
+    settings.write_text(re.sub(r"(?m)^EnvironmentVariables:.*\n", variables, settings.read_text()))
+    done = user.mlw("submit", "--detach", "-c", "local", "train.py", cwd=root, env=gpus.env_nvml_only)
+    assert done.code == 0, done
+    run = done.run
+    wait_until(lambda: bool(os.listdir(gpus.claims)), "the claim of the script")
+    told = show(user, gpus)
+    assert f"run {run} (train.py, 3.0 GiB)" in told.out, told
+    found = json.loads(show(user, gpus, "-o", "json").out)["gpus"][0]["processes"]
+    assert [(one["run"], one["kind"]) for one in found] == [(run, "compute")]
+    assert user.mlw("cancel", run, cwd=root).code == 0
+    wait_until(lambda: user.info(run)["status"] != "Running", "the end of the run")
+    assert json.loads(show(user, gpus, "-o", "json").out)["gpus"][0]["processes"] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "hint"),
+    [
+        (18, "warning: this machine: the NVIDIA driver was updated and the old one is still loaded", "hint: reboot"),
+        (9, "warning: this machine: the NVIDIA driver is not loaded", "hint: load it there"),
+    ],
+)
+def test_a_driver_in_trouble_comes_with_the_remedy(user, gpus, code, words, hint):
+    gpus.add("GPU-a")
+    gpus.set(init=code)
+    done = show(user, gpus, env=gpus.env)
+    assert (done.code, done.out) == (0, "") and words in done.err and hint in done.err, done
+
+
+def test_a_card_off_the_bus(user, gpus):
+    gpus.add("GPU-a", handle=15)
+    gpus.add("GPU-b")
+    done = show(user, gpus)
+    assert "does not answer: it has fallen off the bus" in done.out and "GPU-b" in done.out
+
+
+def test_nvidia_smi_only(user, gpus):
+    gpus.add("GPU-a")
+    done = show(user, gpus, env=gpus.env_smi_only)
+    assert "GPU-a" in done.out and "asked through nvidia-smi, as NVML could not be loaded" in done.err, done
+
+
+def test_no_gpu(user):
+    done = user.mlw("gpus")
+    assert (done.code, done.out) == (0, "")
+    assert "this machine has no NVIDIA GPU" in done.err or "no driver for it" in done.err
+
+
+def test_asked_anew_each_time_by_watch(user, gpus):
+    gpus.add("GPU-a", utilisation=11)
+    told = gpus.folder / "told"
+    env = {**gpus.env_nvml_only, "PATH": user.env["PATH"]}
+    with open(told, "wb") as file:
+        process = user.start("gpus", "--watch", cwd=user.home, env=env, stdout=file)
+        try:
+            wait_until(lambda: b" 11 %" in told.read_bytes(), "the first look")
+            gpus.change("GPU-a", utilisation=77)
+            wait_until(lambda: b" 77 %" in told.read_bytes(), "the next look")
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_computetarget_show_has_the_gpus(user, gpus):
+    gpus.add("GPU-a", memory=(141 * GIB, 0), name="NVIDIA H200")
+    root = user.project()
+    env = {**gpus.env_nvml_only, "PATH": user.env["PATH"]}
+    done = user.mlw("computetarget", "show", "local", cwd=root, env=env)
+    assert "1, NVIDIA driver 580.159.04, CUDA 13.0" in done.out, done
+    assert "NVIDIA H200, compute 9.0, 141.0 GiB of 141.0 GiB free" in done.out and "nobody uses it" in done.out
+    found = json.loads(user.mlw("computetarget", "show", "local", "-o", "json", cwd=root, env=env).out)
+    assert found["gpus"]["gpus"][0]["uuid"] == "GPU-a" and found["gpus"]["driver"] == "580.159.04"
+    gpus.set(init=18)
+    done = user.mlw("computetarget", "show", "local", cwd=root, env=env)
+    assert done.code == 0 and "version mismatch" in done.out
+
+
+def test_the_doctor_names_the_broken_link(user, gpus, tmp_path):
+    root = user.project()
+    env = {**gpus.env_nvml_only, "PATH": user.env["PATH"]}
+    gpus.add("GPU-a", name="NVIDIA H200")
+    stub = tmp_path / "site"
+    stub.mkdir()
+    (stub / "torch.py").write_text(
+        "__version__ = '2.0+cpu'\nclass version: cuda = None\nclass cuda:\n    device_count = staticmethod(lambda: 0)\n"
+    )
+    done = user.mlw("doctor", "gpu", "-o", "json", cwd=root, env={**env, "PYTHONPATH": str(stub)})
+    rows = {row["what"]: row for row in json.loads(done.out)}
+    assert done.code == 75 and rows["driver"]["state"] == rows["nvml"]["state"] == "ok", done
+    assert rows["nvml"]["found"] == "NVML: 0: NVIDIA H200"
+    assert rows["framework"]["found"] == "PyTorch 2.0+cpu was built without CUDA"
+    gpus.set(init=18)
+    done = user.mlw("doctor", "gpu", "-t", "local", cwd=root, env=env)
+    assert done.code == 75 and "version mismatch" in done.out and "hint: driver: reboot that machine" in done.err, done
+    done = user.mlw("doctor", "gpu", "-t", "nowhere", cwd=root, env=env)
+    assert done.code == 66 and "nowhere" in done.err and "local" in done.err

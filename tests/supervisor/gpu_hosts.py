@@ -1,0 +1,41 @@
+"""A target with GPUs that are not there (tests/machines/nvml), for the test_gpu files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from mlworkbench.hosts.local import install
+from mlworkbench.remote.folder import Root
+from tests.machines.nvml import USE_GPU, FakeGpus
+
+from .conftest import Place
+
+GIB = 1 << 30
+
+
+class GpuHost(Place):
+    """Its supervisors see fake GPUs, and what travels is installed as on a target: with NVML's binding."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        super().__init__(folder)
+        self.gpus = FakeGpus(folder)
+        # Of their own: who holds a GPU is known to the whole machine, and so to every other test.
+        self.uuids = [f"GPU-{os.urandom(6).hex()}-{number}" for number in range(count)]
+        for uuid in self.uuids:
+            self.gpus.add(uuid, memory=(16 * GIB, 0), name="NVIDIA H200", utilisation=0)
+        self.env.update(self.gpus.env)
+        self.program = install(Root(str(self.root)))
+
+    def run(self, run_id: str, script: str, **changes: Any) -> Path:
+        """Scripts may use_gpu(), if the run asks for one or sees one."""
+        folder = super().run(run_id, USE_GPU + script, inherit=["PATH", "HOME", "MLW_FAKE_GPUS"], **changes)
+        return folder
+
+    def order(self) -> list[str]:
+        """Runs in the order in which they got their GPUs."""
+        moments = []
+        for folder in (self.root / "runs").iterdir():
+            moments += [(event["t"], folder.name) for event in self.events(folder) if event["kind"] == "gpus"]
+        return [name for _, name in sorted(moments)]

@@ -1,0 +1,233 @@
+"""A run with GPUs, from the request to the verdict: the real supervisor, GPUs that are not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from .conftest import Place, alive, end_marked, until
+from .gpu_hosts import GIB, GpuHost
+
+SEEN = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ.get('CUDA_DEVICE_ORDER'))\n"
+WHILE = "import time; time.sleep(1.5)\n"
+FOREVER = "import time; time.sleep(1000)\n"
+
+
+@pytest.fixture
+def host(tmp_path):
+    yield GpuHost(tmp_path, 2)
+    end_marked(tmp_path)
+
+
+def test_a_run_gets_the_gpu_that_it_asked_for_and_uses_it(host):
+    folder = host.run("r", SEEN + "use_gpu(memory=3 << 30, utilisation=90)\n" + WHILE, gpus="1")
+    host.start("r")
+    told = host.ended(folder)
+    assert told["ending"] == "succeeded"
+    assert (folder / "log").read_text() == f"{host.uuids[0]} PCI_BUS_ID\n"
+    assert told["gpu"]["used"] == "yes", told["gpu"]
+    assert told["gpu"]["line"].startswith("GPU used: yes – NVIDIA H200, ")
+    assert "peak 3.0 GiB" in told["gpu"]["line"]
+    assert "by main.py (pid " in told["gpu"]["line"]
+    (got,) = host.event(folder, "gpus")["gpus"]
+    assert (got["uuid"], got["capability"], got["memory_total"]) == (host.uuids[0], "9.0", 16 * GIB)
+    assert got["bus_id"]
+    assert got["memory_clock"]
+    assert not (folder / "lease.json").exists()
+    assert (folder / "gpu.jsonl").exists()
+    assert json.loads((folder / "spec.json").read_text())["gpus"] == "1", "the spec stays as it was decided"
+
+
+def test_without_a_request_a_run_sees_all_waits_for_none_and_is_measured(host):
+    first = host.run("first", FOREVER, gpus="all")
+    host.start("first")
+    host.event(first, "started")
+    folder = host.run("second", SEEN + "use_gpu(memory=1 << 30, utilisation=50)\n" + WHILE)
+    host.start("second")
+    told = host.ended(folder)
+    assert (folder / "log").read_text() == "None None\n"
+    assert told["gpu"]["used"] == "yes"
+    assert [event["kind"] for event in host.events(folder)].count("queued") == 0
+    seen = host.event(folder, "gpus")
+    assert [gpu["uuid"] for gpu in seen["gpus"]] == host.uuids
+    assert seen["held"] is False
+
+
+def test_none_hides_the_gpus(host):
+    folder = host.run("r", SEEN, gpus="none")
+    host.start("r")
+    told = host.ended(folder)
+    assert (folder / "log").read_text() == " None\n"
+    assert told["gpu"] is None
+
+
+def test_two_gpus_of_which_one_is_used(host):
+    folder = host.run("r", "use_gpu(memory=1 << 30, utilisation=80)\n" + WHILE, gpus="2")
+    host.start("r")
+    told = host.ended(folder)["gpu"]
+    assert told["used"] == "partly"
+    assert "1 of the 2 GPUs were never opened" in told["diagnosis"]["cause"]
+
+
+def test_a_script_that_leaves_its_gpu_alone_is_told_so_while_it_runs_and_at_the_end(host):
+    folder = host.run("r", FOREVER, gpus="1")
+    host.start("r", env={"MLW_GPU_PATIENCE": "1"})
+    warned = host.event(folder, "gpu_idle")
+    assert warned["warning"] == "after 1 s the run has not opened the GPU that it asked for"
+    host.call("cancel", "r")
+    told = host.ended(folder)["gpu"]
+    assert told["line"] == "GPU used: no – no process of the run opened a GPU"
+    assert told["diagnosis"] is not None
+
+
+def test_a_context_without_kernels_is_no_use(host):
+    folder = host.run("r", "use_gpu(memory=600 << 20, utilisation=0)\n" + WHILE, gpus="1")
+    host.start("r")
+    told = host.ended(folder)["gpu"]
+    assert told["used"] == "no"
+    assert "ran nothing on it" in told["diagnosis"]["cause"]
+
+
+def test_out_of_gpu_memory_is_told_with_the_peak(host):
+    script = "use_gpu(memory=15 << 30, utilisation=100)\n" + WHILE
+    folder = host.run("r", script + "raise SystemExit('torch.OutOfMemoryError: CUDA out of memory.')", gpus="1")
+    host.start("r")
+    told = host.ended(folder)
+    assert told["ending"] == "failed"
+    assert told["gpu"]["diagnosis"]["cause"] == "the script ran out of GPU memory at 15.0 GiB of 16.0 GiB"
+
+
+def test_hidden_by_a_variable_of_the_users_own(host):
+    folder = host.run("r", SEEN, gpus="1")
+    spec = json.loads((folder / "spec.json").read_text())
+    spec["environment"]["CUDA_VISIBLE_DEVICES"] = ""
+    (folder / "spec.json").write_text(json.dumps(spec))
+    host.start("r")
+    told = host.ended(folder)["gpu"]
+    assert (folder / "log").read_text() == " PCI_BUS_ID\n"
+    if told["used"] == "no":  # so short a run may be over before the first look
+        assert "CUDA_VISIBLE_DEVICES" in told["diagnosis"]["cause"]
+
+
+def test_a_gpu_that_is_lost_in_mid_run(host):
+    folder = host.run("r", "use_gpu(memory=1 << 30, utilisation=80)\nprint('up')\n" + FOREVER, gpus="1")
+    host.start("r")
+    until(lambda: b'"own":1073741824' in _bytes(folder / "gpu.jsonl"))
+    host.gpus.change(host.uuids[0], error=15)
+    until(lambda: b'"lost"' in _bytes(folder / "gpu.jsonl"))
+    host.call("cancel", "r")
+    told = host.ended(folder)["gpu"]
+    assert "the GPU was lost in mid-run" in told["diagnosis"]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ("3", "this machine cannot give the run 3 GPUs; it has 2 GPUs: 0 NVIDIA H200 (16.0 GiB), 1 NVIDIA H200"),
+        ("0,5", "this machine has no GPU 5"),
+        ("k80", "cannot give the run 1 GPU (k80)"),
+        ("1:80g", "at least 80 GiB"),
+        ("lots and lots!", "what is asked of GPUs is not understood"),
+    ],
+)
+def test_what_can_never_be_is_refused_at_once(host, asked, reason):
+    folder = host.run("r", "print('no')", gpus=asked)
+    host.start("r")
+    told = host.ended(folder)
+    assert told["ending"] == "could not start"
+    assert reason in told["cause"]
+    assert not (folder / "log").exists()
+
+
+def test_a_driver_in_trouble_is_named(host):
+    host.gpus.set(init=18)
+    folder = host.run("r", "print('no')", gpus="1")
+    host.start("r")
+    assert "driver/library version mismatch" in host.ended(folder)["cause"]
+
+
+def test_a_driver_that_hangs_keeps_nobody_from_cancelling(host):
+    folder = host.run("r", FOREVER, gpus="1")
+    host.start("r")
+    until(lambda: (folder / "gpu.jsonl").exists())
+    host.gpus.set(delay=60_000)
+    size = os.stat(folder / "gpu.jsonl").st_size
+    host.call("cancel", "r")
+    told = host.ended(folder)
+    assert told["ending"] == "cancelled"
+    assert told["gpu"]["used"] in ("unknown", "no"), size
+
+
+def test_a_machine_without_a_gpu_pays_nothing(place):
+    folder = place.run("r", FOREVER)
+    place.start("r")
+    place.event(folder, "started")
+    supervisor = place.event(folder, "accepted")["pid"]
+    children = _children(supervisor)
+    assert len(children) == 1, "the launcher, and nothing that looks for GPUs"
+    place.call("cancel", "r")
+    assert place.ended(folder)["gpu"] is None
+
+
+def test_a_request_on_a_machine_without_a_gpu(tmp_path):
+    place = Place(tmp_path)
+    place.env["MLW_NVML_LIBRARY"] = str(tmp_path / "none.so")
+    folder = place.run("r", "print('no')", gpus="1")
+    place.start("r")
+    assert "this machine has no GPU that can be used" in place.ended(folder)["cause"]
+
+
+def test_a_supervisor_that_takes_over_goes_on_measuring(host):
+    folder = host.run("r", "use_gpu(memory=1 << 30, utilisation=80)\n" + FOREVER, gpus="1")
+    host.start("r")
+    until(lambda: (folder / "gpu.jsonl").exists())
+    os.kill(host.event(folder, "accepted")["pid"], signal.SIGKILL)
+    until(lambda: host.call("adopt", "r")["state"] == "adopted")
+    size = os.stat(folder / "gpu.jsonl").st_size
+    until(lambda: os.stat(folder / "gpu.jsonl").st_size > size)
+    host.call("cancel", "r")
+    assert host.ended(folder)["gpu"]["used"] == "yes"
+    assert not (folder / "lease.json").exists()
+
+
+def test_what_measures_may_be_killed_and_the_run_does_not_care(host):
+    folder = host.run("r", FOREVER, gpus="1")
+    host.start("r")
+    supervisor = host.event(folder, "accepted")["pid"]
+    launcher = until(lambda: _read_json(folder / "started.json"))["launcher"]
+    until(lambda: (folder / "gpu.jsonl").exists())
+    (observer,) = [pid for pid in _children(supervisor) if pid != launcher]
+    os.kill(observer, signal.SIGKILL)
+    until(lambda: not alive(observer))
+    host.call("cancel", "r")
+    told = host.ended(folder)
+    assert told["ending"] == "cancelled"
+    assert told["gpu"]["line"] == "GPU used: unknown – what measured the GPU did not answer"
+
+
+def test_nothing_that_measures_outlives_its_supervisor(host):
+    folder = host.run("r", FOREVER, gpus="1")
+    host.start("r")
+    supervisor = host.event(folder, "accepted")["pid"]
+    launcher = until(lambda: _read_json(folder / "started.json"))["launcher"]
+    until(lambda: len(_children(supervisor)) == 2)
+    (observer,) = [pid for pid in _children(supervisor) if pid != launcher]
+    os.kill(supervisor, signal.SIGKILL)
+    until(lambda: not alive(observer))
+    assert alive(launcher)
+
+
+def _read_json(path):
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def _bytes(path):
+    return path.read_bytes() if path.exists() else b""
+
+
+def _children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(one) for one in file.read().split()]

@@ -1,0 +1,148 @@
+"""What may be asked of GPUs, and who gets which: tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlworkbench.remote.gpus.choice import Impossible, candidates, pick, use_of
+from mlworkbench.remote.gpus.request import ALL, COUNT, FREE, LIST, NONE, Request, parse
+from mlworkbench.remote.gpus.sockets import read_holders
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("1", Request(COUNT, 1)),
+        (" 2 ", Request(COUNT, 2)),
+        ("all", Request(ALL)),
+        ("ALL", Request(ALL)),
+        ("free", Request(FREE)),
+        ("none", Request(NONE)),
+        ("0,2", Request(LIST, ids=("0", "2"))),
+        ("0,", Request(LIST, ids=("0",))),
+        ("GPU-1f2e", Request(LIST, ids=("GPU-1f2e",))),
+        ("GPU-1f2e,GPU-00aa", Request(LIST, ids=("GPU-1f2e", "GPU-00aa"))),
+        ("h200", Request(COUNT, model="h200")),
+        ("Tesla K80", Request(COUNT, model="Tesla K80")),
+        ("40g", Request(COUNT, min_memory=40 * GIB)),
+        ("1:40GB", Request(COUNT, 1, min_memory=40 * GIB)),
+        ("2:h200:1.5t", Request(COUNT, 2, min_memory=1536 * GIB, model="h200")),
+        ("a100:2", Request(COUNT, 2, model="a100")),
+        ("all:512m", Request(ALL, min_memory=512 * 1024**2)),
+    ],
+)
+def test_requests(text, request_):
+    assert parse(text) == request_
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", "empty"),
+        ("0", "none asks for no GPU"),
+        ("9999", "too many"),
+        ("1:2", "twice"),
+        ("all:none", "twice"),
+        ("none:40g", "condition"),
+        ("0,1:40g", "condition"),
+        ("0,0", "twice"),
+        ("0,x", "neither"),
+        (",", "no GPU is named"),
+        ("-1", "no request"),
+        ("1:$(rm)", "no request"),
+        ("MIG-1234", "no request"),
+        ("GPU-a b", "neither"),
+    ],
+)
+def test_what_is_no_request_says_why(text, word):
+    with pytest.raises(ValueError, match=word):
+        parse(text)
+
+
+def gpu(index, **more):
+    facts = {"index": index, "uuid": f"GPU-{index}", "name": "NVIDIA H200", "memory_total": 140 * GIB, "error": None}
+    return {**facts, "memory_used": 0, "processes": [], **more}
+
+
+TWO = {"gpus": [gpu(0), gpu(1)], "problem": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "looked", "word"),
+    [
+        ("1", {"gpus": [], "problem": "the NVIDIA driver is not loaded"}, "no GPU that can be used: the NVIDIA driver"),
+        ("3", TWO, "cannot give the run 3 GPUs; it has 2 GPUs: 0 NVIDIA H200"),
+        ("0,7", TWO, "no GPU 7; it has 2 GPUs"),
+        ("GPU-zzzz", TWO, "no GPU GPU-zzzz"),
+        ("a100", TWO, r"cannot give the run 1 GPU \(a100\)"),
+        ("1:200g", TWO, "at least 200 GiB"),
+        ("2", {"gpus": [gpu(0), gpu(1, error="it must be reset")], "problem": None}, "GPU 1: it must be reset"),
+        ("0,1", {"gpus": [gpu(0), gpu(1, uuid=None, error="lost")], "problem": None}, "GPU 1: lost"),
+        ("all", {"gpus": [gpu(0, error="lost")], "problem": None}, "GPU 0: lost"),
+    ],
+)
+def test_waiting_for_what_will_never_be_there_is_refused(text, looked, word):
+    with pytest.raises(Impossible, match=word):
+        candidates(parse(text), looked)
+
+
+@pytest.mark.parametrize(
+    ("text", "taken", "kept", "got", "reason"),
+    [
+        ("1", {}, {}, ["GPU-0"], None),
+        ("1", {"GPU-0": "held by run a"}, {}, ["GPU-1"], None),
+        ("2", {"GPU-0": "held by run a"}, {}, [], "GPU 0 held by run a"),
+        ("all", {"GPU-1": "held by run a"}, {}, [], "GPU 1 held by run a"),
+        ("free", {"GPU-1": "held by run a"}, {}, ["GPU-0"], None),
+        (
+            "free",
+            {"GPU-0": "held by run a", "GPU-1": "held by run b"},
+            {},
+            [],
+            "GPU 0 held by run a; GPU 1 held by run b",
+        ),
+        ("free", {}, {}, ["GPU-0", "GPU-1"], None),
+        ("1,", {"GPU-0": "x"}, {}, ["GPU-1"], None),
+        ("0,", {"GPU-0": "held by run a"}, {}, [], "GPU 0 held by run a"),
+        ("1", {"GPU-0": "held by run a"}, {"GPU-1": "is for run b"}, [], "GPU 0 held by run a; GPU 1 is for run b"),
+        ("h200", {"GPU-0": "held by run a", "GPU-1": "held by run a"}, {}, [], "GPU 0, 1 held by run a"),
+    ],
+)
+def test_who_gets_which(text, taken, kept, got, reason):
+    request = parse(text)
+    assert pick(request, candidates(request, TWO), taken, kept) == (got, reason)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({}, None),
+        ({"processes": None}, None),
+        ({"memory_used": None, "memory_total": None}, None),
+        ({"processes": [{"pid": 7, "memory": 5, "kind": "compute"}]}, "used by process 7"),
+        (
+            {"processes": [{"pid": 7, "kind": "compute", "name": "train.py", "user": "bob"}]},
+            "used by process 7 (train.py, user bob)",
+        ),
+        ({"processes": [{"pid": 7, "memory": 20 * GIB, "kind": "graphics"}], "memory_used": 21 * GIB}, None),
+        ({"memory_used": 7 * GIB}, None),  # 5 % of 140
+        ({"memory_used": 14 * GIB}, "used by somebody: 10 % of its memory is taken"),
+    ],
+)
+def test_who_only_draws_does_not_keep_a_gpu_busy(facts, why):
+    assert use_of(gpu(0, **facts)) == why
+
+
+def test_holders_are_read_from_the_kernels_list():
+    text = (
+        "Num       RefCount Protocol Flags    Type St Inode Path\n"
+        "0000: 00000002 00000000 00000000 0001 01 11 @mlw-gpu-GPU-a\n"
+        "0000: 00000002 00000000 00000000 0001 01 12 @mlw-gpu-GPU-a/1001/demo-swift\n"
+        "0000: 00000002 00000000 00000000 0001 01 13 @mlw-gpu-GPU-b\n"
+        "0000: 00000002 00000000 00000000 0001 01 14 @mlw-gpu-GPU-b/1002/\x1b[31mbad\n"
+        "0000: 00000002 00000000 00000000 0001 01 15 @mlw-gpu-GPU-c/1002/label-only\n"
+        "0000: 00000002 00000000 00010000 0001 01 16 /run/dbus/system_bus_socket\n"
+    )
+    assert read_holders(text) == {"GPU-a": (1001, "demo-swift"), "GPU-b": (None, None)}

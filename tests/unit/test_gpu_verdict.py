@@ -1,0 +1,311 @@
+"""Was the GPU used, and why not: each verdict and each cause, as tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlworkbench.remote.gpus.signs import read_signs
+from mlworkbench.remote.gpus.verdict import judge, start_line
+
+GIB = 1 << 30
+STARTED = {"started": True, "held": True}
+TORCH = {"torch": {"version": "2.7.0", "gpu": True, "cuda": "12.6"}}
+
+
+def gpu(**more):
+    facts = {
+        "uuid": "GPU-a",
+        "index": 0,
+        "name": "NVIDIA H200",
+        "samples": 60,
+        "seconds": 60.0,
+        "busy_share": 0.99,
+        "mean_utilisation": 93.2,
+        "mine_share": 0.98,
+        "others_share": 0.0,
+        "peak_memory": 71 * GIB,
+        "peak_memory_device": 71 * GIB,
+        "peak_memory_others": None,
+        "memory_total": 140 * GIB,
+        "energy_wh": 41.2,
+        "throttled_share": 0.0,
+        "reasons": {"power cap": 0.9},
+        "pids": {"4711": {"name": "train.py", "user": "ada", "peak": 71 * GIB}},
+        "lost": None,
+    }
+    return {**facts, **more}
+
+
+IDLE = {
+    "busy_share": 0.0,
+    "mean_utilisation": 0.0,
+    "mine_share": 0.0,
+    "peak_memory": None,
+    "pids": {},
+    "energy_wh": 1.0,
+}
+CONTEXT = {**IDLE, "mine_share": 0.9, "peak_memory": GIB // 2, "pids": {"7": {"name": "a.py"}}}
+
+
+def verdict(*gpus, asked="1", facts=STARTED, evidence=None, failed=False, **summary):
+    told = {"gpus": list(gpus), **summary}
+    return judge(told, asked, facts, {"driver": "580.65.06", "frameworks": TORCH, **(evidence or {})}, failed)
+
+
+def test_the_line_of_a_run_that_used_its_gpu():
+    found = verdict(gpu())
+    assert found["line"] == (
+        "GPU used: yes – NVIDIA H200, 93 % of the time, peak 71 GiB, 41 Wh, by train.py (pid 4711)"
+    )
+    assert (found["used"], found["diagnosis"], found["reason"]) == ("yes", None, None)
+    assert found["gpus"][0]["pids"] == {"4711": {"name": "train.py", "user": "ada", "peak": 71 * GIB}}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "used", "word"),
+    [
+        ([gpu(), gpu(uuid="GPU-b")], {"asked": "2"}, "yes", "2 × NVIDIA H200"),
+        ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"asked": "2"}, "partly", "1 of 2 GPUs were used"),
+        ([gpu(), gpu(uuid="GPU-b", **IDLE)], {"asked": None}, "yes", "NVIDIA H200"),  # it sees two and needs one
+        ([gpu(mean_utilisation=4.04)], {}, "partly", "4.0 % of the time"),
+        ([gpu(**IDLE)], {}, "no", "no process of the run opened a GPU"),
+        ([gpu(**CONTEXT)], {}, "no", "ran nothing on it"),
+        ([gpu(busy_share=0.02, mean_utilisation=0.6, quantiles=[0, 0, 0])], {}, "no", "ran nothing on it"),
+        ([gpu(busy_share=0.4, mean_utilisation=1.5, quantiles=[0, 0, 5])], {}, "partly", "1.5 % of the time"),
+        ([], {}, "unknown", "before anything could be measured"),
+        (
+            [gpu(samples=0)],
+            {"facts": {"started": True, "problem": "the driver is gone"}},
+            "unknown",
+            "the driver is gone",
+        ),
+        ([gpu(mine_share=None, pids={}, peak_memory=None)], {}, "yes", "had it for itself"),
+        (
+            [gpu(mine_share=None, pids={}, peak_memory=None)],
+            {"facts": {"started": True, "held": False}},
+            "unknown",
+            "does not tell which processes",
+        ),
+        ([gpu(**{**IDLE, "mine_share": None})], {}, "no", "idle"),
+        ([gpu(**{**CONTEXT, "busy_share": None, "mean_utilisation": None})], {}, "unknown", "how busy"),
+        ([gpu(others_share=0.9)], {"facts": {"started": True}, "asked": None}, "yes", "not all of that is the run's"),
+        ([gpu(energy_wh=0.042)], {}, "yes", "0.042 Wh"),
+        ([gpu(peak_memory=None, energy_wh=None)], {}, "yes", "93 % of the time, by train.py"),
+    ],
+)
+def test_verdicts(gpus, more, used, word):
+    found = verdict(*gpus, **more)
+    assert found["used"] == used
+    assert word in found["line"]
+
+
+NO_GPU = gpu(**IDLE)
+OOM = {"signs": ["out of memory"]}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "cause", "remedy"),
+    [
+        pytest.param(
+            [NO_GPU],
+            {"evidence": {"frameworks": {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}}}},
+            "torch 2.7.0+cpu is a CPU-only build",
+            "without +cpu",
+            id="cpu build of torch",
+        ),
+        pytest.param(
+            [NO_GPU],
+            {"evidence": {"frameworks": {"tensorflow": {"version": "2.16.1", "gpu": False, "cuda": None}}}},
+            "tensorflow 2.16.1 is a CPU-only build",
+            "tensorflow[and-cuda]",
+            id="cpu build of tensorflow",
+        ),
+        pytest.param(
+            [NO_GPU],
+            {"evidence": {"frameworks": {"jax": {"version": "0.5.0", "gpu": False, "cuda": None}}}},
+            "jax 0.5.0 is a CPU-only build",
+            "jax[cuda12]",
+            id="jax without plugin",
+        ),
+        pytest.param([NO_GPU], {"evidence": {"signs": ["cpu build"]}}, "has no CUDA", "torch", id="torch says so"),
+        pytest.param(
+            [NO_GPU],
+            {"evidence": {"driver": "470.82.01"}},
+            "torch 2.7.0 is built for CUDA 12.6, which needs driver 525.60.13; the target has 470.82.01",
+            "newer driver",
+            id="driver too old by versions",
+        ),
+        pytest.param(
+            [NO_GPU],
+            {"evidence": {"signs": ["driver too old"]}},
+            "580.65.06 is too old",
+            "newer driver",
+            id="old by log",
+        ),
+        pytest.param(
+            [NO_GPU],
+            {"asked": None, "evidence": {"container": True, "container_gpus": None}},
+            "the container was started without GPUs: nvidiaDocker is not set",
+            "nvidiaDocker: true",
+            id="nvidiaDocker missing",
+        ),
+        pytest.param(
+            [],
+            {
+                "facts": {"started": False},
+                "evidence": {"problem": "the engine has no way to give a container GPUs; hint: install …"},
+            },
+            "NVIDIA's container toolkit is missing",
+            "nvidia-ctk",
+            id="toolkit missing",
+        ),
+        pytest.param([NO_GPU], {"evidence": {"visible": ""}}, 'CUDA_VISIBLE_DEVICES is ""', "remove it", id="hidden"),
+        pytest.param([NO_GPU], {"evidence": {"visible": "-1"}}, '"-1"', "remove it", id="hidden by -1"),
+        pytest.param(
+            [NO_GPU], {"evidence": {"signs": ["no libcuda"]}}, "libcuda, the driver's library", "driver", id="libcuda"
+        ),
+        pytest.param(
+            [NO_GPU],
+            {"evidence": {"signs": ["no libcuda"], "container": True, "container_gpus": ["GPU-a"]}},
+            "not found inside the container",
+            "nvidiaDocker",
+            id="libcuda in a container",
+        ),
+        pytest.param(
+            [NO_GPU], {"evidence": {"signs": ["no cuda libraries"]}}, "CUDA's libraries", "and-cuda", id="libs"
+        ),
+        pytest.param(
+            [gpu(**CONTEXT)],
+            {"evidence": {"signs": ["no kernel"], "gpus": [{"name": "NVIDIA H200", "capability": "9.0"}]}},
+            "no code for NVIDIA H200 (9.0)",
+            "compute capability",
+            id="no kernel image",
+        ),
+        pytest.param(
+            [gpu(**{**IDLE, "peak_memory_others": 100 * GIB, "peak_memory_device": 100 * GIB})],
+            {"asked": None, "evidence": OOM},
+            "100.0 GiB of the memory of NVIDIA H200 were taken by somebody else",
+            "--gpus 1",
+            id="taken by somebody else",
+        ),
+        pytest.param(
+            [gpu(**CONTEXT)], {}, "opened the GPU and ran nothing on it", 'model.to("cuda")', id="context only"
+        ),
+        pytest.param(
+            [gpu(mean_utilisation=18.0)],
+            {"cpu_share": 0.95},
+            "busy for 18 % of the time only, in short bursts, while the run kept all processors busy",
+            "num_workers",
+            id="input-bound by processors",
+        ),
+        pytest.param(
+            [gpu(mean_utilisation=18.0)],
+            {"busiest": 0.99},
+            "one process of the run kept",
+            "num_workers",
+            id="one process",
+        ),
+        pytest.param(
+            [gpu(mean_utilisation=18.0)],
+            {"cpu_share": 0.1, "disk_share": 0.6},
+            "waited for the disk for 60 % of the time",
+            "prefetch",
+            id="input-bound by the disk",
+        ),
+        pytest.param(
+            [gpu(lost={"at": 30.0, "why": "it has fallen off the bus (GPU is lost)"})],
+            {"failed": True},
+            "lost in mid-run (NVIDIA H200: it has fallen off the bus",
+            "Xid",
+            id="lost",
+        ),
+        pytest.param(
+            [gpu()],
+            {"failed": True, "evidence": {"signs": ["lost"], "container": True, "container_gpus": ["GPU-a"]}},
+            "as happens when systemd is reloaded",
+            "cgroupfs",
+            id="lost by a container",
+        ),
+        pytest.param(
+            [gpu(throttled_share=0.7, reasons={"heat": 0.7})],
+            {},
+            "slowed down for 70 % of the time (heat)",
+            "cooling",
+            id="throttled",
+        ),
+        pytest.param(
+            [gpu(peak_memory=139 * GIB)],
+            {"failed": True, "evidence": OOM},
+            "ran out of GPU memory at 139.0 GiB of 140.0 GiB",
+            "smaller batch",
+            id="out of memory",
+        ),
+        pytest.param(
+            [gpu(), gpu(uuid="GPU-b", **IDLE)],
+            {"asked": "2"},
+            "1 of the 2 GPUs were never opened",
+            "fewer",
+            id="one idle",
+        ),
+        pytest.param(
+            [NO_GPU], {"evidence": {"signs": ["no device"]}}, "CUDA found no GPU", "doctor gpu", id="no device"
+        ),
+        pytest.param([NO_GPU], {"evidence": {"frameworks": {}}}, "no package", "name a framework", id="no framework"),
+        pytest.param([NO_GPU], {}, "the script never opened the GPU", "--gpus none", id="never opened"),
+        pytest.param([gpu(mean_utilisation=4.0)], {}, "busy for 4 % of the time only", "larger batch", id="rarely"),
+    ],
+)
+def test_each_cause_with_its_remedy(gpus, more, cause, remedy):
+    found = verdict(*gpus, **more)["diagnosis"]
+    assert found is not None
+    assert cause in found["cause"]
+    assert remedy in found["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more"),
+    [
+        ([gpu()], {}),
+        ([NO_GPU], {"asked": None}),  # a script that has nothing to do with GPUs
+        ([NO_GPU], {"asked": None, "evidence": {"container": True, "frameworks": {}}}),
+        ([gpu()], {"failed": True}),  # it failed for reasons of its own
+        ([gpu(mean_utilisation=30.0)], {"cpu_share": 0.1, "busiest": 0.2, "disk_share": 0.0}),
+    ],
+)
+def test_nothing_is_made_up(gpus, more):
+    assert verdict(*gpus, **more)["diagnosis"] is None
+
+
+@pytest.mark.parametrize(
+    ("log", "signs"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.", ["out of memory"]),
+        ("OOM when allocating tensor with shape[1,2] and type float on /gpu:0", ["out of memory"]),
+        ("AssertionError: Torch not compiled with CUDA enabled", ["cpu build"]),
+        ("RuntimeError: The NVIDIA driver on your system is too old (found version 10010)", ["driver too old"]),
+        ("CUDA driver version is insufficient for CUDA runtime version", ["driver too old"]),
+        ("CUDA error: no kernel image is available for execution on the device", ["no kernel"]),
+        ("RuntimeError: Found no NVIDIA driver on your system.", ["no libcuda"]),
+        ("Could not find cuda drivers on your machine, GPU will not be used.", ["no libcuda"]),
+        ("dlerror: libcuda.so.1: cannot open shared object file: No such file or directory", ["no libcuda"]),
+        ("Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0", ["no cuda libraries"]),
+        ("Cannot dlopen some GPU libraries. Skipping registering GPU devices...", ["no cuda libraries"]),
+        ("Successfully opened dynamic library libcudart.so.10.1", []),
+        ("RuntimeError: No CUDA GPUs are available", ["no device"]),
+        ("Failed to initialize NVML: Unknown Error", ["lost"]),
+        ("epoch 1 loss 0.3\nmemory 3 GiB", []),
+        ("MemoryError", []),
+    ],
+)
+def test_words_of_the_frameworks(log, signs):
+    assert read_signs(log) == signs
+
+
+def test_the_line_at_the_start_names_what_the_original_named():
+    facts = {"index": 0, "name": "Tesla K80", "capability": "3.7", "memory_clock": 2505, "bus_id": "06C3:00:00.0"}
+    line = start_line({**facts, "memory_total": 11.17 * GIB, "memory_free": 11.1 * GIB})
+    assert line == (
+        "GPU 0: Tesla K80, compute capability 3.7, memory clock 2.5 GHz, PCI bus id 06C3:00:00.0, "
+        "total memory 11.17 GiB, free memory 11.10 GiB"
+    )
+    assert start_line({"index": 1}) == "GPU 1: unknown"
