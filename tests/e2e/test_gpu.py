@@ -8,6 +8,9 @@ import os
 import pytest
 
 from tests.e2e.elsewhere import Away
+from tests.e2e.package_index import wheel
+from tests.e2e.test_environment import manage
+from tests.machines.channel import depend
 from tests.machines.network import wait_until
 from tests.machines.nvml import USE_GPU, FakeGpus
 
@@ -143,3 +146,14 @@ def test_a_queue_elsewhere_goes_on_without_contact(laptop, machine):
     assert "GPU 0: NVIDIA H200, compute capability 9.0" in done.err
     assert "GPU used:  yes – NVIDIA H200" in done.err
     assert (away.laptop.folder(second) / "gpu.jsonl").read_bytes() == (away.there(second) / "gpu.jsonl").read_bytes()
+
+
+def test_a_build_without_gpu_support_in_an_environment_of_ours_is_the_cause(user, gpus, channel):
+    """The packages that were installed for the run are looked at, not those of the machine."""
+    root = user.project(train="import torch, time\ntime.sleep(1.5)\n")
+    wheel(root, "torch", "2.9.0+cpu", "here")
+    depend(root, channel, "./torch-2.9.0+cpu-py3-none-any.whl")
+    manage(root, "local")
+    done = user.mlw("submit", "--gpus", "1", *variables(user), "train.py", cwd=root)
+    assert done.code == 0, done
+    assert "GPU used:  no" in done.err and "torch 2.9.0+cpu" in done.err and "Remedy:" in done.err, done
