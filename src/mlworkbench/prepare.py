@@ -45,7 +45,7 @@ def build_ahead(
         tell(str(answer.get("said") or "").encode())
     if answer.get("state") != "ready":
         words, _, hint = str(answer.get("problem")).partition("; hint: ")
-        raise LaunchError(f"the environment could not be built:\n{words}", hint or None)
+        raise LaunchError(f"the environment could not be built: {words.splitlines()[0]}", hint or "the rest is above")
 
 
 def image_of(compute: Compute, ground: Ground) -> JsonDict | None:

@@ -136,7 +136,8 @@ def look_ahead(
         lines = [f"  {one}\n    hint: {one.hint}" for one in errors]
         raise PreflightError(
             "this cannot work on " + compute.name + ":\n" + "\n".join(lines),
-            "mlw project doctor --fix writes the replacements; --unchecked submits it as it is",
+            ("mlw project doctor --fix writes the replacements; " if any(one.fix for one in errors) else "")
+            + "--unchecked submits it as it is",
         )
     return tuple(found)
 

@@ -11,6 +11,7 @@ import pytest
 
 from mlworkbench.remote.environments.environment import unprotect
 from tests.conftest import Done, User
+from tests.e2e.elsewhere import Away
 from tests.e2e.test_environment import SAY, manage, point
 from tests.machines.channel import Channel, depend
 from tests.machines.network import wait_until
@@ -180,3 +181,45 @@ def test_an_image_with_an_older_c_library(laptop, engine, channel):
     again = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
     assert again.code == 0, again
     assert ("recent", "1.0") in [(one["name"], one["version"]) for one in conda_of(laptop, again)]
+
+
+def test_a_cancel_needs_no_packages(laptop, machine, channel):
+    """A submit that was cut off while its packages travelled: cancelled, it never starts, and nothing more is sent."""
+    root = laptop.project("far", say=SAY)
+    depend(root, channel, "six")
+    away = Away(laptop, machine(), "remote", project=root)
+    point(root, "box", "userManagedEnvironment", "false")
+    cut = away.start("submit", "-c", "box", "say.py", start_new_session=True)
+    home = away.host.home / ".mlw"
+    wait_until(lambda: list(home.glob("pkgs/incoming/**/part-*")) != [], "the packages on their way")
+    os.killpg(cut.pid, signal.SIGKILL)
+    cut.communicate()
+    [run] = [one["run_id"] for one in away.runs()]
+    done = away.mlw("cancel", run)
+    assert done.code == 0 and "upload" not in done.err, done
+    info = laptop.info(run)
+    assert (info["status"], info["ending"]) == ("Canceled", "cancelled")
+    assert not (home / "envs").exists() or list((home / "envs").glob("*.json")) == []
+    assert away.submit("say.py").code == 0
+    assert list(home.glob("pkgs/incoming/blobs/*/*")) == [], "what came are packages now, and take no space twice"
+
+
+def test_an_environment_cannot_be_repeated_where_another_python_runs(user, project):
+    done = submit(user, project)
+    point(project, "local", "userManagedEnvironment", "true")
+    again = submit(user, project, "--locked", done.run)
+    assert again.code == 78 and "userManagedEnvironment: false" in again.err, again
+    assert submit(user, project, "--locked", done.run, "--upgrade").code == 2
+
+
+def test_the_doctor_looks_where_submit_looks(user, project):
+    (project / "aml_config" / "conda_dependencies.yml").write_text(
+        "dependencies:\n- pip:\n  - tensorflow-gpu==2.12.0\n"
+    )
+    looked = user.mlw("project", "doctor", "-c", "local", cwd=project)
+    assert looked.code == 1 and "tensorflow-gpu" in looked.out, looked
+    assert submit(user, project).code == 78
+    config = project / "aml_config" / "local.runconfig"
+    config.write_text(config.read_text().replace("conda_dependencies.yml", "conda_dependencis.yml"))
+    looked = user.mlw("project", "doctor", "-c", "local", cwd=project)
+    assert looked.code == 1 and "did you mean aml_config/conda_dependencies.yml?" in looked.out, looked

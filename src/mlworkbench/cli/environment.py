@@ -15,7 +15,7 @@ from ..hosts.host import Host
 from ..paths import user_paths
 from . import render, units
 from .completion import complete_target
-from .options import in_project, rendering, the_project
+from .options import confirm, in_project, rendering, the_project
 from .verbs import Verbs
 
 _DAY = 86400.0
@@ -129,7 +129,7 @@ def _confirm(found: Removed, target: str | None) -> None:
     things = [f"environments {names}"] if names else []
     things += [_OTHERS.get(kind, kind) for kind in found.others]
     there = f" on {target}" if target else ""
-    click.confirm(f"Remove {', '.join(things)}{there} ({units.size(found.size)})?", abort=True, err=True)
+    confirm(f"Remove {', '.join(things)}{there} ({units.size(found.size)})?")
 
 
 def _tell(found: Removed, output: str, query: str | None, dry: bool, target: str | None) -> None:

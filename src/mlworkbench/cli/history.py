@@ -12,7 +12,7 @@ from ..model import Run
 from ..paths import user_paths
 from . import render
 from .filters import filtering, make_query
-from .options import debugging, in_project, maybe_project, rendering
+from .options import confirm, debugging, in_project, maybe_project, rendering
 from .records import LIST
 from .show import LOGS, show_artifact, show_run, show_runs
 from .verbs import Verbs
@@ -118,7 +118,7 @@ def remove(runs: tuple[str, ...], yes: bool) -> None:
         if not run.status.final:
             raise UsageError(f"run {run.id} has not ended", f"first: mlw cancel {run.id}")
     if not yes:
-        click.confirm(f"Delete {', '.join(run.id for run in found)} for good?", abort=True, err=True)
+        confirm(f"Delete {', '.join(run.id for run in found)} for good?")
     for run in found:
         store.remove(run.id)
         render.message(f"deleted run {run.id}")

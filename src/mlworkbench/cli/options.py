@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,8 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from ..config.project import Project, find_project
-from ..errors import ConfigError
-from .render import FORMATS
+from ..errors import ConfigError, UsageError
+from .render import FORMATS, terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -71,6 +72,18 @@ def in_project(function: Function) -> Function:
 
 def the_project(folder: str | None) -> Project:
     return find_project(Path(folder) if folder else Path.cwd())
+
+
+def confirm(question: str) -> None:
+    """Go on only with the user's word."""
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        if terminal(sys.stdin):
+            raise
+        raise UsageError("there is nobody to ask", "--yes answers in your place") from None
+    if not agreed:
+        raise click.Abort
 
 
 def maybe_project(folder: str | None) -> Project | None:

@@ -51,7 +51,11 @@ def prepare(**asked: Any) -> None:
         render.emit(found, output=asked["output"], query=asked["query"])
         render.message(f"nothing has to be built: target {compute.name} uses the Python that is there")
         return
-    _build(place, settled, paths, asked["send_packages"])
+    try:
+        _build(place, settled, paths, asked["send_packages"])
+    except KeyboardInterrupt:
+        render.message(f"\nthe build goes on, on {compute.name}; mlw experiment prepare waits for it again")
+        raise
     found |= {"digest": settled.lock["digest"], "packages": len(settled.lock["conda"]) + len(settled.lock["pip"])}
     render.emit(found, output=asked["output"], query=asked["query"])
 

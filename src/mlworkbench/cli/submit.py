@@ -12,7 +12,7 @@ import click
 
 from .. import submit as submitting
 from ..config.place import OLD_SUFFIX, RUNCONFIG_SUFFIX
-from ..errors import HostError, LaunchError, UsageError
+from ..errors import HostError, LaunchError, SolveError, UsageError
 from ..follow import INTERRUPTED, Follower
 from ..history.store import History
 from ..model import Entry, Run, RunSpec
@@ -132,7 +132,7 @@ def submit(**asked: Any) -> int:
         follower.refresh()
         detached(follower.run)
         raise
-    except (HostError, LaunchError) as error:
+    except (HostError, LaunchError, SolveError) as error:
         later = f"mlw experiment resume {stored.id} goes on with it, mlw cancel {stored.id} gives it up"
         error.hint = f"{error.hint}; {later}" if error.hint else later
         raise
@@ -230,6 +230,8 @@ def _request(asked: dict[str, Any], history: History) -> Request:
     runconfig = asked["runconfig"]
     if kind == "script" and words and words[0].endswith((RUNCONFIG_SUFFIX, OLD_SUFFIX)):
         runconfig, words = _named_by_file(words, runconfig), ()
+    if asked["locked"] and asked["upgrade"]:
+        raise UsageError("--locked repeats an environment, --upgrade makes a new one", "leave one of them out")
     if kind != "script" and not words:
         raise UsageError("nothing was named after " + ("--" if kind == "command" else "-m"))
     return Request(

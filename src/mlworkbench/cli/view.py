@@ -82,7 +82,7 @@ class Lines:
     def feed(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            text = line.decode(errors="replace").partition(" (from http")[0]  # uv names where each package came from
+            text = line.decode(errors="replace").partition(" (from ")[0]  # uv names where each package came from
             render.message(plain(text.rstrip(), limit=200))
         self._rest = self._rest[-4096:]  # a line without an end is none of ours
 
@@ -176,7 +176,7 @@ def closing(run: Run, folder: RunFolder) -> None:
     """The execution summary."""
     lines: list[tuple[str, str]] = [("RunId", run.id), ("Status", summary(run))]
     if run.cause:
-        lines.append(("Cause", plain(run.cause)))
+        lines += _cause(run.cause)
     names = {"gpu": "GPU used", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
     lines += [(names[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in names]
     if run.metrics:
@@ -188,7 +188,15 @@ def closing(run: Run, folder: RunFolder) -> None:
         lines.append(("Left over", f"{len(run.leftovers)} processes still run: {pids}"))
     render.message("\nExecution Summary\n=================")
     for name, text in lines:
-        render.message(f"{name + ':':<10} {text}")
+        render.message(f"{name + ':' if name else '':<10} {text}")
+
+
+def _cause(text: str) -> list[tuple[str, str]]:
+    """What the supervisor says: a sentence, of a failed build a few lines, and what to do about it."""
+    words, _, hint = text.partition("; hint: ")
+    first, *more = (plain(line.strip()) for line in words.splitlines() if line.strip())
+    found = [("Cause", first), *(("", line) for line in more)]
+    return [*found, ("Remedy", plain(hint))] if hint else found
 
 
 def _metrics(run: Run) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..config.keys import IN_CONTAINER, OVER_SSH, USES_CONDA
+from ..errors import ConfigError
 from ..model import Compute
 from ..registry import load
 from .site import Settled, Site
@@ -19,6 +20,11 @@ def settle_environment(site: Site) -> Settled:
     """The environment for runs of a project on a target, found and checked; raises ConfigError if it will not do."""
     if is_managed(site.compute):
         name = "managed"
+    elif site.locked:
+        raise ConfigError(
+            f"{site.compute.name} runs scripts with the Python that is there: no environment can be repeated on it",
+            f"set userManagedEnvironment: false in aml_config/{site.compute.name}.compute",
+        )
     else:
         name = "given" if site.compute.type in (*IN_CONTAINER, *OVER_SSH) else "existing"
     settled: Settled = load("environments", name)(site)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+USUAL_FILE = "conda_dependencies.yml"  # without it, nothing is asked for
 CONDA, REQUIREMENTS, PYPROJECT, UV_LOCK, PIXI_LOCK = "conda", "requirements", "pyproject", "uv.lock", "pixi.lock"
 # The Python where nothing is asked for: what the wheels of all the big frameworks exist for.
 DEFAULT_PYTHON = "3.12"

@@ -8,7 +8,7 @@ from ..config.keys import IN_CONTAINER, OVER_SSH
 from ..errors import ConfigError, MlwError
 from ..model import Interpreter, JsonDict
 from ..remote.environments.environment import mounts, prefix_of, python_of
-from .dependencies import Dependencies
+from .dependencies import USUAL_FILE, Dependencies
 from .existing import find_python
 from .known import fact
 from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
@@ -86,7 +86,7 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
 
 def _dependencies(site: Site) -> Dependencies:
     path = site.root / site.runconfig.conda_dependencies_file
-    if not path.exists() and path.name == "conda_dependencies.yml":
+    if not path.exists() and path.name == USUAL_FILE:
         return Dependencies(file=site.runconfig.conda_dependencies_file)  # nothing is asked for: a bare Python
     return read_dependencies(path, site.root)
 

@@ -62,7 +62,8 @@ class Upload:
     # -- the manifest ------------------------------------------------------------------------------
 
     def _ask(self, digest: str, base: tuple[str, dict[str, Any]] | None, text: bytes) -> dict[str, Any]:
-        self._channel.send({"do": "code", "digest": digest, "base": base[0] if base else None})
+        request = {"do": "code", "digest": digest, "base": base[0] if base else None}
+        self._channel.send({**request, "parcel": self._memory is None})
         packed = zlib.compress(text, 6 if len(text) < CHUNK else 1)
         for start in range(0, len(packed), CHUNK):
             self._channel.send({"more": True}, packed[start : start + CHUNK])

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.keys import USES_CONDA
-from ..config.place import COMPUTE_SUFFIX
+from ..config.keys import nearest
+from ..config.place import COMPUTE_SUFFIX, RUNCONFIG_SUFFIX
 from ..config.project import Project
 from ..config.yamlfile import show_path
-from ..environments.dependencies import PIXI_LOCK, UV_LOCK, Dependencies, Line
+from ..environments.choose import is_managed
+from ..environments.dependencies import PIXI_LOCK, USUAL_FILE, UV_LOCK, Dependencies, Line
 from ..errors import ConfigError, MlwError
 from ..model import Compute, Entry, RunConfig
 from .finding import ERROR, WARNING, Case, Finding, Script, found
@@ -35,10 +36,10 @@ def preflight(
     """What will not work, errors first: they keep a run from starting. Reads the project's files and nothing else.
 
     ``facts``: also the mapping that an attachment keeps. ``managed``: whether we make the environment; None: as the
-    original did, for containers and clusters.
+    target says.
     """
     if managed is None:
-        managed = compute.type in USES_CONDA and not compute.user_managed_environment
+        managed = is_managed(compute)
     path = project.root / runconfig.conda_dependencies_file
     findings: list[Finding] = []
     dependencies = None
@@ -50,6 +51,8 @@ def preflight(
             findings += _missing(dependencies, project.root)
         except ConfigError as error:
             findings.append(_unreadable(error, path))
+    elif managed and path.name != USUAL_FILE:
+        findings.append(_no_file(project, runconfig))
     image_at = _image_at(project, runconfig, compute.base_docker_image)
     case = Case(compute, dependencies, facts, find_script(project.root, entry), image_at)
     return sorted([*findings, *examine(case)], key=lambda one: (one.severity != ERROR, one.file, one.line or 0))
@@ -115,6 +118,13 @@ def _missing(dependencies: Dependencies, root: Path) -> list[Finding]:
         for line in dependencies.pip
         if line.path and not (root / line.path).is_file()
     ]
+
+
+def _no_file(project: Project, runconfig: RunConfig) -> Finding:
+    place = show_path(project.folder / f"{runconfig.name}{RUNCONFIG_SUFFIX}")
+    near = nearest(runconfig.conda_dependencies_file, [f"aml_config/{USUAL_FILE}"])
+    hint = f"did you mean {near}?" if near else "write the file, or another name in CondaDependenciesFile"
+    return Finding("file", ERROR, place, None, f"{runconfig.conda_dependencies_file} is not in the project", hint)
 
 
 def _unreadable(error: ConfigError, path: Path) -> Finding:

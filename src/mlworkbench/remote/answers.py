@@ -68,10 +68,11 @@ def _verb(talk: Talk, request: Message, body: bytes) -> Message:
 
         if not has_code(talk.root, message["spec"]["snapshot"]):
             return {"ok": False, "lacks": "code"}
-    lock = message["lock"] if request["do"] == "build" else message.get("spec", {}).get("lock") if not decided else None
-    supplies = _supplies(talk.root, lock or {}, bool(message.get("everything")))
-    if supplies:
-        return dict(supplies, ok=False, lacks="packages")
+        message = dict(message, lock=message["spec"].get("lock"))
+    if request["do"] in ("start", "build") and not decided:
+        supplies = _supplies(talk.root, message.get("lock") or {}, bool(message.get("everything")))
+        if supplies:
+            return dict(supplies, ok=False, lacks="packages")
     return VERBS[request["do"]](talk.root, run, words, message)
 
 
@@ -143,7 +144,12 @@ def _code(talk: Talk, request: Message, body: bytes) -> Message:
     """A whole upload: manifest, answer what is missing, blobs, answer."""
     from .receive import Upload  # noqa: PLC0415
 
-    upload = Upload(talk.root, str(request["digest"]))
+    root = talk.root
+    if request.get("parcel"):  # packages
+        from .environments.supplies import incoming  # noqa: PLC0415
+
+        root = incoming(talk.root)
+    upload = Upload(root, str(request["digest"]))
     plan = upload.plan(request, _bodies(talk))
     if not plan["ok"] or not plan["base"]:
         return plan

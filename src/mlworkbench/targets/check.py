@@ -243,7 +243,7 @@ def engine_trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
         return f"{engine.version} runs {engine.os} containers", "switch the engine to Linux containers"
     if compute.nvidia_docker and not engine.nvidia:
         hint = "install the NVIDIA Container Toolkit, run `sudo nvidia-ctk runtime configure` and restart the engine"
-        return f"{engine.version} knows nothing of NVIDIA GPUs", hint
+        return f"{engine.program or 'the engine'} {engine.version} knows nothing of NVIDIA GPUs", hint
     return None
 
 

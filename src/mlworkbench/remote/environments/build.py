@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     Say = Callable[[str], None]
 
 LOOK = 0.2
+_MUCH = 10**7  # bytes: who wrote less does not download
 SILENCE = 10.0  # seconds after which the user hears that something is going on
 _TAIL = 6000
 _LINES = 8
@@ -287,8 +288,8 @@ class _Builder:
     def _tell_how_far(self, pid: int) -> None:
         """uv says when a large package begins and when it is there, which may be many minutes apart."""
         written = _written(pid)
-        if written:
-            self._say("… %.1f GB written so far" % (written / 1e9))
+        if written > _MUCH:
+            self._say("… %.0f MB written so far" % (written / 1e6))
 
 
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there

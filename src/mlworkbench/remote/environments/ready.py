@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 BEAT = 2.0
 _UNPREPARED = (
-    "the environment is not prepared on this machine, and PrepareEnvironment is false"
-    "; hint: mlw experiment prepare, or PrepareEnvironment: true"
+    "the environment is not prepared on %s, and PrepareEnvironment is false"
+    "; hint: mlw experiment prepare -c %s, or PrepareEnvironment: true"
 )
 
 
@@ -40,7 +40,7 @@ def make_ready(
     if is_sound(root, lock):
         return None
     if not spec.get("prepare", True):
-        return _UNPREPARED
+        return _UNPREPARED % (spec["compute"]["name"], spec["runconfig"])
     tell()
     if not machine.FORKS:
         return "environments are built on Linux and macOS only, as yet"

@@ -67,19 +67,27 @@ def archive_of(root: Root, python: Dict[str, Any]) -> str:
     return os.path.join(root.packages, "pythons", str(python["url"]).rsplit("/", 1)[1].replace("%2B", "+"))
 
 
+def incoming(root: Root) -> Root:
+    """Where packages are while they come: in the form of a store, beside the code's own."""
+    make_private(root.packages)
+    return Root(os.path.join(root.packages, "incoming"))
+
+
 def keep(root: Root, digest: str, files: "Iterable[Tuple[str, str]]") -> None:
-    """Packages came as the files of a snapshot does: (name, digest) each; from now on they are packages."""
+    """Packages came as the files of a snapshot do: (name, digest) each; from now on they are packages."""
+    come = incoming(root)
     for name, sha256 in files:
         if not _NAME.fullmatch(name):
             raise ValueError("%a is not a package" % name[:80])
         target = os.path.join(root.packages, *name.split("/"))
         make_private(os.path.dirname(target))
         try:
-            os.link(root.blob(sha256), target)  # not renamed: it may be a file of the project's too
-        except FileExistsError:
-            pass
+            os.rename(come.blob(sha256), target)
+        except FileNotFoundError:
+            if not os.path.exists(target):  # else another client has brought it at the same time
+                raise
     for end in (".json", ".checked"):
-        remove(os.path.join(root.snapshots, digest + end))
+        remove(os.path.join(come.snapshots, digest + end))
 
 
 # -- the way to the internet ---------------------------------------------------------------------------
