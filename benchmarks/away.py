@@ -113,7 +113,8 @@ class Away:
             self.context.call(self.mlw(project, "computetarget", "attach", kind, "--name", target, *known, *login))
         compute = project / "aml_config" / f"{DOCKER}.compute"
         lines = [line for line in compute.read_text().splitlines() if not line.startswith("baseDockerImage:")]
-        lines += [f"baseDockerImage: {self.engine.image}", "userManagedEnvironment: true"]  # as the floors: the image's own
+        # The image's own Python, as the floors have it.
+        lines += [f"baseDockerImage: {self.engine.image}", "userManagedEnvironment: true"]
         compute.write_text("\n".join([*lines, ""]))
         self.context.call(self.rsync(project, f"{self.host.home}/{name}"))
         return project
