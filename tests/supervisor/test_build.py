@@ -241,6 +241,17 @@ def test_a_killed_build_leaves_nothing_that_counts(yard, lock, point):
     assert yard.leftovers() == []
 
 
+@pytest.mark.parametrize("point", ["installing", "conda"])
+def test_a_killed_build_of_conda_packages(yard, tmp_path, point):
+    conda = [one for one in yard.channel(usual(tmp_path / "channel")) if one["name"] in ("python", "hello-py", "words")]
+    lock = yard.lock([], [one for one in conda if one["version"] != "1.0"])
+    code, _ = yard.build(lock, MLW_FAILPOINT=f"env-{point}:kill")
+    assert code == -signal.SIGKILL and not is_sound(root(yard), lock)
+    code, said = yard.build(lock)
+    assert code == 0, said + yard.log.read_text()
+    assert is_sound(root(yard), lock) and yard.leftovers() == []
+
+
 def test_a_builder_waits_for_the_programs_of_one_that_was_killed(yard, lock, tmp_path):
     """Else they would write into each other's folder."""
     gate, running = tmp_path / "gate", tmp_path / "running"
