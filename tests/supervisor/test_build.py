@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from mlworkbench.environments.pip import run_uv
 from mlworkbench.remote.environments.build import Cancelled, ensure
 from mlworkbench.remote.environments.environment import damage, discard, environments, is_sound, mounts, unprotect
+from mlworkbench.remote.environments.supplies import archive_of, lacking
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.space import free, space
 from tests.machines.channel import pack, python_files, usual
@@ -120,6 +122,34 @@ def test_an_environment_with_a_python_of_its_own(yard, downloads, point):
     assert f"home = {home}/bin" in (yard.prefix(lock) / "pyvenv.cfg").read_text()
     assert not os.stat(home).st_mode & 0o222 and list(Path(home).glob("lib/python*/__pycache__/os.*.pyc"))
     unprotect(home)
+
+
+def test_a_python_that_was_sent_along_needs_no_internet(yard, downloads):
+    """uv takes its archive as from a mirror, whatever address uv itself knows for it."""
+    (yard.root / "tools").unlink()
+    shutil.copytree(yard.toolbox / "tools", yard.root / "tools")
+    ((key, entry),) = json.loads(downloads.read_text()).items()
+    archive = Path(entry["url"].removeprefix("file://"))
+    path = f"{archive.parent.name}/{archive.name.replace('+', '%2B')}"
+    entry["url"] = (
+        f"https://github.com/astral-sh/python-build-standalone/releases/download/{path}"  # as in uv's own list
+    )
+    known = yard.folder / "downloads.json"
+    known.write_text(json.dumps({key: entry}))
+    words = ["python", "list", VERSION, "--only-downloads", "--output-format", "json", "--no-config"]
+    environ = {**os.environ, "UV_PYTHON_DOWNLOADS_JSON_URL": str(known), "UV_PYTHON_DOWNLOADS": "automatic"}
+    (told,) = json.loads(run_uv(words, environ, yard.folder).stdout)  # as the lock has it: the place may be another
+    lock = yard.lock([yard.wheel("greet", {"greet.py": GREET})], source="uv", key=key, url=told["url"])
+    assert lacking(root(yard), lock, everything=True) == {"digests": [], "python": True}
+    place = Path(archive_of(root(yard), lock["python"]))
+    place.parent.mkdir()
+    shutil.copy(archive, place)
+    assert lacking(root(yard), lock, everything=True) is None
+    closed = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+    code, said = yard.build(lock, UV_PYTHON_DOWNLOADS_JSON_URL=str(known), **closed)
+    assert code == 0, said + yard.log.read_text()
+    assert yard.python(lock, "import greet; greet.main()") == "hello"
+    unprotect(str(mounts(root(yard), lock)[1]))
 
 
 @pytest.mark.parametrize("python", [path for version, path in interpreters().items() if version >= (3, 8)])

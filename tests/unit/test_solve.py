@@ -633,3 +633,19 @@ def test_what_wants_a_password_is_fetched_here_with_it(desk, tmp_path):
         os.unlink(store.package(one["sha256"]))
         with pytest.raises(SolveError, match="cannot be fetched from this machine"):
             stock(solved, desk.dependencies(pip=["greet"]), store, desk.environ)
+
+
+def test_the_python_itself_can_travel(desk, tmp_path):
+    """Under its own name, by which the builder there finds it."""
+    name = "cpython-3.12.1+20240107-x86_64-install_only.tar.gz"
+    (tmp_path / "20240107").mkdir()
+    (tmp_path / "20240107" / name).write_bytes(b"an archive")
+    store = Root(str(desk.cache / "store"))
+    with serving(tmp_path) as port:
+        url = f"http://127.0.0.1:{port}/20240107/{name.replace('+', '%2B')}"
+        lock = {"python": {"source": "uv", "url": url}, "conda": [], "pip": []}
+        found = packages(lock, {"digests": [], "python": True}, store)
+    assert [*found] == [f"pythons/{name}"] and found[f"pythons/{name}"].path.read_bytes() == b"an archive"
+    assert packages(lock, {"digests": [], "python": True}, store) == found, (
+        "fetched once, served from here from then on"
+    )
