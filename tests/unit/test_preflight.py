@@ -10,7 +10,6 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, PipLine
-from mlworkbench.environments.drivers import RELEASES, cuda_of, oldest_driver
 from mlworkbench.environments.pythons import OLDEST_FOR_UV
 from mlworkbench.environments.reading import read_dependencies
 from mlworkbench.hosts.facts import Facts, Nvidia, System
@@ -20,6 +19,7 @@ from mlworkbench.preflight.finding import Case, Finding, Script
 from mlworkbench.preflight.rules import RULES, signs_of_python2
 from mlworkbench.preflight.tables import BUILDS, PIP_FROM
 from mlworkbench.preflight.write import admits, before, pinned
+from mlworkbench.remote.gpus.drivers import RELEASES, cuda_of, oldest_driver
 
 GPU = Compute("gpu", "docker", base_docker_image="debian:12", nvidia_docker=True)
 CPU = replace(GPU, name="cpu", nvidia_docker=False)

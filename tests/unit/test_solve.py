@@ -23,7 +23,6 @@ import pytest
 from mlworkbench.environments import solve as solving
 from mlworkbench.environments.channels import channels_of, indexes_of, known_words, mask, without_secret
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
-from mlworkbench.environments.drivers import cuda_of
 from mlworkbench.environments.lockfiles import read_lockfile
 from mlworkbench.environments.own import pack
 from mlworkbench.environments.pip import run_uv
@@ -38,6 +37,7 @@ from mlworkbench.preflight.tables import NEWEST_PYTHON, UV_PYTHON_FROM
 from mlworkbench.remote.environments.environment import digest_of
 from mlworkbench.remote.environments.tools import provide, take_in, uv_program
 from mlworkbench.remote.folder import Root
+from mlworkbench.remote.gpus.drivers import cuda_of
 from tests.machines.channel import PYTHON, VERSION, Channel, usual
 
 HERE = (str(PYTHON), VERSION)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .drivers import cuda_of
+from ..remote.gpus.drivers import cuda_of
 from .known import fact
 
 if TYPE_CHECKING:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..environments.dependencies import Option, PipLine, Requirement
-from ..environments.drivers import RELEASES, cuda_of, oldest_driver, runs
-from ..environments.drivers import Version as Numbers
+from ..remote.gpus.drivers import RELEASES, cuda_of, oldest_driver, runs
 from .finding import ERROR, WARNING, Case, Finding, found
 from .tables import (
     BUILDS,
@@ -20,6 +19,9 @@ from .tables import (
     TORCH_TAGS,
 )
 from .write import admits, before, dotted, pinned, rewritten
+
+if TYPE_CHECKING:
+    from ..remote.gpus.drivers import Version as Numbers
 
 Entry = TypeVar("Entry", PipLine, Requirement)
 _TORCH = ("torch", "torchvision", "torchaudio")

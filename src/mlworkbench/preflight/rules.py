@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ..environments.dependencies import UV_LOCK, Line, Option, PipLine, Requirement
-from ..environments.drivers import runs
+from ..remote.gpus.drivers import runs
 from .cuda import cuda_newer_than_driver, image_newer_than_driver
 from .finding import ERROR, WARNING, Case, Finding, found
 from .tables import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .drivers import oldest_driver, runs
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -9,19 +11,6 @@ if TYPE_CHECKING:
     Facts = Dict[str, Any]
     Found = Optional[Tuple[str, str]]
 
-# Oldest Linux driver for programs of a CUDA; from 11 on a driver counts for all minor versions.
-_DRIVERS = (
-    ((13, 0), "580.65.06"),
-    ((12, 0), "525.60.13"),
-    ((11, 0), "450.80.02"),
-    ((10, 2), "440.33"),
-    ((10, 1), "418.39"),
-    ((10, 0), "410.48"),
-    ((9, 2), "396.26"),
-    ((9, 1), "390.46"),
-    ((9, 0), "384.81"),
-    ((8, 0), "375.26"),
-)
 _HIDDEN = ("", "-1", "NoDevFiles", "none", "void")
 _GIB = 1024**3
 POOR = 0.5  # below this share of the time a GPU is not well used
@@ -140,8 +129,9 @@ _INSTEAD = {
 def _old_driver(case: Case) -> Found:
     driver = case.evidence.get("driver")
     for name, facts in case.frameworks.items():
-        oldest = oldest_driver(facts.get("cuda"))
-        if oldest and driver and numbers(driver) < numbers(oldest):
+        built = numbers(facts.get("cuda") or "")
+        if built and driver and not runs(driver, built):
+            oldest = oldest_driver(built)
             words = "%s %s is built for CUDA %s, which needs driver %s; the target has %s"
             told = words % (name, facts.get("version") or "", facts["cuda"], oldest, driver)
             return told, "install a newer driver on the target, or a build for an older CUDA"
@@ -313,14 +303,6 @@ _POOR: Tuple[Callable[[Case], Found], ...] = (
     _input_bound,
     _idle_often,
 )
-
-
-def oldest_driver(cuda: Optional[str]) -> Optional[str]:
-    """The oldest driver that runs programs of a CUDA; None if that is not known."""
-    if not cuda:
-        return None
-    major, minor = (*numbers(cuda), 0, 0)[:2]
-    return dict(_DRIVERS).get((major, 0 if major >= 11 else minor))
 
 
 def numbers(text: str) -> Tuple[int, ...]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
-Version = tuple[int, ...]
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Optional, Tuple
+
+    Version = Tuple[int, ...]
 
 # The oldest Linux driver of each CUDA, newest first. 12.7 was never a CUDA of its own, only what its drivers say.
-RELEASES: tuple[tuple[Version, str], ...] = (
+RELEASES: Tuple[Tuple[Version, str], ...] = (
     ((13, 4), "616.00"),
     ((13, 3), "610.43.02"),
     ((13, 2), "595.45.04"),
@@ -44,7 +48,7 @@ RELEASES: tuple[tuple[Version, str], ...] = (
 _WHOLE_FROM, _FIRST = 11, {11: "450.80.02"}
 
 
-def cuda_of(driver: str | None) -> str | None:
+def cuda_of(driver: Optional[str]) -> Optional[str]:
     """The newest CUDA that came with a driver or before it ("550.54.14" → "12.4")."""
     if not driver or not re.match(r"\d+\.\d+", driver):
         return None
@@ -53,7 +57,7 @@ def cuda_of(driver: str | None) -> str | None:
     return next((".".join(map(str, cuda)) for cuda, oldest in RELEASES if version >= _numbers(oldest)[:2]), None)
 
 
-def oldest_driver(cuda: Version) -> str | None:
+def oldest_driver(cuda: Version) -> Optional[str]:
     """The oldest driver that runs programs built with a CUDA; None for one that nobody knows yet."""
     whole = cuda[0] >= _WHOLE_FROM
     wanted = (cuda[0], 0) if whole or len(cuda) == 1 else cuda[:2]
