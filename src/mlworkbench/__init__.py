@@ -1,7 +1,7 @@
 """ML Workbench: run your scripts on any machine you can reach, and keep a history worth searching.
 
-The door: ``log`` for scripts; ``Project``, ``History``, ``Run`` and the rest for programs. Nothing is loaded
-before it is asked for.
+The door: ``log`` and its like for scripts; ``Project``, ``History``, ``Run`` and the rest for programs. Nothing is
+loaded before it is asked for.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from .version import __version__
 TYPE_CHECKING = False  # as in typing, whose import every command would pay for
 if TYPE_CHECKING:
     from .config.project import Project, find_project
-    from .history.store import History
+    from .history.door import History
     from .model import Entry, Run, RunSpec
     from .paths import user_paths
     from .plan import Request
 
 _DOOR = {
-    "log": "mlworkbench.remote.inrun.mlworkbench",
+    **dict.fromkeys(
+        "flush log log_figure log_file log_image log_param log_params log_table log_text run set_tag set_tags".split(),
+        "mlworkbench.remote.inrun.mlworkbench",
+    ),
     "Project": "mlworkbench.config.project",
     "find_project": "mlworkbench.config.project",
-    "History": "mlworkbench.history.store",
+    "History": "mlworkbench.history.door",
     "Run": "mlworkbench.model",
     "RunSpec": "mlworkbench.model",
     "Entry": "mlworkbench.model",

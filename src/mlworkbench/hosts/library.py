@@ -14,6 +14,7 @@ from pathlib import Path
 from .. import remote
 
 SOURCE = Path(remote.__file__).parent
+ENDINGS = (".py", ".dist-info/METADATA", ".dist-info/entry_points.txt")  # ``loader.py`` names them too
 
 
 @lru_cache
@@ -40,7 +41,7 @@ def _names(folder: str, above: str) -> Iterator[str]:
     """Every command waits for this: several times as fast as pathlib."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(".py"):
+            if (above + entry.name).endswith(ENDINGS):
                 yield above + entry.name
             elif entry.name != "__pycache__" and entry.is_dir():
                 yield from _names(entry.path, f"{above}{entry.name}/")

@@ -34,7 +34,8 @@ def whole():
     names = []
     top = os.path.join(place, "remote")
     for folder, _, files in os.walk(top):
-        names += [os.path.relpath(os.path.join(folder, one), top) for one in files if one.endswith(".py")]
+        names += [os.path.relpath(os.path.join(folder, one), top) for one in files]
+    names = [name for name in names if name.endswith((".py", ".dist-info/METADATA", ".dist-info/entry_points.txt"))]
     for name in sorted(names):
         with open(os.path.join(top, name), "rb") as file:
             made.update(name.encode() + b"\\0" + file.read() + b"\\0")

@@ -10,7 +10,31 @@ import pkgutil
 
 from ._log import flush, log
 from ._run import run
+from ._things import (
+    log_figure,
+    log_file,
+    log_image,
+    log_param,
+    log_params,
+    log_table,
+    log_text,
+    set_tag,
+    set_tags,
+)
 
 __path__ = pkgutil.extend_path(__path__, __name__)
 
-__all__ = ["flush", "log", "run"]
+__all__ = [
+    "flush",
+    "log",
+    "log_figure",
+    "log_file",
+    "log_image",
+    "log_param",
+    "log_params",
+    "log_table",
+    "log_text",
+    "run",
+    "set_tag",
+    "set_tags",
+]

@@ -4,11 +4,11 @@ What ``_append`` is changes while the process lives, so that a call needs not as
 
     _first                 nothing was logged yet: starts the writer, then goes on as one of the others
     _first_after_fork      the thread was stopped for a fork: starts it again
-    points.append          the usual one: the thread writes about every 0.3 s
+    points.append          the usual one: the thread writes about every 0.4 s
     _append_checking_pid   the same, where Python does not tell us about a fork (before 3.7)
     _append_and_write      at once: after the last flush of the process, in pool workers (they are ended by
                            SIGTERM), and while the script outruns the writer
-    _ignore                not inside a run
+    _ignore                MLW_TRACKING=off, or outside a run where no local one can be made
 """
 
 import atexit
@@ -17,12 +17,11 @@ import sys
 import threading
 import time
 
-from ._run import run, tell_outside
-from ._values import SURELY_SHORT, plain_name, plain_step, plain_value
+from ._run import run
+from ._values import plain_data, plain_key, plain_name, plain_step, plain_value
 from ._writer import Writer
 
 _NOTHING = object()
-_BIG = 1 << 63
 _POOLS = ("multiprocessing", "multiprocess", "billiard")  # the standard one and its copies in wide use
 _FORK_IS_TOLD = hasattr(os, "register_at_fork") or not hasattr(os, "fork")
 _now = time.time
@@ -34,12 +33,19 @@ def log(name, value=_NOTHING, step=None):
     A name logged again makes a series. Values: numbers, strings, bools, None, numpy scalars and arrays, lists
     of these. A disk that refuses never makes it fail.
     """
+    # In a training the caches are cold, and whatever is touched here costs most: literals instead of names.
     kind = type(value)
     if (
-        (kind is float or (kind is int and -_BIG < value < _BIG) or kind is str or kind is bool)
+        (
+            kind is float
+            or kind is str
+            or kind is bool
+            or (kind is int and -0x8000000000000000 < value < 0x8000000000000000)
+        )
         and type(name) is str
-        and len(name) <= SURELY_SHORT
-        and (step is None or (type(step) is int and -_BIG < step < _BIG))
+        and 0 < len(name) <= 2560
+        and not name.isspace()
+        and (step is None or (type(step) is int and -0x8000000000000000 < step < 0x8000000000000000))
     ):
         _append((name, value, _now(), step))
     elif value is _NOTHING:
@@ -58,6 +64,17 @@ def _log_many(values, step):
     points = [(plain_name(name), plain_value(value), when, step) for name, value in values.items()]
     for point in points:
         _append(point)
+
+
+def point(name, value, when, step=None):
+    """A point that was measured at another time than now."""
+    _append((plain_key(name, "a metric's name"), plain_value(value), float(when), plain_step(step)))
+
+
+def record(kind, data, when=None):
+    """Something else than a metric, into the same file: parameters, tags, what files are. ``data`` is a dict."""
+    told = plain_key(kind, "a record's kind"), plain_data(data)
+    _append((None, told, _now() if when is None else float(when), None))
 
 
 def flush():
@@ -123,7 +140,6 @@ _starting = threading.RLock()
 def _start():
     global _append, _writer
     if run.folder is None:
-        tell_outside()
         _append = _ignore
         return
     writer = Writer(run.folder, _hold_back)
@@ -182,6 +198,7 @@ def _after_fork_in_child():
     if writer is not None and writer.pid != os.getpid():
         _append, _writer = _first, None
         writer.forget_file()
+    run.renew()
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,9 +13,10 @@ from itertools import repeat, starmap
 from ._lines import Encoder, lost_line
 from ._run import tell_once
 
-INTERVAL = 0.3  # seconds between two flushes
+INTERVAL = 0.4  # seconds between two flushes: whoever is killed loses no more than the last half second
 CHUNK = 10000  # points per write
 MOST_WAITING = 1000000  # points kept in memory while the disk refuses them
+MOST_EVER = 4000000  # and while it neither takes nor refuses them: the oldest go, uncounted
 PATIENCE = 5  # seconds to wait for a flush of another thread, which may hang on a dead disk
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
@@ -25,7 +26,7 @@ class Writer(object):
         self.pid = os.getpid()
         self.threaded = False
         self._hold_back = hold_back  # told True when the script outruns the writer, False afterwards
-        self.points = deque()
+        self.points = deque(maxlen=MOST_EVER)
         self.path = os.path.join(folder, "metrics", "%d-%s" % (self.pid, os.urandom(8).hex()))
         self.retry_at = 0.0
         self.closed = False
@@ -43,8 +44,9 @@ class Writer(object):
 
     # -- flushing ------------------------------------------------------------------------------------------
 
-    def flush(self, patience=PATIENCE):
+    def flush(self, patience=None):
         """Write everything that waits now; say whether the turn was ours."""
+        patience = PATIENCE if patience is None else patience
         if not (self._lock.acquire(True, patience) if patience else self._lock.acquire(False)):
             return False
         try:
@@ -65,9 +67,10 @@ class Writer(object):
         rounds = 2 + len(self.points) // CHUNK
         try:
             while rounds and (self.points or self._batch or self._pending or self._lost):
-                rounds -= 1
+                rounds -= not self._batch  # long values are written a few at a time
                 if len(self.points) > MOST_WAITING:
                     self._hold_back(True)
+                    self._lost += len(self.points) == MOST_EVER  # at least this one
                 self._open()
                 self._fill()
                 self._write()
@@ -87,15 +90,14 @@ class Writer(object):
         """Make lines of the next points. A signal handler may raise anywhere here, and no point gets lost."""
         if self._pending:
             return
-        count = min(len(self.points), CHUNK - len(self._batch))
-        # One call in C, which no signal handler interrupts between taking a point and keeping it.
-        self._batch.extend(starmap(self.points.popleft, repeat((), count)))
-        lines = self._encoder.lines(self._batch, self._number)
-        number = self._number + len(self._batch)
+        if not self._batch:
+            # One call in C, which no signal handler interrupts between taking a point and keeping it.
+            self._batch.extend(starmap(self.points.popleft, repeat((), min(len(self.points), CHUNK))))
+        lines, done = self._encoder.lines(self._batch, self._number)
         if self._lost:
             lines.insert(0, lost_line(self._lost))
-        pending = "".join(lines).encode("ascii")
-        self._pending, self._number, self._batch, self._lost = pending, number, [], 0
+        pending, rest = "".join(lines).encode("ascii"), self._batch[done:]
+        self._pending, self._number, self._batch, self._lost = pending, self._number + done, rest, 0
 
     # -- the file ------------------------------------------------------------------------------------------
 
