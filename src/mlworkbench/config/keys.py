@@ -111,8 +111,11 @@ RUNCONFIG = (
     Key("PrepareEnvironment", "flag", "Build the environment as part of the run; false: it must be there already,"
         " by `mlw experiment prepare`",
         "prepare_environment", default=True, modern=("prepareEnvironment",)),
-    Key("TrackedRun", "flag", "Record metrics and outputs in the run history", "tracked_run", default=True,
+    Key("TrackedRun", "flag", "Record metrics and outputs in the run history; false: nothing that the script logs is"
+        " recorded, and lists leave the run out", "tracked_run", default=True,
         modern=("history.enabled",)),
+    Key("MetricsFromLog", "flag", "Take lines that the script prints, such as `accuracy: 0.93` or `epoch 3 - loss: 0.5`"
+        ", as metrics (ML Workbench only)", "metrics_from_log", default=False),
     Key("UseSampling", "flag", "Data sources use their active sample instead of all data", "use_sampling",
         default=True),
     Key("DataSourceSettings", "tree", "Sample to use, for each .dsource or .dprep file", "data_source_settings"),

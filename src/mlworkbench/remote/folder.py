@@ -9,12 +9,18 @@ def _join(folder: str, *names: str) -> str:
     return posixpath.join(folder, *names) if folder.startswith("/") else os.path.join(folder, *names)
 
 
+def is_outside(run_id: str) -> bool:
+    """Whether a script made it that ran outside a run: ``local-20261115-171703-3fa9c1``."""
+    return run_id[:6] == "local-" and len(run_id) == 28 and run_id[6:14].isdigit() and run_id[15:21].isdigit()
+
+
 class Root:
     """The folder that holds everything of one user on one host (``~/.mlw``, or the data folder here)."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.runs = _join(path, "runs")
+        self.outside = _join(path, "local")  # what scripts recorded that ran outside a run
         self.blobs = _join(path, "blobs")
         self.snapshots = _join(path, "snapshots")
         self.spares = _join(path, "spares")
@@ -25,7 +31,7 @@ class Root:
         self.caches = _join(path, "cache")
 
     def run(self, run_id: str) -> "RunFolder":
-        return RunFolder(_join(self.runs, run_id))
+        return RunFolder(_join(self.outside if is_outside(run_id) else self.runs, run_id))
 
     def blob(self, digest: str) -> str:
         return _join(self.blobs, digest[:2], digest[2:])
@@ -71,6 +77,8 @@ class RunFolder:
         self.git_diff = _join(path, "git.diff")
         self.lease = _join(path, "lease.json")  # the GPUs that it holds
         self.gpu = _join(path, "gpu.jsonl")  # what they did, sample by sample
+        self.noted = _join(path, "noted.json")  # at home only: what people wrote on it and on the runs inside it
+        self.children = _join(path, "children.jsonl")  # of a sweep: what each of its runs is
         self.home = _join(path, "home.json")  # all outputs of a run elsewhere have been brought here
         # only where the command runs in a container
         self.container = _join(path, "container.json")  # there may be one

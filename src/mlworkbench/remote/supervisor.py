@@ -17,6 +17,7 @@ from .launcher import pass_gate
 from .notes import read_exit, read_gate, read_started
 from .processes import Processes
 from .stopping import Stopping
+from .tracking.watch import Tracking
 from .workcopy import place, recycle
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -40,6 +41,7 @@ class Supervisor:
         self._work = work_of(run, spec)
         self._stopping = Stopping(run, spec, self.journal, self._work)
         self._gpus = GpuWatch(root, run, spec, self.journal)
+        self._tracking = Tracking(run, spec)
         self._beat = 0.0
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
@@ -179,6 +181,7 @@ class Supervisor:
         while time.monotonic() < self._beat + HEARTBEAT:
             self._stopping.look(facts)
             self._gpus.tick(facts)
+            self._track_safely(self._tracking.tick, facts)
             if wait(LOOK) or facts is None or os.path.exists(self.run.exit):
                 return
 
@@ -247,6 +250,7 @@ class Supervisor:
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
             data.update(self._collect_safely())
             data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
+        self._track_safely(self._tracking.end, facts)
         data["gpu"] = self._judge_safely(ending, reason, facts is not None)
         self._work.leave()
         failpoint("finishing")
@@ -269,6 +273,14 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - the outputs are the user's, and may be anything
             log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
             return {"outputs": None, "output_bytes": None}
+
+    def _track_safely(self, take: Callable[[Optional[Dict[str, Any]]], None], facts: Optional[Dict[str, Any]]) -> None:
+        """Metrics of scripts that know nothing of us. As above, and the run must be watched, too."""
+        try:
+            take(facts)
+        except Exception as error:  # noqa: BLE001 - the files are the script's, and may be anything
+            self._tracking.give_up()
+            log("metrics of event files and of the log are not taken any more: %s: %s" % (type(error).__name__, error))
 
     def _judge_safely(self, ending: str, reason: Optional[str], started: bool) -> Optional[Dict[str, Any]]:
         """What became of the GPUs, if it had any to do with them. As above: nothing of it may cost the ending."""

@@ -17,7 +17,7 @@ try:
 except ImportError:  # started by hand, outside a run: python train.py
 
     def log(name, value, step=None):
-        """Metrics are only kept inside a run."""
+        """There is nobody to keep it."""
 
 
 def make_moons(count, noise, seed):

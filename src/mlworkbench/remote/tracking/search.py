@@ -1,0 +1,89 @@
+"""Where a script writes TensorBoard's event files: below its folder, found while it runs. Light: every run looks.
+
+A folder is listed again only when its time has changed, so that a look at a large project costs little.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Dict, List, Tuple
+
+MARK = ".tfevents."
+PAUSE = 2.0  # seconds between two looks, and more where one takes long
+_SHARE = 1000  # a look may take such a part of the time: an idle run costs no more
+_RARELY = 60.0
+_MOST_FILES = 1000
+_MOST_FOLDERS = 10000
+_RECENT = 3e9  # nanoseconds: a folder that changed so lately may change again within one tick of its clock
+_OTHERS = frozenset((".git", ".mlflow", "node_modules", "__pycache__"))
+
+
+class EventFiles:
+    """The event files below a folder, as they appear. Links are not followed, nor other file systems entered."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.found: List[str] = []  # below the folder, the earlier ones first
+        self._known: Dict[str, int] = {"": 0}  # folders, and their time when they were listed
+        self._next = 0.0
+
+    def look(self, now: bool = False) -> bool:
+        """Look for new ones, if it is time to; whether there is any at all."""
+        began = time.monotonic()
+        if now or began >= self._next:
+            try:
+                self._search(os.lstat(self.folder).st_dev)
+            except OSError:
+                pass  # the folder is away for a moment, or for good
+            took = time.monotonic() - began
+            self._next = began + took + min(max(PAUSE, _SHARE * took), _RARELY)
+        return bool(self.found)
+
+    def _search(self, device: int) -> None:
+        waiting = list(self._known)
+        for name in waiting:  # grows by the new folders that are found
+            listed = self._known.get(name, 0)
+            try:
+                seen = os.lstat(os.path.join(self.folder, name))
+                if seen.st_dev != device or seen.st_mtime_ns == listed:
+                    continue
+                folders, files = _listing(os.path.join(self.folder, name))
+            except OSError:
+                if name:
+                    self._known.pop(name, None)
+                continue
+            age = time.time() * 1e9 - seen.st_mtime_ns
+            self._known[name] = seen.st_mtime_ns if age > _RECENT else 0
+            self._take(name, files)
+            for one in folders:
+                below = os.path.join(name, one)
+                if below not in self._known and len(self._known) < _MOST_FOLDERS:
+                    self._known[below] = 0
+                    waiting.append(below)
+
+    def _take(self, folder: str, files: List[str]) -> None:
+        for one in files:
+            name = os.path.join(folder, one)
+            if name not in self.found and len(self.found) < _MOST_FILES:
+                self.found.append(name)
+
+
+def _listing(folder: str) -> Tuple[List[str], List[str]]:
+    """Names of the folders and of the event files in it, in a fixed order."""
+    folders: List[str] = []
+    files: List[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _OTHERS and len(folders) < _MOST_FOLDERS:
+                        folders.append(entry.name)
+                elif MARK in entry.name and len(files) < _MOST_FILES and entry.is_file(follow_symlinks=False):
+                    files.append(entry.name)
+            except OSError:
+                continue
+    return sorted(folders), sorted(files)

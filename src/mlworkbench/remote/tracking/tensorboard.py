@@ -1,0 +1,150 @@
+"""Scalars of TensorBoard event files below a run's folder → ``metrics/tensorboard``, while they are being written.
+
+    files = EventFiles(run.work)
+    board = Board(files, os.path.join(run.metrics, "tensorboard"), started)
+    files.look()        # now and then
+    board.look()        # now and then: takes a fraction of a second, at most
+    board.finish()      # after the end of the script: everything
+
+A script's file is hostile: links are not followed, sizes and counts are bounded, damage ends that file only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..serve import read_plain
+from .appended import Appended
+from .eventfile import HEAD, LONGEST, TAIL, Broken, event, record_length, records
+from .search import EventFiles
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Optional, Set
+
+    from .appended import Source
+
+PHASES = frozenset("train training val valid validation test testing eval evaluation dev".split())
+_CHUNK = 256 * 1024
+_TURN = 0.1  # seconds of one look
+_EARLIER = 2.0  # seconds that clocks may differ: a file that began before the script is not the script's
+
+
+class Board:
+    """The event files of one run."""
+
+    def __init__(self, files: EventFiles, target: str, started: float) -> None:
+        self._files = files
+        self._folder = files.folder
+        self._file = Appended(target)
+        self._started = started
+        self._older: Set[str] = set()
+        self.refused = False  # by the disk, the last time
+
+    def look(self, seconds: float = _TURN) -> bool:
+        """Take in what is new, for so long; whether that was all. A disk that refuses is tried again next time."""
+        end = time.monotonic() + seconds
+        if not self._files.found:
+            return True
+        try:
+            self._file.open()
+            for name in self._files.found:
+                source = self._file.sources.get(name) or self._begin(name)
+                while source is not None and not source.broken and self._take_some(source):
+                    self._file.write()
+                    if time.monotonic() >= end:
+                        return False
+            self._file.write()
+        except OSError:
+            self.refused = True
+            return False
+        self.refused = False
+        return True
+
+    def finish(self, seconds: float = 60.0) -> bool:
+        """Everything that is there, for so long at most; then let go of the file."""
+        try:
+            return self.look(seconds)
+        finally:
+            self._file.close()
+
+    def _begin(self, name: str) -> "Optional[Source]":
+        """A new source; None if nothing is in it yet, or if it came with the code: another run wrote it."""
+        if name in self._older:
+            return None
+        head = read_plain(os.path.join(self._folder, name), 0, 4096)
+        try:
+            first = next(records(head), None)
+            when = None if first is None else event(first[1])[0]
+        except Broken:
+            when = 0.0
+        if when is None:
+            return None
+        if when < self._started - _EARLIER:
+            self._older.add(name)
+            return None
+        return self._file.add_source(name, self._prefix(name))
+
+    def _prefix(self, name: str) -> str:
+        """Nothing for the first folder; ``train/`` and the like where a folder says so; else the folder's path."""
+        folder = os.path.dirname(name).replace(os.sep, "/")
+        own = folder.rpartition("/")[2]
+        if own.lower() in PHASES:
+            return own + "/"
+        for source in self._file.sources.values():
+            if source.prefix == "" and os.path.dirname(source.name).replace(os.sep, "/") != folder:
+                return _printable(folder) + "/"
+        return ""
+
+    # -- what is in them ------------------------------------------------------------------------------------
+
+    def _take_some(self, source: "Source") -> bool:
+        """Take in some records; whether there may be more."""
+        path = os.path.join(self._folder, source.name)
+        if _size(path) <= source.at:
+            return False
+        data = read_plain(path, source.at, _CHUNK)
+        start = source.at
+        try:
+            for at, record in records(data):
+                source.at = start + at
+                self._add(source, record)
+                source.at, source.done = start + at + HEAD + len(record) + TAIL, 0
+            if source.at > start:
+                return True
+            length = record_length(data, 0)
+            if length is None:
+                return False
+            return self._take_long(source, path, length)
+        except Broken:
+            source.broken = True
+            return False
+
+    def _take_long(self, source: "Source", path: str, length: int) -> bool:
+        """One record that is longer than what is read at a time."""
+        whole = HEAD + length + TAIL
+        if _size(path) < source.at + whole:
+            return False
+        if length <= LONGEST:
+            for _, record in records(read_plain(path, source.at, whole)):
+                self._add(source, record)
+        source.at, source.done = source.at + whole, 0
+        return True
+
+    def _add(self, source: "Source", record: bytes) -> None:
+        for nth, (tag, value, when, step) in enumerate(event(record)[1]):
+            if nth >= source.done:
+                source.done = nth
+                self._file.add(source, tag, value, when or self._started, step)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def _printable(name: str) -> str:
+    return name.encode("utf-8", "replace").decode("utf-8")

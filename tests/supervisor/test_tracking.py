@@ -1,0 +1,273 @@
+"""Event files of TensorBoard and lines that a script prints: metrics while it runs, all of them at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.interpreters import from_version
+from tests.unit.test_tensorboard import BEGIN, THEN, scalars
+
+from .conftest import PYTHON, REMOTE, alive, until
+from .test_death import kill
+
+# As TensorBoard's own writers: a file, records appended to it. Bytes come from the test, the time from the clock.
+WRITER = """
+import os, struct, sys, time
+from crc import masked
+
+def record(data):
+    head = struct.pack("<Q", len(data))
+    return head + struct.pack("<I", masked(head)) + data + struct.pack("<I", masked(data))
+
+def varint(value):
+    found = b""
+    while value > 127:
+        found, value = found + bytes([value & 127 | 128]), value >> 7
+    return found + bytes([value])
+
+def field(number, data):
+    return bytes([number << 3 | 2]) + varint(len(data)) + data
+
+def now():
+    return b"\\x09" + struct.pack("<d", time.time())
+
+class Writer:
+    def __init__(self, folder):
+        os.makedirs(folder, exist_ok=True)
+        self.file = open(os.path.join(folder, "events.out.tfevents.%d.host.%d" % (time.time(), os.getpid())), "ab", 0)
+        self.file.write(record(now() + field(3, b"brain.Event:2")))
+    def add(self, tag, value, step):
+        one = field(1, field(1, tag.encode()) + b"\\x15" + struct.pack("<f", value))
+        self.file.write(record(now() + b"\\x10" + varint(step) + field(5, one)))
+"""
+CRC = """
+table = []
+for index in range(256):
+    for _ in range(8):
+        index = index >> 1 ^ (0x82F63B78 if index & 1 else 0)
+    table.append(index)
+
+def masked(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+"""
+FILES = {"writer.py": WRITER, "crc.py": CRC}
+# Writes 20 points, waits for the file ``more``, writes 20 more.
+TRAINS = """
+import os, time
+from writer import Writer
+writer = Writer("logs/train")
+for step in range(40):
+    if step == 20:
+        print("half: 1")
+        while not os.path.exists("more"): time.sleep(0.01)
+    writer.add("loss", 1 / (step + 1), step)
+    print("epoch %d - accuracy: %g" % (step, step / 40))
+print("score: 7", end="")
+"""
+GO = "import os, sys, time\nwhile not os.path.isdir(sys.argv[1]): time.sleep(0.01)\nopen(sys.argv[1] + '/more', 'w')"
+LOSSES = [("train/loss", step) for step in range(40)]
+
+
+def lines(folder: Path, name: str) -> list[dict]:
+    try:
+        text = (folder / "metrics" / name).read_text()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
+def points(folder: Path, name: str = "tensorboard") -> list[tuple[str, int]]:
+    return [(line["n"], line.get("s")) for line in lines(folder, name) if "n" in line]
+
+
+def go_on(folder: Path) -> None:
+    (folder / "work" / "more").write_text("")
+
+
+def at_the_end(place, folder: Path) -> None:
+    """All is there when the end is told: who reads the events last misses nothing."""
+    assert place.ended(folder)["ending"] == "succeeded"
+    assert points(folder) == LOSSES
+
+
+def test_metrics_come_while_the_script_runs_and_are_whole_when_the_end_is_told(place):
+    folder = place.run("r", TRAINS, files=FILES, spoken=True)
+    place.start("r")
+    until(lambda: len(points(folder)) == 20)
+    until(lambda: ("accuracy", 19) in points(folder, "spoken"))
+    assert not (folder / "exit.json").exists()
+    go_on(folder)
+    at_the_end(place, folder)
+    assert lines(folder, "tensorboard")[1]["v"] == 1.0
+    spoken = points(folder, "spoken")
+    assert [step for name, step in spoken if name == "accuracy"] == list(range(40))
+    assert spoken[-1] == ("score", None), "the last line has no end"
+
+
+def test_the_next_supervisor_goes_on_with_nothing_twice(place):
+    folder = place.run("r", TRAINS, files=FILES, spoken=True)
+    place.start("r")
+    until(lambda: len(points(folder)) == 20 and ("half", None) in points(folder, "spoken"))
+    pid = place.event(folder, "accepted")["pid"]
+    kill(pid)
+    until(lambda: not alive(pid))
+    go_on(folder)
+    assert place.call("adopt", "r")["state"] == "adopted"
+    at_the_end(place, folder)
+    assert len(points(folder, "spoken")) == 42
+
+
+@pytest.mark.parametrize("nth", [2, 3])
+def test_killed_between_two_looks(place, nth):
+    folder = place.run("r", TRAINS, files=FILES)
+    place.start("r", env={"MLW_FAILPOINT": f"tracked:kill:{nth}"})
+    pid = place.event(folder, "accepted")["pid"]
+    until(lambda: not alive(pid))
+    place.call("adopt", "r")
+    go_on(folder)
+    at_the_end(place, folder)
+
+
+def test_a_script_that_ends_at_once_loses_nothing(place):
+    script = TRAINS.replace("while not os.path.exists", "while 0 and os.path.exists")
+    folder = place.run("r", script, files=FILES, spoken=True)
+    place.start("r")
+    at_the_end(place, folder)
+    assert len(points(folder, "spoken")) == 42
+
+
+@pytest.mark.parametrize("python", [path for _, path in from_version((3, 8))])
+def test_with_every_python(place, python):
+    place.python = python
+    folder = place.run("r", TRAINS.replace("while not", "while 0 and not"), files=FILES, spoken=True, python=python)
+    place.start("r")
+    at_the_end(place, folder)
+    assert len(points(folder, "spoken")) == 42
+
+
+def test_the_machine_was_rebooted_and_the_metrics_are_told_all_the_same(place):
+    folder = place.run("r", TRAINS, files=FILES)
+    place.start("r")
+    place.event(folder, "started")
+    until(lambda: (folder / "log").read_text().count("accuracy") == 20)
+    facts = json.loads((folder / "started.json").read_text())
+    for pid in (place.event(folder, "accepted")["pid"], facts["launcher"], facts["pid"]):
+        kill(pid)
+    for name in ("gate.json", "claim/owner.json"):
+        note = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**note, "boot_id": "another"}))
+    place.call("adopt", "r")
+    assert place.ended(folder)["ending"] == "target rebooted"
+    assert points(folder) == LOSSES[:20]
+
+
+def test_nothing_is_taken_where_nobody_asks(place):
+    folder = place.run("r", TRAINS.replace("while not", "while 0 and not"), files=FILES, tracked=False, spoken=True)
+    place.start("r")
+    assert place.ended(folder)["ending"] == "succeeded"
+    assert os.listdir(folder / "metrics") == []
+    folder = place.run("s", "print('loss: 0.5')")
+    place.start("s", "n2")
+    assert place.ended(folder)["ending"] == "succeeded"
+    assert os.listdir(folder / "metrics") == []
+
+
+def test_event_files_of_the_project_are_none_of_the_run(place):
+    old = (BEGIN + scalars(THEN, 1, old=1.0)).hex()
+    script = "open('logs/events.out.tfevents.1', 'wb').write(bytes.fromhex(open('logs/old').read()))"
+    folder = place.run("r", script, files={"logs/old": old})
+    place.start("r")
+    assert place.ended(folder)["ending"] == "succeeded"
+    assert points(folder) == []
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        "os.symlink('/etc/passwd', target)",
+        "os.mkfifo(target)",
+        "os.mkdir(target)",
+        'open(target, \'wb\').write(b\'\\0\' * 3000000 + b\'{"k": "source", "d": 7}\\n{"o": [[], 1]}\\n\')',
+        "os.rmdir(os.path.dirname(target)); os.symlink('/nowhere', os.path.dirname(target))",
+        "os.chmod(os.path.dirname(target), 0)",
+    ],
+)
+def test_no_script_can_cost_its_own_ending(place, trouble):
+    """Something else is in the place of our file; garbage has the name of an event file."""
+    script = "import os\ntarget = os.path.join(os.environ['MLW_RUN_FOLDER'], 'metrics', 'tensorboard')\n"
+    script += trouble + "\nos.mkdir('d')\nopen('d/events.out.tfevents.9', 'wb').write(os.urandom(5000))\n"
+    script += "os.mkfifo('d/events.out.tfevents.8')\nos.symlink('/etc/passwd', 'd/events.out.tfevents.7')\n"
+    folder = place.run(
+        "r", script + "from writer import Writer\nWriter('d').add('a', 1, 1)\nprint('b: 1')", files=FILES
+    )
+    place.start("r")
+    assert place.ended(folder)["ending"] == "succeeded"
+    assert "Traceback" not in (folder / "supervisor.log").read_text()
+    assert b"loss" not in Path("/etc/passwd").read_bytes()
+
+
+@pytest.mark.parametrize("where", ["tracked", "tracking-end"])
+def test_a_fault_of_ours_costs_metrics_and_not_the_ending(place, where):
+    folder = place.run("r", TRAINS, files=FILES)
+    go = subprocess.Popen([PYTHON, "-c", GO, folder / "work"])
+    place.start("r", env={"MLW_FAILPOINT": f"{where}:exc"})
+    assert place.ended(folder)["ending"] == "succeeded"
+    assert "not taken any more: FailPoint" in (folder / "supervisor.log").read_text()
+    go.wait()
+
+
+def test_a_full_disk_costs_metrics_and_not_the_ending(place):
+    if os.getuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    place.root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place.root)], check=True)
+    try:
+        script = (
+            "from writer import Writer\nwriter = Writer('logs')\nfor step in range(20): writer.add('loss', 1, step)\n"
+        )
+        script += "f = open('big', 'wb', buffering=0)\ntry:\n  while True: f.write(b'x' * 4096)\nexcept OSError: pass\n"
+        folder = place.run("r", script, files=FILES)
+        place.start("r")
+        assert place.ended(folder)["ending"] == "succeeded"
+        assert points(folder) == [("loss", step) for step in range(20)][: len(points(folder))], "nothing twice"
+    finally:
+        subprocess.run(["umount", "-l", str(place.root)], check=True)
+
+
+QUIET = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from remote.folder import RunFolder
+from remote.supervisor import Supervisor
+from remote.tracking.watch import Tracking
+run = RunFolder(sys.argv[2])
+os.makedirs(run.work)
+tracking = Tracking(run, {})
+tracking.tick({"time": 0.0})
+tracking.end({"time": 0.0})
+print([name for name in sys.modules if name.startswith("remote.tracking.")])
+"""
+
+
+def test_a_run_without_such_files_loads_nothing_for_them(tmp_path):
+    """Supervisors wait for days, and there are many."""
+    done = subprocess.run([PYTHON, "-I", "-S", "-c", QUIET, REMOTE.parent, tmp_path / "run"], capture_output=True)
+    assert done.stdout.decode().strip() == "['remote.tracking.search', 'remote.tracking.watch']", done.stderr.decode()
+
+
+def test_in_a_container(spot):
+    folder = spot.run("r", TRAINS, files=FILES, spoken=True)
+    spot.start("r")
+    until(lambda: len(points(folder)) == 20 and ("accuracy", 19) in points(folder, "spoken"))
+    go_on(folder)
+    at_the_end(spot, folder)
+    assert len(points(folder, "spoken")) == 42
