@@ -24,6 +24,8 @@ EXIT_USAGE = 2
 EXIT_TIMEOUT = 124
 EXIT_DETACHED = 130
 
+_NAMED, _LONGEST = 20, 80  # names that a message lists, and characters of one
+
 
 class MlwError(Exception):
     """What happened and to what, in one sentence; ``hint`` says what to do."""
@@ -63,13 +65,23 @@ class UnknownName(MlwError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
         names = sorted(known)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         message = (
-            f"unknown {kind} {name!r}; known are {', '.join(names)}"
+            f"unknown {kind} {_short(name)!r}; known are {', '.join(map(_listed, names[:_NAMED]))}{more}"
             if names
-            else (f"unknown {kind} {name!r}; there are none yet")
+            else (f"unknown {kind} {_short(name)!r}; there are none yet")
         )
         near = difflib.get_close_matches(name, names, n=1)
-        super().__init__(message, hint or (f"did you mean {near[0]!r}?" if near else None))
+        super().__init__(message, hint or (f"did you mean {_short(near[0])!r}?" if near else None))
+
+
+def _short(name: str) -> str:
+    """A script can give its metrics any name, and ten thousand of them."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
+def _listed(name: str) -> str:
+    return _short(name) if name.isprintable() else repr(_short(name))
 
 
 class PreflightError(MlwError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from .remote import SPEC
 
@@ -61,6 +61,7 @@ class RunConfig:
     data_source_substitutions: Mapping[str, str] = field(default_factory=dict)
     fetch_outputs: str = "all"
     gpus: str | None = None  # as remote.gpus.request reads it
+    metrics_from_log: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)  # fields of Compute, for config.dialects.override
     spark_dependencies: SparkDependencies | None = None  # instead of the file, in the form of April 2018
 
@@ -208,7 +209,17 @@ class RunSpec:
     fetch: str = "all"  # outputs that come home by themselves: all, none, or those up to a size
     tags: tuple[str, ...] = ()
     user: str | None = None
+    parent: str | None = None  # of a child run: the id of the sweep, or of the run inside which it was
+    inside: bool = False  # a child that its parent's script made: no process, no folder of its own
+    sweep: JsonDict | None = None  # of a parent: what its children are, how many at a time, what is the best one
+    spoken: bool = False  # ``key: value`` lines that the script prints are metrics
+    varied: Mapping[str, str] = field(default_factory=dict)  # of a child of a sweep: its value of each axis
     spec: int = SPEC
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that holds the run: of a child inside another run, that run's."""
+        return self.id.partition(".")[0] if self.inside else self.id
 
     def to_json(self) -> JsonDict:
         return asdict(self)
@@ -253,6 +264,7 @@ def _known(kind: Any, data: JsonDict) -> JsonDict:
 
 
 IN_CONTACT = "in contact"
+_MLFLOW = "mlflow."
 
 
 class Status(str, Enum):
@@ -282,7 +294,28 @@ class Event:
     data: JsonDict
 
 
+class Span(NamedTuple):
+    """What a series of numbers amounts to, as far as it was read."""
+
+    length: int
+    least: float | None  # None: there was no finite number
+    most: float | None
+    time: float  # of the last one
+    step: int | None  # of the last one
+
+
 @dataclass(frozen=True)
+class Noted:
+    """What people wrote on a run afterwards. It lies in a file of its own in the run's folder at home."""
+
+    name: str | None = None
+    note: str | None = None
+    tags: tuple[str, ...] = ()  # added
+    untagged: tuple[str, ...] = ()  # taken away from those that it was given before
+    archived: bool = False
+
+
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run as it is known here: a fold over its events. No other code computes a state."""
 
@@ -302,11 +335,39 @@ class Run:
     leftovers: tuple[int, ...] = ()
     contact: str = IN_CONTACT
     gpu: JsonDict | None = None  # what it got, a warning, the verdict: as the target told, within bounds
-    metrics: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # the latest value of each name
+    spans: Mapping[str, Span] = field(default_factory=dict)  # of the names that have numbers
+    params: Mapping[str, Any] = field(default_factory=dict)  # as the script told; see history.parameters.of_run
+    told_tags: Mapping[str, Any] = field(default_factory=dict)  # by the script: name → value
+    files: Mapping[str, JsonDict] = field(default_factory=dict)  # below outputs → as: image, table, model, …
+    children: Mapping[str, JsonDict] = field(default_factory=dict)  # inside: id → what the script told of it
+    noted: Noted = field(default_factory=Noted)
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}: {self.status.value}>"  # all of it is kilobytes, and a notebook shows lists of them
 
     @property
     def id(self) -> str:
         return self.spec.id
+
+    @property
+    def name(self) -> str | None:
+        """For people; the newest one that it was given."""
+        if self.noted.name is not None:
+            return self.noted.name
+        told = self.told_tags.get(_MLFLOW + "runName")
+        return self.spec.name or (told if isinstance(told, str) and told != self.id else None)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """``best``, ``team=vision``: from the submit, from the script, from people, less those taken away."""
+        told = (
+            name if value in ("", True) else f"{name}={value}"
+            for name, value in self.told_tags.items()
+            if not name.startswith(_MLFLOW)  # what MLflow writes down for itself
+        )
+        given = dict.fromkeys((*self.spec.tags, *told))
+        return tuple(dict.fromkeys((*(tag for tag in given if tag not in self.noted.untagged), *self.noted.tags)))
 
     @property
     def duration(self) -> float | None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.history.fold import ending_words, event_from, fold
-from mlworkbench.history.reading import parse_events, parse_metrics
+from mlworkbench.history.reading import parse_events, parse_lines
 from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
 from mlworkbench.remote import endings
 
@@ -185,13 +185,13 @@ def test_hostile_lines_are_passed_over(data):
     found, used = parse_events(data)
     assert used == len(data)
     assert all(isinstance(one, Event) for one in found)
-    assert parse_metrics(data)[1] == len(data)
+    assert parse_lines(data)[1] == len(data)
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes(data):
     assert parse_events(data)[1] <= len(data)
-    assert parse_metrics(data)[1] <= len(data)
+    assert parse_lines(data)[1] <= len(data)
 
 
 @given(st.integers(0, 400))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from mlworkbench.cli.filters import since
 from mlworkbench.errors import UsageError
+from mlworkbench.history.door import History
 from mlworkbench.history.expression import Compare, Join, Not, parse, parse_sort
 from mlworkbench.history.parameters import number, parameters
 from mlworkbench.history.query import Query
-from mlworkbench.history.store import History
 from mlworkbench.model import Compute, Entry
 from tests.unit.test_history_store import paths, spec
 
@@ -128,7 +128,7 @@ def test_order(history):
         ("accuracy", 9),
         ("accuracy >", 11),
         ("accuracy > 0.9 and", 19),
-        ("accuracy ~ 3", 10),
+        ("accuracy ~ 3", 12),
         ("(a = 1", 7),
         ("a = 1)", 6),
         ("a = 1 b = 2", 7),

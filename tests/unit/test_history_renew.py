@@ -12,9 +12,9 @@ import pytest
 
 from mlworkbench.errors import HistoryError
 from mlworkbench.history import checked, gather, renew, rows
+from mlworkbench.history.door import History
 from mlworkbench.history.expression import parse
 from mlworkbench.history.query import Query
-from mlworkbench.history.store import History
 from mlworkbench.model import Run, Status
 from mlworkbench.remote import endings
 from tests.unit.test_history_store import fill, paths, spec, write_files
@@ -133,7 +133,7 @@ def test_many_processes_read_the_same(history, monkeypatch, killed):
     assert len(alone) == 30
     monkeypatch.setattr(gather, "SIZE", 4)
     monkeypatch.setattr(gather, "_FEW", 0)
-    monkeypatch.setattr(gather, "_hands", lambda: 3)
+    monkeypatch.setattr(gather, "free_hands", lambda: 3)
     if killed:
         mine, read = os.getpid(), gather.read_batch
 

@@ -14,10 +14,11 @@ import apsw
 import pytest
 
 from mlworkbench.errors import UnknownName
-from mlworkbench.history import schema
+from mlworkbench.history import rows
+from mlworkbench.history.door import History
 from mlworkbench.history.expression import parse
 from mlworkbench.history.query import Query
-from mlworkbench.history.store import History
+from mlworkbench.history.store import IdTaken
 from mlworkbench.model import Entry, Run, RunSpec
 from mlworkbench.paths import UserPaths
 from tests.unit.test_fold import SPEC
@@ -155,12 +156,68 @@ def test_lost_writes_are_noticed(sound, tmp_path):
     assert list(place.glob("*.damaged-*"))
 
 
+VERSION_ONE = (
+    """CREATE TABLE runs (
+    id TEXT PRIMARY KEY, number INTEGER NOT NULL, key TEXT NOT NULL UNIQUE, project TEXT NOT NULL,
+    created REAL NOT NULL, status TEXT NOT NULL, final INTEGER NOT NULL, hidden INTEGER NOT NULL,
+    spec TEXT NOT NULL, state TEXT NOT NULL, reading TEXT NOT NULL, submitter TEXT NOT NULL
+) WITHOUT ROWID""",
+    "CREATE INDEX runs_by_project ON runs (project, created)",
+    "CREATE INDEX runs_by_time ON runs (created)",
+    "CREATE INDEX runs_unfinished ON runs (final) WHERE final = 0",
+)
+
+
+def test_version_two_is_taken_over(tmp_path):
+    """The index that was last in use: two tables, and runs that know nothing of parameters, spans and notes."""
+    store = paths(tmp_path)
+    runs = [replace(Run(spec(number)), contact="no contact since 12:00") for number in range(5)]
+    connection = apsw.Connection(str(store.database))
+    for statement in VERSION_TWO:
+        connection.execute(statement)
+    connection.execute("INSERT INTO account VALUES (1, 5, 5, 0, 7, 0)")
+    for run in runs:
+        one, new = run.spec, ("spans", "params", "told_tags", "files", "children", "noted")
+        state = json.dumps({name: value for name, value in asdict(run).items() if name not in ("spec", *new)})
+        row = (one.id, one.key, one.number, one.project_id, int(one.created), run.status.value, 0, 0, "t.py", "local")
+        connection.execute(f"INSERT INTO runs VALUES (NULL, {', '.join('?' * 13)})", (*row, "{}", "{}", 0))
+        body = json.dumps(one.to_json()), state, json.dumps({"offsets": {"events.jsonl": 7}, "seqs": {}}), "{}"
+        connection.execute("INSERT INTO bodies VALUES (?, ?, ?, ?, ?, 0)", (connection.last_insert_rowid(), *body))
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    history = History(store)
+    assert history.list() == runs[::-1]
+    assert history.known(runs[0].id)[1].offsets == {"events.jsonl": 7}
+    history.close()
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+VERSION_TWO = (
+    """CREATE TABLE runs (
+    seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL UNIQUE, number INTEGER NOT NULL,
+    project TEXT NOT NULL, created INTEGER NOT NULL, status TEXT NOT NULL, final INTEGER NOT NULL,
+    hidden INTEGER NOT NULL, script TEXT NOT NULL, target TEXT NOT NULL, facts TEXT NOT NULL, metrics TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+)""",
+    """CREATE TABLE bodies (
+    seq INTEGER PRIMARY KEY, spec TEXT NOT NULL, state TEXT NOT NULL, reading TEXT NOT NULL, submitter TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+)""",
+    """CREATE TABLE account (
+    one INTEGER PRIMARY KEY, runs INTEGER NOT NULL, unfinished INTEGER NOT NULL, total INTEGER NOT NULL,
+    generation INTEGER NOT NULL, checksum INTEGER NOT NULL
+)""",
+    "CREATE INDEX runs_by_number ON runs (project, number)",
+    "CREATE INDEX runs_unfinished ON runs (seq) WHERE final = 0",
+)
+
+
 def test_version_one_is_taken_over(tmp_path):
     """With what only the index knows: here, that there is no contact."""
     store = paths(tmp_path)
     runs = [replace(Run(spec(number)), contact="no contact since 12:00") for number in range(5)]
     connection = apsw.Connection(str(store.database))
-    for statement in schema._FIRST:
+    for statement in VERSION_ONE:
         connection.execute(statement)
     for run in runs:
         state = json.dumps({name: value for name, value in asdict(run).items() if name != "spec"})
@@ -224,3 +281,52 @@ def test_fifty_processes_add_at_once(tmp_path):
     runs = history.list()
     history.close()
     assert sorted(run.spec.number for run in runs) == list(range(1, 10_001))
+
+
+def test_a_sweep_never_gets_two_children_of_one_id(tmp_path):
+    history = History(paths(tmp_path))
+    with pytest.raises(IdTaken):
+        history.add(spec(1), [spec(2), replace(spec(2), key="another")])
+    assert history.search(Query()) == []
+
+
+def test_a_run_that_tells_too_much_costs_no_other_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "MOST_STATE", 20_000)
+    history = History(paths(tmp_path))
+    fill(history, range(1, 3))
+    told = b"".join(json.dumps({"n": f"m{nth}", "v": "x" * 1000, "t": 1.0}).encode() + b"\n" for nth in range(100))
+    folder = history.paths.root.run(history.add(spec(3))[0].id)
+    os.makedirs(folder.metrics)
+    Path(folder.metrics, "1").write_bytes(told)
+    history.append("demo-00003", history.known("demo-00003")[1], {"metrics/1": told})
+    for _ in range(2):
+        metrics = {run.id: dict(run.metrics) for run in history.search(Query())}
+        assert metrics["demo-00003"] == {}
+        assert metrics["demo-00001"]["accuracy"] == 0.01
+        history.rebuild()
+
+
+def test_one_child_that_goes_on_changes_no_row_of_the_others(tmp_path, monkeypatch):
+    history = History(paths(tmp_path))
+    history.add(spec(1))
+
+    def tell(*children: str) -> list[str]:
+        lines = [{"k": "metric", "d": {"run": one, "name": "loss", "value": 0.5}, "t": 2.0} for one in children]
+        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        written = []
+        with monkeypatch.context() as patch:
+            update = rows.update
+            patch.setattr(rows, "update", lambda *what: (written.append(what[2].id), update(*what)))
+            history.append("demo-00001", history.known("demo-00001")[1], {"metrics/1": data})
+        return written
+
+    names = ["a" * 32, "b" * 32, "c" * 32]
+    tell(*names)
+    assert tell(names[0]) == ["demo-00001", "demo-00001.aaaaaaaa"]
+
+
+def test_a_number_of_any_length_can_be_asked_for(tmp_path):
+    history = History(paths(tmp_path))
+    fill(history, range(1, 3))
+    assert len(history.search(Query(where=parse("accuracy < " + "9" * 30)))) == 2
+    assert history.search(Query(where=parse("accuracy > " + "9" * 5000))) == []

@@ -26,7 +26,7 @@ _NEVER = 1000  # no mlw will ever have so high a version of its index
 _ROOM = 64 * 1024 * 1024
 _CACHE = 64 * 1024 * 1024  # for making a file anew: keys come in no order
 # What SQLite, or the decoding of what it hands over, says of pages that are not what was written.
-_DAMAGE = (
+DAMAGE = (
     apsw.CorruptError,
     apsw.NotADBError,
     apsw.ConstraintError,
@@ -61,7 +61,7 @@ class Database:
 
         def looked(connection: apsw.Connection) -> Answer:
             self._look = self._checked.look()  # before anything is read: what changes later is seen to be younger
-            return _transact(connection, body, "BEGIN")
+            return transact(connection, body, "BEGIN")
 
         return self._safely(looked)
 
@@ -88,7 +88,7 @@ class Database:
             try:
                 connection = self._open()
                 answer = body(connection)
-            except _DAMAGE:
+            except DAMAGE:
                 self._set_aside()
                 continue
             except apsw.BusyError as error:
@@ -113,7 +113,7 @@ class Database:
             answer = body(connection)
             return answer, _count_up(connection) if connection.total_changes() != before else 0
 
-        answer, generation = _transact(connection, counted)
+        answer, generation = transact(connection, counted)
         if generation:
             self._mark.write(generation)  # after the commit is on disk: it must never be ahead of it
         return answer
@@ -149,7 +149,7 @@ class Database:
                 "upgrade mlworkbench, or set MLW_HOME to another folder",
             )
         if version in range(1, VERSION):
-            _transact(connection, self._upgrade)
+            transact(connection, self._upgrade)
         elif version != VERSION or not _is_sound(connection, self._path):
             raise Damaged("check of the whole file")
         if _generation(connection) < reached:
@@ -180,7 +180,7 @@ class Database:
             # Of no use before it is whole, and then written to disk at once.
             for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE // 1024}"):
                 connection.execute(f"PRAGMA {setting}")
-            _transact(connection, self._create)
+            transact(connection, self._create)
         finally:
             connection.close()
         _sync(path)
@@ -301,7 +301,7 @@ def _count_up(connection: apsw.Connection) -> int:
     return _generation(connection)
 
 
-def _transact(
+def transact(
     connection: apsw.Connection, body: Callable[[apsw.Connection], Answer], begin: str = "BEGIN IMMEDIATE"
 ) -> Answer:
     # IMMEDIATE: a transaction that reads first and then writes is refused at once if another wrote meanwhile.

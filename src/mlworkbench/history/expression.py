@@ -10,13 +10,14 @@ from ..errors import UsageError
 _HINT = "for example: --where 'accuracy > 0.9 and lr < 0.01 and status = \"Completed\"'; odd names go in `backticks`"
 _DEEPEST = 50
 _MOST = 200
+_LARGEST = 2**63 - 1  # a whole number that SQLite can hold
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))
     |(?P<name>[^\W\d][\w.\-/\#:%@]*)
     |`(?P<quoted>(?:[^`]|``)+)`
     |"(?P<double>(?:[^"\\]|\\.)*)"
     |'(?P<single>(?:[^'\\]|\\.)*)'
-    |(?P<sign><=|>=|!=|<>|==|=|<|>)
+    |(?P<sign><=|>=|!=|<>|==|=|<|>|~)
     |(?P<bracket>[()])
     |(?P<end>$))""",
     re.VERBOSE | re.DOTALL,
@@ -130,13 +131,15 @@ class _Parser:
         if name.kind not in ("name", "quoted", "double") or _is_word(name):
             raise self._wrong(name, "a name")
         if sign.kind != "sign":
-            raise self._wrong(sign, "one of = != < <= > >=")
+            raise self._wrong(sign, "one of = != < <= > >= ~")
         mark = _SIGNS.get(sign.text, sign.text)
+        if mark == "~" and (turned or value.kind not in ("double", "single")):
+            raise self._wrong(value, "a name before ~ and a text in quotes after it")
         return Compare(_name(name), _TURNED.get(mark, mark) if turned else mark, self._value(value))
 
     def _value(self, token: _Token) -> Value:
         if token.kind == "number":
-            return float(token.text) if re.search(r"[.eE]", token.text) else int(token.text)
+            return _number(token.text)
         if token.kind in ("double", "single"):
             return re.sub(r"\\(.)", r"\1", token.text, flags=re.DOTALL)
         if token.kind == "name" and token.text.lower() in _VALUES:
@@ -186,6 +189,13 @@ def _split(text: str) -> list[_Token]:
 def _mistake(text: str, at: int, what: str) -> UsageError:
     near = f", near {text[at : at + 20]!r}" if text[at:].strip() else ", at its end"
     return UsageError(f"--where {text!r}: {what} at position {at + 1}{near}", _HINT)
+
+
+def _number(text: str) -> float | int:
+    told = float(text)
+    if re.search(r"[.eE]", text) or abs(told) > 2.0**63:
+        return told
+    return int(text) if abs(int(text)) <= _LARGEST else told
 
 
 def _is_word(token: _Token) -> bool:

@@ -140,6 +140,8 @@ def ending_words(run: Run) -> str | None:
     """The ending with its number, for people: ``failed (exit 3)``."""
     if run.ending != endings.FAILED:
         return run.ending
+    if run.signal is None and run.exit is None:  # a run inside another
+        return run.ending
     return f"failed (signal {run.signal})" if run.signal is not None else f"failed (exit {run.exit})"
 
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ..model import Run, RunSpec
-from ..remote.folder import Root, RunFolder
+from ..remote.folder import Root, RunFolder, is_outside
 from ..remote.journal import read_json
 from ..remote.tree import NOFOLLOW
+from .annotations import noted_of, read_all
+from .family import children_of
 from .intake import take_in
-from .rows import Reading
+from .outside import outside_names, outside_run, outside_spec
+from .reading import LINE
+from .rows import TOLD, Reading
+
+Family = list[tuple[Run, Reading]]
 
 CHUNK = 4 * 1024 * 1024
 _FLAGS = os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -19,19 +26,27 @@ _FLAGS = os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_
 
 def run_names(root: Root) -> list[str]:
     """The folders among the runs, in a fixed order. Whether they hold runs is seen when they are read."""
-    return sorted(os.listdir(root.runs))
+    return sorted((*os.listdir(root.runs), *outside_names(root)))
 
 
-def read_run(root: Root, name: str) -> tuple[Run, Reading] | None:
-    """The run that its folder tells of, and how far it was read for that; None if it has no sound spec."""
+def read_family(root: Root, name: str, before: tuple[Run, Reading] | None = None) -> Family:
+    """The run that its folder tells of, and how far it was read for that; then the runs inside it.
+
+    Nothing if the folder has no sound spec. ``before``: what an earlier look found, from where this one goes on.
+    """
     folder = root.run(name)
-    spec = _spec(folder)
+    spec = outside_spec(folder, name) if is_outside(name) else _spec(folder)
     if spec is None or spec.id != name:
-        return None
-    run, reading = Run(spec), Reading()
-    for parts in read_parts(folder):
+        return []
+    run = outside_run(folder, spec) if is_outside(name) else Run(spec)
+    reading = Reading()
+    if before is not None:
+        run, reading = replace(run, **{told: getattr(before[0], told) for told in TOLD}), before[1]
+    for parts in read_parts(folder, reading.offsets):
         run, reading = take_in(run, reading, parts)
-    return run, reading
+    noted = read_all(root, name)
+    family = [(run, reading), *((child, Reading()) for child in children_of(run))]
+    return [(replace(one, noted=noted_of(noted, one.id)), read) for one, read in family] if noted else family
 
 
 def _spec(folder: RunFolder) -> RunSpec | None:
@@ -44,14 +59,14 @@ def _spec(folder: RunFolder) -> RunSpec | None:
     return spec if sound and isinstance(spec and spec.key, str) else None
 
 
-def read_parts(folder: RunFolder) -> Iterator[dict[str, bytes]]:
+def read_parts(folder: RunFolder, since: Mapping[str, int]) -> Iterator[dict[str, bytes]]:
     """The bytes of the run's metrics and events in pieces that end at a line; the events come last.
 
     Small files come together: most runs are one piece, and 100,000 of them are taken in quicker.
     """
     parts: dict[str, bytes] = {}
     for name in [*_metrics(folder), "events.jsonl"]:
-        for piece in _pieces(os.path.join(folder.path, name)):
+        for piece in _pieces(os.path.join(folder.path, name), since.get(name, 0)):
             if name in parts or sum(map(len, parts.values())) + len(piece) > CHUNK:
                 yield parts
                 parts = {}
@@ -66,7 +81,7 @@ def _metrics(folder: RunFolder) -> list[str]:
         return []
 
 
-def _pieces(path: str) -> Iterator[bytes]:
+def _pieces(path: str, start: int) -> Iterator[bytes]:
     try:
         descriptor = os.open(path, _FLAGS)
     except OSError:
@@ -75,6 +90,7 @@ def _pieces(path: str) -> Iterator[bytes]:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             return
+        os.lseek(descriptor, start, os.SEEK_SET)
         rest = b""
         # Room for what is there: 4 MB each time would cost more than the reading.
         while chunk := os.read(descriptor, min(CHUNK, facts.st_size + 1)):
@@ -83,6 +99,9 @@ def _pieces(path: str) -> Iterator[bytes]:
             if end:
                 yield rest[:end]
                 rest = rest[end:]
+            elif len(rest) >= LINE:  # none of ours: it is counted, and not kept in memory
+                yield rest
+                rest = b""
     except OSError:
         return  # a disk that cannot be read here: the other runs go on
     finally:

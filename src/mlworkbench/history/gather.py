@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from ..remote.folder import Root
-from .folders import read_run
+from .folders import read_family
 from .rows import Encoded, encode
 
 Batch = list[tuple[str, Encoded]]
@@ -26,7 +26,7 @@ _ABSURD = (TypeError, ValueError, OverflowError, AttributeError)
 def gather(root: Root, names: Sequence[str]) -> Iterator[tuple[int, Batch]]:
     """The runs in the order of the names, some at a time, and how many of the names are behind them."""
     batches = [names[at : at + SIZE] for at in range(0, len(names), SIZE)]
-    hands = _hands() if len(names) >= _FEW else 1
+    hands = free_hands() if len(names) >= _FEW else 1
     helpers = [_Helper(root, batches[hand::hands]) for hand in range(1, hands)]
     try:
         for at, batch in enumerate(batches):
@@ -40,14 +40,12 @@ def gather(root: Root, names: Sequence[str]) -> Iterator[tuple[int, Batch]]:
 def read_batch(root: Root, names: Sequence[str]) -> Batch:
     found = []
     for name in names:
-        run = read_run(root, name)
         with suppress(*_ABSURD):
-            if run is not None:
-                found.append((name, encode(*run, {})))
+            found += [(name, encode(*one, {})) for one in read_family(root, name)]
     return found
 
 
-def _hands() -> int:
+def free_hands() -> int:
     """Only this process where a fork is not safe (macOS), not to be had, or would copy other threads' half work."""
     threads = sys.modules.get("threading")
     if not hasattr(os, "sched_getaffinity") or (threads and threads.active_count() > 1):

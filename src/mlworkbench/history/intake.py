@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from ..model import Event, Run
 from .fold import fold
-from .reading import parse_events, parse_metrics
+from .reading import parse_events, parse_lines
 from .rows import Reading
+from .tally import Tally
 
 
 def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:
     """The run after these parts of its files, each read from where ``reading`` says; and how far that is now."""
-    offsets, seqs, metrics = dict(reading.offsets), dict(reading.seqs), dict(run.metrics)
+    offsets, seqs = dict(reading.offsets), dict(reading.seqs)
+    tally = Tally(run)
+    events: list[Event] = []
     for name, data in parts.items():
         if name == "events.jsonl":
-            events, used = parse_events(data)
-            new = _unseen(events, seqs)
-            run = fold(run, new)
+            found, used = parse_events(data)
+            events += _unseen(found, seqs)
         elif name.startswith("metrics/"):
-            points, used = parse_metrics(data)
-            metrics.update(points)
+            lines, used = parse_lines(data)
+            tally.take(lines)
         else:
             continue
         if used:
             offsets[name] = offsets.get(name, 0) + used
-    return replace(run, metrics=metrics), Reading(offsets, seqs)
+    return fold(tally.run(), events), Reading(offsets, seqs)
 
 
 def _unseen(events: Iterable[Event], seqs: dict[str, int]) -> list[Event]:

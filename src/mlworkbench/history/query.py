@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from .expression import Compare, Condition, Join, Not
-from .rows import MICRO, clean
+from .rows import MICRO, UNTRACKED, clean
 
 # Names that are the run's own; every other one is a metric, else a parameter. ``tags`` is the first of them in a sort.
 _OWN = {
@@ -21,14 +21,22 @@ _OWN = {
     "target": "target",
     "experiment_id": "project",
     "created": f"created * 1.0 / {MICRO}",
+    "created_utc": f"strftime('%Y-%m-%dT%H:%M:%f', created / {MICRO}.0, 'unixepoch')",
+    "start_time_utc": "strftime('%Y-%m-%dT%H:%M:%f', json_extract(facts, '$.started'), 'unixepoch')",
+    "end_time_utc": "strftime('%Y-%m-%dT%H:%M:%f', json_extract(facts, '$.ended'), 'unixepoch')",
     "name": "json_extract(facts, '$.name')",
     "ending": "json_extract(facts, '$.ending')",
     "exit_code": "json_extract(facts, '$.exit_code')",
     "duration": "json_extract(facts, '$.duration')",
     "gpu": "json_extract(facts, '$.gpu')",
+    "parent_run_id": "nullif(parent, '')",
     "tags": "json_extract(facts, '$.tags[0]')",
 }
+# The run's own where the script has none of that name.
+_SOFT = {"note": "json_extract(facts, '$.note')", "children": "json_extract(facts, '$.children')"}
+OWN = frozenset({*_OWN, *_SOFT, "tags"})
 _METRICS, _PARAMETERS, _TAGS = "metrics.", "params.", "tags."
+_SPANS = {"min.": 0, "max.": 1}  # of a series: where its least and its greatest value stand
 _ALL_TAGS = "json_each(facts, '$.tags')"
 
 
@@ -37,7 +45,12 @@ class Query:
     """What a list is narrowed to; newest first unless it is sorted."""
 
     project: str | None = None
-    hidden: bool = False
+    hidden: bool = False  # with those that are archived or not tracked
+    archived: bool = False  # with those that are archived
+    children: bool = True  # with those of sweeps, and with those inside other runs
+    inside: bool = True  # with those inside other runs, which have no folder of their own
+    parent: str | None = None
+    texts: Sequence[str] = ()  # each somewhere in id, name, script, arguments, tags, note
     statuses: Sequence[str] = ()
     targets: Sequence[str] = ()
     scripts: Sequence[str] = ()
@@ -46,6 +59,7 @@ class Query:
     where: Condition | None = None
     sort: str | None = None
     descending: bool = False
+    oldest: bool = False  # of those that are alike the oldest first
     limit: int | None = None
 
 
@@ -62,7 +76,14 @@ class _Sql:
     # -- the narrowing -----------------------------------------------------------------------------
 
     def narrowed(self, query: Query) -> str:
-        parts = [] if query.hidden else ["hidden = 0"]
+        shown = f"hidden & {UNTRACKED} = 0" if query.archived else "hidden = 0"
+        parts = [] if query.hidden else [shown]
+        parts += [] if query.children else ["parent = ''"]
+        parts += [] if query.inside else ["instr(id, '.') = 0"]
+        if query.parent is not None:
+            parts.append(f"parent = {self.bind(query.parent)}")
+        for text in query.texts:
+            parts.append(f"instr(json_extract(facts, '$.words'), {self.bind(text.casefold())})")
         if query.project is not None:
             parts.append(f"project = {self.bind(query.project)}")
         if query.since is not None:
@@ -73,7 +94,9 @@ class _Sql:
         if query.scripts:
             parts.append("(" + " OR ".join(self._script(one) for one in query.scripts) + ")")
         for tag in query.tags:
-            parts.append(f"EXISTS (SELECT 1 FROM json_each(facts, '$.tags') WHERE value = {self.bind(tag)})")
+            key = self.bind(tag)  # of team=vision the name alone is enough
+            fits = f"value = {key} OR substr(value, 1, length({key}) + 1) = {key} || '='"
+            parts.append(f"EXISTS (SELECT 1 FROM {_ALL_TAGS} WHERE {fits})")
         if query.where is not None:
             parts.append(self.condition(query.where))
         return " AND ".join(f"({part})" for part in parts) or "1"
@@ -100,14 +123,19 @@ class _Sql:
         value = self.value_of(node.name, text)
         # A collation counts only where it is not within brackets.
         folded = " COLLATE NOCASE" if node.name == "status" else ""
-        compared = f"({value}){folded} {node.sign} {self.bind(node.value)}"
+        wanted = self.bind(node.value)
+        has = node.sign == "~"  # a text that has it in it, whatever the case of its letters
+        compared = f"instr(lower({value}), lower({wanted})) > 0" if has else f"({value}){folded} {node.sign} {wanted}"
         kinds = "('text')" if text else "('integer', 'real')"
         fits = f"typeof({value}) IN {kinds}"
         # The value is dug out of JSON: where nothing else depends on it, once for all the rows that do not fit.
         return f"CASE WHEN {fits} THEN {compared} END" if negated else f"({compared} AND {fits})"
 
     def _tagged(self, node: Compare) -> str:
-        """``tags = "best"``: one of them is; ``!=``: none is."""
+        """``tags = "best"``: one of them is; ``!=``: none is; ``~``: one has it in it."""
+        if node.sign == "~":
+            wanted = self.bind(str(node.value))
+            return f"EXISTS (SELECT 1 FROM {_ALL_TAGS} WHERE instr(lower(value), lower({wanted})))"
         sign, wanted = ("=", "NOT EXISTS") if node.sign == "!=" else (node.sign, "EXISTS")
         return f"{wanted} (SELECT 1 FROM {_ALL_TAGS} WHERE value {sign} {self.bind(str(node.value))})"
 
@@ -121,7 +149,11 @@ class _Sql:
             return self._parameter(name[len(_PARAMETERS) :], text)
         if name.startswith(_TAGS):
             return self._tag(name[len(_TAGS) :], text)
-        return f"coalesce({self._metric(name)}, {self._parameter(name, text)})"
+        if name[:4] in _SPANS:
+            return self._span(name[4:], _SPANS[name[:4]])
+        own = f", {_SOFT[name]}" if name in _SOFT else ""
+        # What a run was given is meant more often than what it measured under the same name, such as a learning rate.
+        return f"coalesce({self._parameter(name, text)}, {self._metric(name)}{own})"
 
     def either_kind(self, name: str) -> str:
         """A value to sort by: the number where there is one, else the text."""
@@ -132,6 +164,15 @@ class _Sql:
         if _fits_path(name):
             return f"json_extract(metrics, {self.bind(_path('$', name))})"
         return f"(SELECT value FROM json_each(metrics) WHERE key = {self.bind(name)})"
+
+    def _span(self, name: str, nth: int) -> str:
+        """The least or the greatest of a series; of one value, this."""
+        if _fits_path(name):
+            found = f"json_extract(facts, {self.bind(_path('$.spans', name) + f'[{nth}]')})"
+        else:
+            every = f"SELECT json_extract(value, '$[{nth}]') FROM json_each(facts, '$.spans')"
+            found = f"({every} WHERE key = {self.bind(name)})"
+        return f"coalesce({found}, {self._metric(name)})"
 
     def _parameter(self, name: str, text: bool) -> str:
         """As it was typed; else, as argparse has it, ``batch_size`` for ``--batch-size``, or the other way round."""
@@ -169,7 +210,8 @@ def _path(start: str, name: str) -> str:
 def find(connection: apsw.Connection, query: Query) -> list[int]:
     """The numbers of the runs, in order. The caller has made sure that every row is sound."""
     sql = _Sql()
-    fits, order = sql.narrowed(query), "created DESC, number DESC, seq DESC"
+    way = "ASC" if query.oldest else "DESC"
+    fits, order = sql.narrowed(query), f"created {way}, number {way}, seq {way}"
     if query.sort is not None:
         value = sql.either_kind(query.sort)
         order = f"{value} {'DESC' if query.descending else 'ASC'} NULLS LAST, {order}"

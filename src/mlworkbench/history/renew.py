@@ -14,7 +14,7 @@ from ..remote.failpoint import failpoint
 from ..remote.folder import Root
 from . import rows
 from .database import Damaged, Database
-from .folders import read_run, run_names
+from .folders import read_family, run_names
 from .gather import Batch, gather
 
 Progress = Callable[[int, int], None]
@@ -54,7 +54,9 @@ def _check(connection: apsw.Connection) -> None:
 
 
 def _renew_some(database: Database, root: Root, batch: Batch) -> None:
-    wrong = database.read(lambda connection: [name for name, one in batch if not rows.holds(connection, one)])
+    wrong = database.read(
+        lambda connection: list(dict.fromkeys(name for name, one in batch if not rows.holds(connection, one)))
+    )
     if wrong:
         # As many as a batch has: others wait for milliseconds.
         database.write(lambda connection: _put_right(connection, root, wrong))
@@ -62,17 +64,20 @@ def _renew_some(database: Database, root: Root, batch: Batch) -> None:
 
 
 def _put_right(connection: apsw.Connection, root: Root, names: list[str]) -> None:
-    for name in names:
-        found = read_run(root, name)  # again, now that nobody else can write what they have read
-        if found is None:
-            continue  # removed meanwhile
-        known = rows.select(connection, "id = ?", (name,))
-        if not known:
-            rows.insert(connection, *found, {})
-        for old in known:
-            fresh = _with_notes(old.run, found[0]), found[1]
-            if fresh != (old.run, old.reading):
-                rows.update(connection, old, *fresh, old.submitter)
+    for name in names:  # read again, now that nobody else can write what they have read
+        for run, reading in read_family(root, name):  # none: removed meanwhile
+            put(connection, run, reading)
+
+
+def put(connection: apsw.Connection, run: Run, reading: rows.Reading) -> None:
+    """The row of a run, from what its folder tells."""
+    known = rows.select(connection, "id = ?", (run.id,))
+    if not known:
+        rows.insert(connection, run, reading, {})
+    for old in known:
+        fresh = _with_notes(old.run, run), reading
+        if fresh != (old.run, old.reading):
+            rows.update(connection, old, *fresh, old.submitter)
 
 
 def _with_notes(old: Run, fresh: Run) -> Run:
@@ -91,7 +96,7 @@ def _drop(database: Database, root: Root, names: set[str]) -> None:
         ids = [run_id for (run_id,) in connection.execute("SELECT id FROM runs NOT INDEXED") if run_id not in names]
         for run_id in ids:
             for one in rows.select(connection, "id = ?", (run_id,)):
-                if one.run.accepted is not None and not os.path.lexists(root.run(run_id).path):
+                if one.run.accepted is not None and not os.path.lexists(root.run(one.run.spec.folder).path):
                     yield one
 
     def delete(connection: apsw.Connection) -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 from zlib import crc32
 
 import apsw
 
-from ..model import JsonDict, Run, RunSpec, Status
+from ..model import JsonDict, Noted, Run, RunSpec, Span, Status
 from .database import Damaged
-from .parameters import number, parameters
+from .parameters import number, of_run, text
 
 Row = tuple[Any, ...]
 
-_LISTED = "id, key, number, project, created, status, final, hidden, script, target, facts, metrics"
+_LISTED = "id, key, number, project, created, status, final, hidden, script, target, parent, facts, metrics"
 _BODY = "spec, state, reading, submitter"
 # Made by SQLite in one go: a list of 100,000 runs checks every one of them.
 CONTENT = f"CAST(concat_ws(char(31), {_LISTED}) AS BLOB)"
@@ -25,13 +25,20 @@ _WHOLE = (
     f"SELECT runs.seq, runs.checksum, {CONTENT}, final, id, {_BODY}, bodies.checksum"
     " FROM runs {} LEFT JOIN bodies ON bodies.seq = runs.seq WHERE {}"
 )
-_INSERT = f"INSERT OR IGNORE INTO runs ({_LISTED}, checksum) VALUES ({', '.join('?' * 13)})"
+_INSERT = f"INSERT OR IGNORE INTO runs ({_LISTED}, checksum) VALUES ({', '.join('?' * 14)})"
 _REPLACE_BODY = f"INSERT OR REPLACE INTO bodies (seq, {_BODY}, checksum) VALUES (?, ?, ?, ?, ?, ?)"
 _RAW = f"SELECT {_LISTED}, runs.checksum, {_BODY}, bodies.checksum FROM runs JOIN bodies USING (seq) WHERE id = ?"
+_LISTS = ("tags", "untagged")
+TOLD = ("metrics", "spans", "params", "told_tags", "files", "children")  # of a run: what its script recorded
 _STATE = tuple(name for name in Run.__dataclass_fields__ if name != "spec")
 _BATCH = 2048
 _LONGEST = 200  # characters of a metric's value that a list can be searched for
+_MOST_WORDS = 2000
+# Bytes. A script that tells more is shown with nothing of it, and its files still have it: SQLite takes a row that is
+# too long for none at all, and one run would cost the index of all.
+MOST_STATE = 128 * 1024 * 1024
 MICRO = 1_000_000
+UNTRACKED, ARCHIVED = 1, 2  # why a run is hidden
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,17 @@ def _stored(row: Row) -> Stored:
 def decode(spec: str, state: str) -> Run:
     facts = json.loads(state)
     facts.update(status=Status(facts["status"]), leftovers=tuple(facts["leftovers"]))
+    if "spans" in facts:  # else written before there were any
+        facts["spans"] = {name: Span(*span) for name, span in facts["spans"].items()}
+        facts["noted"] = noted_from(facts["noted"])
     return Run(RunSpec.from_json(json.loads(spec)), **facts)
+
+
+def noted_from(data: Mapping[str, Any]) -> Noted:
+    """What people wrote on a run, as it lies on disk; a key of a newer version is passed over."""
+    tags, untagged = (tuple(map(str, one)) if isinstance(one, (list, tuple)) else () for one in map(data.get, _LISTS))
+    name, note = (None if one is None else str(one) for one in map(data.get, ("name", "note")))
+    return Noted(name, note, tags, untagged, data.get("archived") is True)
 
 
 def verify(connection: apsw.Connection) -> None:
@@ -192,12 +209,20 @@ def _write_body(connection: apsw.Connection, seq: int, run: Encoded) -> None:
 
 
 def encode(run: Run, reading: Reading, submitter: JsonDict) -> Encoded:
-    state = json.dumps({name: getattr(run, name) for name in _STATE})
+    state = _state(run)
+    if len(state) > MOST_STATE:
+        nothing: dict[str, Any] = dict.fromkeys(TOLD, {})
+        run = replace(run, **nothing)
+        state = _state(run)
     read = json.dumps({"offsets": reading.offsets, "seqs": reading.seqs}, default=_plain)
     listed = _listed(run)
     # The same as of to_json(), whose copies would take a third of the time of a rebuild.
     body = (json.dumps(run.spec, default=_plain), state, read, json.dumps(submitter))
     return Encoded(listed, body, _sum(listed))
+
+
+def _state(run: Run) -> str:
+    return json.dumps({name: getattr(run, name) for name in _STATE}, default=_plain)
 
 
 def _plain(value: Any) -> JsonDict:
@@ -207,13 +232,19 @@ def _plain(value: Any) -> JsonDict:
 def _listed(run: Run) -> Row:
     spec = run.spec
     facts = {
-        "name": spec.name,
-        "tags": spec.tags or None,
+        "name": run.name,
+        "tags": run.tags or None,
+        "note": run.noted.note,
         "ending": run.ending,
         "exit_code": run.exit,
         "duration": run.duration,
+        "started": run.started,
+        "ended": run.ended,
         "gpu": (run.gpu or {}).get("used"),
-        "params": {name: [number(text), text] for name, text in parameters(spec.entry.arguments).items()} or None,
+        "params": {name: [number(value), text(value)] for name, value in of_run(run).items()} or None,
+        "spans": {name: span[1:3] for name, span in run.spans.items() if span.length > 1} or None,
+        "children": len(run.children) or len((spec.sweep or {}).get("children", ())) or None,
+        "words": _words(run),
     }
     plain = {name: value for name, value in run.metrics.items() if _searchable(value)}
     return (
@@ -224,12 +255,20 @@ def _listed(run: Run) -> Row:
         int(spec.created * MICRO),
         run.status.value,
         int(run.status.final),
-        int(not spec.tracked),
+        (0 if spec.tracked else UNTRACKED) | (ARCHIVED if run.noted.archived else 0),
         clean(spec.entry.name),
         clean(spec.compute.name),
+        clean(spec.parent or ""),
         clean(_json({name: value for name, value in facts.items() if value is not None})),
         clean(_json(plain)),
     )
+
+
+def _words(run: Run) -> str:
+    """What a search for a text looks through."""
+    spec = run.spec
+    words = (run.id, run.name or "", spec.entry.name, *spec.entry.arguments, *run.tags, run.noted.note or "")
+    return "\n".join(words).casefold()[:_MOST_WORDS]
 
 
 def _searchable(value: object) -> bool:

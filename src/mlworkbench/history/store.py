@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 import apsw
 
 from ..errors import HistoryError, MlwError, UnknownName
-from ..model import JsonDict, Run, RunSpec
-from ..paths import UserPaths
-from ..remote import machine
+from ..model import JsonDict, Noted, Run, RunSpec
+from ..paths import UserPaths, user_paths
+from ..remote import endings, machine
 from ..remote.failpoint import failpoint
+from ..remote.folder import is_outside
 from ..remote.journal import read_json, write_whole
 from ..remote.tree import remove
 from . import rows
-from .database import Damaged, Database
+from .annotations import write_noted
+from .database import Database
+from .family import child_id, children_of
+from .folders import read_family
 from .intake import take_in
+from .migrate import migrate
+from .outside import FACTS, outside_names, told_end
 from .query import Query, find
-from .renew import Progress, fill, renew
+from .renew import Progress, fill, put, renew
 from .rows import Reading
 
 Runs = list[Run]
+
+_UNKNOWN = 2  # it seems to have ended, and did not say how
+_NAME = "json_extract(facts, '$.name')"
+_OUTSIDE = (
+    f"SELECT id, CASE WHEN final AND json_extract(facts, '$.ending') = '{endings.EXIT_UNKNOWN}' THEN {_UNKNOWN}"
+    " ELSE final END FROM runs WHERE id >= 'local-' AND id < 'local.'"
+)
 
 
 class IdTaken(Exception):
@@ -41,33 +53,43 @@ class Ambiguous(UnknownName):
 class History:
     """The runs of this user. ``progress`` hears how many of all folders are read, where the index is made anew."""
 
-    def __init__(self, paths: UserPaths, progress: Progress = lambda done, total: None) -> None:
-        self.paths = paths
+    def __init__(self, paths: UserPaths | None = None, progress: Progress = lambda done, total: None) -> None:
+        self.paths = paths or user_paths()
         self._progress = progress
-        self._database = Database(paths.database, self._refill, _migrate)
+        self._database = Database(self.paths.database, self._refill, migrate)
 
     # -- writing -----------------------------------------------------------------------------------
 
-    def add(self, spec: RunSpec) -> tuple[RunSpec, bool]:
-        """Record a run before anything leaves this machine. The same key is the same run: tells if it is new."""
+    def add(self, spec: RunSpec, children: Sequence[RunSpec] = ()) -> tuple[RunSpec, bool]:
+        """Record a run before anything leaves this machine. The same key is the same run: tells if it is new.
 
-        def insert(connection: apsw.Connection) -> tuple[RunSpec, bool]:
+        ``children``: the runs of a sweep, which are recorded with it or not at all.
+        """
+
+        def insert(connection: apsw.Connection) -> tuple[list[RunSpec], bool]:
             for known in rows.select(connection, "key = ?", (rows.clean(spec.key),)):
-                return known.run.spec, False
-            if rows.select(connection, "id = ?", (spec.id,)):
-                raise IdTaken(spec.id)
+                return [known.run.spec], False
+            for one in (spec, *children):
+                if rows.select(connection, "id = ?", (one.id,)):
+                    raise IdTaken(one.id)
             taken = connection.execute("SELECT max(number) FROM runs WHERE project = ?", (spec.project_id,))
-            numbered = replace(spec, number=(next(iter(taken))[0] or 0) + 1)
-            rows.insert(connection, Run(numbered), Reading(), _submitter())
+            first = (next(iter(taken))[0] or 0) + 1
+            numbered = [replace(one, number=number) for number, one in enumerate((spec, *children), first)]
+            for one in numbered:
+                rows.insert(connection, Run(one), Reading(), _submitter())
             return numbered, True
 
-        if os.path.exists(self.paths.root.run(spec.id).path):
-            raise IdTaken(spec.id)
+        taken: set[str] = set()
+        for one in (spec, *children):  # thousands of ids may have two that are the same
+            if one.id in taken or os.path.exists(self.paths.root.run(one.id).path):
+                raise IdTaken(one.id)
+            taken.add(one.id)
         stored, new = self._database.write(insert)
         failpoint("recorded")
-        self.make_folder(stored)
+        for one in stored:
+            self.make_folder(one)
         failpoint("foldered")
-        return stored, new
+        return stored[0], new
 
     def make_folder(self, spec: RunSpec) -> None:
         """The run's folder with its spec; there already if an earlier attempt got that far."""
@@ -93,6 +115,16 @@ class History:
         """Record what only this side knows: contact, interruption, a run that its target lost."""
         return self._change(run_id, lambda run, reading: (change(run), reading))[0]
 
+    def annotate(self, run_id: str, change: Callable[[Noted], Noted]) -> Run:
+        """Record what people say of a run: a name, tags, a note. It goes into the run's folder, too."""
+
+        def noted(run: Run) -> Run:
+            changed = replace(run, noted=change(run.noted))
+            write_noted(self.paths.root, run.spec, changed.noted)  # while nobody else can
+            return changed
+
+        return self.note(run_id, noted)
+
     def take_over(self, run_id: str) -> Run:
         """From now on this process answers for the submit."""
 
@@ -109,11 +141,12 @@ class History:
         folder = self.paths.root.run(run_id)
 
         def delete(connection: apsw.Connection) -> None:
-            for old in rows.select(connection, "id = ?", (run_id,)):
+            for old in rows.select(connection, "id = ? OR (parent != '' AND id >= ? AND id < ?)", _own_ids(run_id)):
                 rows.delete(connection, old)
-                # While nobody else can write: a rebuild must not find the run again in what is left of its folder.
+            # While nobody else can write: a rebuild must not find the run again in what is left of its folder.
+            for spec in (folder.spec, os.path.join(folder.path, FACTS)):
                 with suppress(OSError):
-                    os.unlink(folder.spec)
+                    os.unlink(spec)
 
         self._database.write(delete)
         remove(folder.path)
@@ -124,6 +157,7 @@ class History:
             run, reading = change(old.run, old.reading)
             if (run, reading) != (old.run, old.reading):
                 rows.update(connection, old, run, reading, old.submitter)
+                _write_children(connection, old.run, run)
             return run, reading
 
         return self._database.write(update)
@@ -131,7 +165,8 @@ class History:
     # -- reading -----------------------------------------------------------------------------------
 
     def get(self, prefix: str) -> Run:
-        """The run with this id, or the only one whose id begins so, or the only one whose id has it in it."""
+        """The run with this id, or the only one whose id begins so, has it in it, or whose name it is."""
+        self._take_outside()
         found = self._database.read(lambda connection: self._look_up(connection, prefix))
         if len(found) == 1:
             return found[0]
@@ -142,27 +177,28 @@ class History:
         raise UnknownName("run", prefix, recent, "list them with: mlw history list")
 
     def _look_up(self, connection: apsw.Connection, prefix: str) -> Runs:
-        """The run of this id, else up to six that begin so, else up to six that have it in them."""
+        """The run of this id, else up to six that begin so, else that have it in them, else that are called so."""
         prefix = rows.clean(prefix)
         newest = " ORDER BY created DESC LIMIT 6"
         found = rows.select(connection, "id = ?", (prefix,))
+        whole = "" if "." in prefix else " AND instr(id, '.') = 0"  # its beginning means a run, not those inside it
         if not found and prefix:
-            found = rows.select(connection, "id >= ? AND id < ?" + newest, (prefix, prefix + "\U0010ffff"))
+            found = rows.select(connection, f"id >= ? AND id < ?{whole}{newest}", (prefix, prefix + "\U0010ffff"))
         if not found and prefix:
             self._database.check(connection, rows.verify)  # before it is said that there is no such run
-            found = rows.select(connection, "instr(id, ?)" + newest, (prefix,), "NOT INDEXED")
+        for more in (whole, "") if prefix else ():
+            found = found or rows.select(connection, f"instr(id, ?){more}{newest}", (prefix,), "NOT INDEXED")
+        if not found and prefix:
+            found = rows.select(connection, f"{_NAME} = ?{newest}", (prefix,), "NOT INDEXED")
         return [one.run for one in found]
 
     def by_key(self, key: str) -> Run | None:
         found = self._database.read(lambda connection: rows.select(connection, "key = ?", (rows.clean(key),)))
         return found[0].run if found else None
 
-    def list(self, project_id: str | None = None, hidden: bool = False, limit: int | None = None) -> Runs:
-        """Newest first."""
-        return self.search(Query(project=project_id, hidden=hidden, limit=limit))
-
     def search(self, query: Query) -> Runs:
         """The runs that fit, in the order that was asked for."""
+        self._take_outside()
 
         def search(connection: apsw.Connection) -> Runs:
             self._database.check(connection, rows.verify)
@@ -174,7 +210,9 @@ class History:
         def unfinished(connection: apsw.Connection) -> Runs:
             rows.expect_unfinished(connection)
             where, values = ("AND project = ?", (project_id,)) if project_id else ("", ())
-            return [one.run for one in rows.select(connection, f"final = 0 {where} ORDER BY created DESC", values)]
+            found = rows.select(connection, f"final = 0 {where} ORDER BY created DESC", values)
+            # Those inside a run go with it, and those outside one are looked at by every search.
+            return [one.run for one in found if not one.run.spec.inside and not is_outside(one.run.id)]
 
         return self._database.read(unfinished)
 
@@ -191,6 +229,25 @@ class History:
             same = all(who.get(name) == value for name, value in here.items())
             return same and machine.start_time(who["pid"]) == who["start"]
         return False
+
+    def _take_outside(self) -> None:
+        """Scripts that ran outside a run have recorded what they did; those that have not ended are looked at again."""
+        root = self.paths.root
+        names = outside_names(root)
+        if not names:
+            return
+        known = self._database.read(lambda connection: dict(connection.execute(_OUTSIDE)))
+        # One that runs on another machine with the same home looks dead from here, until it tells its end itself.
+        new = [name for name in names if not known.get(name) or (known[name] == _UNKNOWN and told_end(root, name))]
+
+        def take(connection: apsw.Connection) -> None:
+            for name in new:
+                before = [(one.run, one.reading) for one in rows.select(connection, "id = ?", (name,))]
+                for run, reading in read_family(root, name, *before):
+                    put(connection, run, reading)
+
+        if new:
+            self._database.write(take)
 
     # -- the index from the folders ----------------------------------------------------------------
 
@@ -214,17 +271,23 @@ def _one(connection: apsw.Connection, run_id: str) -> rows.Stored:
     raise HistoryError(f"run {run_id} has been removed")
 
 
-def _migrate(connection: apsw.Connection) -> None:
-    """The runs of version 1 into the tables of today, with all that only this side knows of them."""
-    old = connection.execute("SELECT spec, state, reading, submitter FROM runs_of_1 ORDER BY created, number")
-    for spec, state, reading, submitter in old:
-        try:
-            run, read, who = rows.decode(spec, state), Reading(**json.loads(reading)), json.loads(submitter)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise Damaged("a run of version 1") from error
-        rows.pour(connection, rows.encode(run, read, who))
-    connection.execute("DROP TABLE runs_of_1")
-    rows.start_account(connection)
+def _write_children(connection: apsw.Connection, before: Run, run: Run) -> None:
+    """The runs inside it, as far as they have changed. What people wrote on them stays."""
+    ends = run.status.final != before.status.final
+    told = {child_id(run.id, name) for name, told in run.children.items() if ends or told != before.children.get(name)}
+    for child in children_of(run) if told else ():
+        if child.id not in told:
+            continue
+        known = rows.select(connection, "id = ?", (child.id,))
+        if not known:
+            rows.insert(connection, child, Reading(), {})
+        for old in known:
+            rows.update(connection, old, replace(child, noted=old.run.noted), Reading(), {})
+
+
+def _own_ids(run_id: str) -> tuple[str, str, str]:
+    """A run, and from where to where the ids of those inside it are."""
+    return run_id, f"{run_id}.", f"{run_id}/"
 
 
 def _submitter() -> JsonDict:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..errors import HistoryError
+from ..history.query import Query
 from ..history.store import History
 from ..remote.environments import retire, stock
 from ..remote.environments.tally import Tally
@@ -119,7 +120,7 @@ class Cleaner:
         """(id → whether it has ended, digests of the code they need): of the index and of the folders."""
         ended = {}
         needed = set()
-        for run in self._history.list(hidden=True):
+        for run in self._history.search(Query(hidden=True, inside=False)):
             ended[run.id] = run.status.final
             needed.add(run.spec.snapshot)
         for name in _names(folders, "runs"):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import HostError
+from ..history.query import Query
 from ..history.store import History
 from ..hosts.host import Host
 from ..model import Run
@@ -46,7 +47,7 @@ class CleanerElsewhere:
 
     def __init__(self, history: History, host: Host, is_there: Callable[[Run], bool]) -> None:
         self._host = host
-        runs = [run for run in history.list(hidden=True) if is_there(run)]
+        runs = [run for run in history.search(Query(hidden=True, inside=False)) if is_there(run)]
         self._ended = [run.id for run in runs if _is_home(run, history.paths.root.run(run.id))]
         self._keep = [run.id for run in runs if run.id not in self._ended]
 

@@ -1,0 +1,79 @@
+"""The history as programs and notebooks use it: ``mlworkbench.History()``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UnknownName, UsageError
+from ..model import Run
+from . import store
+from .expression import parse, parse_sort
+from .query import Query
+from .store import Runs
+
+if TYPE_CHECKING:
+    from .frames import DataFrame
+    from .series.points import Points
+
+
+class History(store.History):
+    """The runs of this user, in the folder that ``MLW_HOME`` names or in the usual one."""
+
+    def list(  # noqa: PLR0913 - each is a word of its own, by name
+        self,
+        where: str | None = None,
+        *,
+        sort: str | None = None,
+        limit: int | None = None,
+        project: str | None = None,
+        tags: Sequence[str] = (),
+        text: str | None = None,
+        parent: str | None = None,
+        children: bool = True,
+        archived: bool = False,
+    ) -> Runs:
+        """The runs that fit, newest first unless sorted: ``list("accuracy > 0.9", sort="-accuracy", limit=5)``.
+
+        The words are those of ``mlw history list``; ``project`` is the id of one, and all are looked through without.
+        """
+        by, descending = parse_sort(sort) if sort else (None, False)
+        return self.search(
+            Query(
+                project=project,
+                archived=archived,
+                children=children,
+                parent=parent,
+                texts=(text,) if text else (),
+                tags=tags,
+                where=parse(where) if where else None,
+                sort=by,
+                descending=descending,
+                limit=limit,
+            )
+        )
+
+    def metrics(self, run: Run | str, *names: str) -> dict[str, Points]:
+        """Every number that a run has logged: name → steps, times, values."""
+        from .series.measured import Measured  # noqa: PLC0415 - most programs need no series
+
+        if not isinstance(run, (str, Run)):
+            raise UsageError(f"{run!r} is no run", "give its id, or a Run that list() found")
+        with Measured(self, self.get(run) if isinstance(run, str) else run) as measured:
+            known = dict.fromkeys(one.name for one in measured.names() if one.kind == "number")
+            for name in names:
+                if name not in known:
+                    raise UnknownName("metric", name, list(known))
+            return {name: measured.points(name) for name in names or known}
+
+    def metrics_dataframe(self, run: Run | str, *names: str) -> DataFrame:
+        """The same as a pandas DataFrame with the columns name, step, time, value."""
+        from .frames import points_frame  # noqa: PLC0415 - loads pandas
+
+        return points_frame(self.metrics(run, *names))
+
+    def runs_dataframe(self, where: str | None = None, **wishes: Any) -> DataFrame:
+        """What ``list`` finds as a pandas DataFrame, with columns such as metrics.loss and params.lr."""
+        from .frames import runs_frame  # noqa: PLC0415 - loads pandas
+
+        return runs_frame(self.list(where, **wishes))

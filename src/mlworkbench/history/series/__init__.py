@@ -1,0 +1,1 @@
+"""The points of a run, stored so that a million of them draw at once."""

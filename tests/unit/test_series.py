@@ -1,0 +1,460 @@
+"""A run's points at home: every one once, in order, however the bytes came; and drawn as they are."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlworkbench.history.series import hands, series, sources
+from mlworkbench.history.series.drawing import Column, columns
+from mlworkbench.history.series.series import NO_STEP, Name, Series
+from tests.unit.metric_places import Place, content
+
+WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# -- what is taken in ----------------------------------------------------------------------------------
+
+
+def test_numbers_come_back_with_their_steps_and_times(place):
+    place.append(
+        b'{"n": "loss", "v": 0.5, "t": 1763190000.123456, "s": 3, "i": 1}\n'
+        b'{"n": "loss", "v": "NaN", "f": 1, "t": 1763190000.2, "i": 2}\n'
+        b'{"n": "loss", "v": 7, "t": 1763190001.5, "s": -1, "o": [0, 4711, 1]}\n'
+        b'{"n": "gr\\u00f6\\u00dfe", "v": 1e-3, "t": 1763190000.3, "i": 3}\n'
+    )
+    with place.read() as found:
+        points = found.points("loss")
+        assert list(points.steps) == [3, NO_STEP, -1]
+        assert list(points.times) == [1763190000.123456, 1763190000.2, 1763190001.5]
+        assert str(list(points.values)) == "[0.5, nan, 7.0]"
+        assert list(found.points("größe").values) == [0.001]
+        assert found.names() == [Name("loss", "number", 3), Name("größe", "number", 1)]
+
+
+def test_other_values_and_rows_come_back(place):
+    place.log(
+        {"n": "note", "v": "first", "t": 1.0, "s": 1},
+        {"n": "note", "v": 0.5, "t": 2.0},
+        {"n": "note", "v": [1, {"f": "-Infinity"}, "NaN", None, True], "t": 3.0},
+        {"n": "flag", "v": True, "t": 4.0},
+        {"k": "row", "d": {"name": "table", "row": {"f": "NaN", "y": {"f": "Infinity"}}}, "t": 5.0},
+        {"k": "row", "d": {"name": "table", "row": {"f": "NaN"}}, "t": 5.0},
+        {"k": "param", "d": {"name": "lr", "value": 0.1}, "t": 6.0},
+        {"lost": 7},
+    )
+    with place.read() as found:
+        assert found.values("note") == [(1, 1.0, "first"), (None, 3.0, [1, -math.inf, "NaN", None, True])]
+        assert found.values("note", newest=1) == [(None, 3.0, [1, -math.inf, "NaN", None, True])]
+        assert list(found.points("note").values) == [0.5]
+        assert found.values("flag") == [(None, 4.0, True)]
+        assert found.rows("table") == [{"f": "NaN", "y": math.inf}, {"f": "NaN"}]
+        assert [(name.name, name.kind, name.count) for name in found.names()] == [
+            ("note", "number", 1), ("note", "value", 2), ("flag", "value", 1), ("table", "row", 2),
+        ]  # fmt: skip
+
+
+def test_children_have_series_of_their_own(place):
+    place.log(
+        {"n": "loss", "v": 1.0, "t": 1.0},
+        {"k": "metric", "d": {"run": "kid", "name": "loss", "value": 2.0, "step": 5}, "t": 2.5},
+        {"k": "metric", "d": {"run": "kid", "name": "loss", "value": {"f": "NaN"}, "step": 6}, "t": 3.5},
+        {"k": "child", "d": {"run": "twin", "same": True}, "t": 4.0},
+    )
+    with place.read() as found:
+        assert list(found.points("loss").values) == [1.0]
+        kids = found.points("loss", child="kid")
+        assert (list(kids.steps), list(kids.times), str(list(kids.values))) == ([5, 6], [2.5, 3.5], "[2.0, nan]")
+        assert list(found.points("loss", child="twin").values) == [1.0], "what the run recorded is that child's"
+        assert found.names("kid") == [Name("loss", "number", 2)]
+        assert found.names("nobody") == [] and found.drawn("loss", 10, child="nobody") == []
+
+
+def test_long_values_are_joined(place):
+    library = {}
+    inrun = Path(__file__).parents[2] / "src/mlworkbench/remote/inrun/mlworkbench"
+    text = (inrun / "_lines.py").read_text().replace("from ._values import text_of", "text_of = lambda number: None")
+    exec(text, library)
+    values = [
+        list(range(100_000)),
+        "wörter " * 50_000,
+        [["a" * 300_000, "b"], list(range(90_000))],
+        [["x" * 9] * 99_000],
+    ]
+    lines, _ = library["Encoder"]().lines([("long", value, 5.0, 1) for value in values], 0)
+    assert any('"of"' in line for line in lines)
+    place.append("".join(lines).encode())
+    with place.read() as found:
+        assert found.values("long") == [(1, 5.0, value) for value in values]
+        assert found.names() == [Name("long", "value", 4)]
+
+
+def test_only_the_newest_values(place):
+    for file in ("1-0", "2-0"):
+        for number in range(5):
+            pieces = [([f"{file} {number}"], 0), (["more"], 1)]
+            place.log(*({"n": "a", "v": v, "of": [[], at, 2], "t": number} for v, at in pieces), file=file)
+    with place.read() as found:
+        assert [value.value for value in found.values("a", newest=3)] == [
+            ["2-0 3", "more"], ["1-0 4", "more"], ["2-0 4", "more"],
+        ]  # fmt: skip
+        assert found.values("a", newest=99) == found.values("a") and len(found.values("a")) == 10
+        assert found.values("a", newest=0) == []
+
+
+def test_a_piece_takes_the_place_of_what_was_there(place):
+    pieces = [([1, 2, 3], 0), ([9, ["x"]], 1), ([5], 3)]
+    place.log(*({"n": "long", "v": value, "of": [[], start, 4], "t": 1.0} for value, start in pieces))
+    place.log({"n": "long", "v": ["y", "z"], "of": [[2], 0, 2], "t": 1.0})
+    with place.read() as found:
+        assert found.values("long") == [(None, 1.0, [1, 9, ["y", "z"], 5])]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"[]", b"7", b"{", b"null", b'{"n": 5, "v": 1}', b'{"n": ["x"], "v": 1}', b'{"n": "x"}', b"\xff\xfe",
+        b'{"n": "x", "v": 1-2, "t": 1.0}',
+        b'{"n": "x", "v": ' + b"9" * 5000 + b', "t": 1.0}', b'{"n": "x", "v": "word", "f": 1}',
+        b'{"n": "x", "v": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"n": "' + b"x" * 20_000 + b'", "v": 1}',
+        b'{"n": "x", "v": [1], "of": 7}', b'{"n": "x", "v": [1], "of": [[-1], 0, 1]}', b'{"k": "metric", "d": {}}',
+        b'{"k": "metric", "d": {"run": 7, "name": "x", "value": 1}}', b'{"k": "row", "d": {"name": "x", "row": 1}}',
+        b'{"n": "x", "v": [5], "of": [[9, 9], 3, 4]}', b'{"n": "\\u00', b'{"n": "a\\qb", "v": 1, "t": 1.0, "i": 2}',
+        b'{"n": "x", "v": "' + b"y" * (4 * 1024 * 1024) + b'"}',
+    ],
+)  # fmt: skip
+def test_lines_that_are_none_of_ours_are_passed_over(place, line):
+    place.log({"n": "loss", "v": 1.0, "t": 1.0})
+    place.append(line + b"\n")
+    place.log({"n": "loss", "v": 2.0, "t": 2.0})
+    with place.read() as found:
+        assert list(found.points("loss").values) == [1.0, 2.0]
+        assert [len(found.values(name.name)) for name in found.names()][1:] == []
+
+
+def test_odd_names_times_and_steps(place):
+    place.log({"n": "a\0b", "v": 1}, {"n": "\ud800", "v": 2, "t": "noon", "s": "three"})
+    place.log({"n": "", "v": 3, "t": -5, "s": 2**63})
+    with place.read() as found:
+        assert [name.name for name in found.names()] == ["a\\0b", "\\ud800", ""]
+        for name in ("a\0b", "\ud800", ""):
+            assert (found.points(name).times[0], found.points(name).steps[0]) == (0, NO_STEP)
+
+
+def test_a_line_without_its_end_waits_for_it(place):
+    place.append(b'{"n": "loss", "v": 1, "t": 1.0, "i": 1}\n{"n": "loss", "v": 2')
+    with place.read() as found:
+        assert list(found.points("loss").values) == [1]
+        found.catch_up()
+        place.append(b'5, "t": 2.0, "i": 2}\n')
+        found.catch_up()
+        assert list(found.points("loss").values) == [1, 25]
+
+
+def test_only_a_line_that_is_too_long_is_passed_over_however_it_comes(place):
+    with Series(place.folder) as found:
+        for _ in range(5):
+            place.append(b"x" * (1024 * 1024))
+            found.catch_up()
+        place.append(b'"}\n{"n": "loss", "v": 1, "t": 1.0, "i": 1}\n')
+        found.catch_up()
+        place.append(b'{"n": "loss", "v": 2, "t": 1.0, "i": 1}\n')
+        found.catch_up()
+        assert list(found.points("loss").values) == [1, 2]
+
+
+def test_a_helper_that_dies_is_replaced(place, monkeypatch):
+    """Several processes parse a long file; one of them is killed."""
+    place.log(*({"n": "loss", "v": n, "t": 1.0 + n} for n in range(5000)))
+    monkeypatch.setattr(hands, "_SHARE", 30_000)
+    monkeypatch.setattr(hands, "free_hands", lambda: 4)
+    parse, here, forks = hands._parse, os.getpid(), []
+    monkeypatch.setattr(hands, "_parse", lambda *words: os.kill(os.getpid(), 9) if forks[1:] else parse(*words))
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: forks.append(1) or fork())
+    with place.read() as found:
+        assert list(found.points("loss").values) == list(range(5000))
+    assert len(forks) == 3 and os.getpid() == here
+
+
+def test_a_run_without_points_gets_no_file(place):
+    with place.read() as found:
+        assert found.names() == [] and found.drawn("loss", 10) == [] and found.values("loss") == []
+        assert len(found.points("loss")) == 0
+    os.rmdir(place.folder.metrics)
+    with place.read() as found:
+        assert found.names() == []
+    assert os.listdir(place.folder.path) == []
+
+
+def test_who_is_overtaken_by_another_reader_deletes_nothing(place, monkeypatch):
+    place.log({"n": "loss", "v": 1.0, "t": 1.0})
+    place.read().close()
+    before = place.database.stat().st_ino
+
+    def stale(folder: str) -> dict[bytes, int]:
+        found = sources.sizes(folder)
+        monkeypatch.setattr(series, "sizes", sources.sizes)
+        place.log({"n": "loss", "v": 2.0, "t": 2.0})
+        place.read().close()
+        return found
+
+    monkeypatch.setattr(series, "sizes", stale)
+    place.read().close()
+    assert place.database.stat().st_ino == before
+    with place.read() as found:
+        assert list(found.points("loss").values) == [1.0, 2.0]
+
+
+def test_what_is_no_file_among_the_metrics_is_passed_over(place):
+    place.log({"n": "loss", "v": 1, "t": 1.0})
+    os.mkfifo(os.path.join(place.folder.metrics, "0-fifo"))
+    os.symlink("/dev/zero", os.path.join(place.folder.metrics, "0-link"))
+    os.mkdir(os.path.join(place.folder.metrics, "0-folder"))
+    place.log({"n": "loss", "v": 2, "t": 2.0}, file="2-\udcff")
+    with place.read() as found:
+        assert list(found.points("loss").values) == [1, 2]
+
+
+def test_points_of_several_processes_are_put_in_order_by_time(place):
+    place.log(*({"n": "loss", "v": n, "t": 10.0 + n} for n in (0, 2, 4)), file="1-0")
+    place.log(*({"n": "loss", "v": n, "t": 10.0 + n} for n in (1, 3, 5)), file="2-0")
+    with place.read() as found:
+        assert list(found.points("loss").values) == [0, 1, 2, 3, 4, 5]
+        place.log({"n": "loss", "v": 9, "t": 2.0}, file="1-0")  # its clock was set back
+        found.catch_up()
+        assert list(found.points("loss").values) == [0, 1, 2, 3, 4, 9, 5]
+
+
+# -- any split of the bytes gives the same -------------------------------------------------------------
+
+numbers = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**20), 10**20), st.booleans())
+names = st.sampled_from(["loss", "größe", 'a"b', ""])
+
+
+@st.composite
+def lines(draw: Any) -> bytes:
+    """One line, or a stretch of similar ones that is longer than a chunk."""
+    kind = draw(st.sampled_from(["point", "word", "value", "piece", "child", "row", "bad", "stretch", "long"]))
+    name, when = draw(names), draw(st.floats(0, 1e10))
+    point: dict[str, Any] = {"n": name, "v": draw(numbers), "t": round(when, 6), "i": 1}
+    if draw(st.booleans()):
+        point["s"] = draw(st.integers(-5, 5))
+    if kind == "stretch":
+        count, back = draw(st.integers(1, 1500)), draw(st.sampled_from([1, -1, 0]))
+        made = ({**point, "v": n % 97 / 7, "s": n * back, "t": 100.0 + n} for n in range(count))
+        return b"".join(json.dumps(one).encode() + b"\n" for one in made)
+    if kind == "long":
+        return b'{"n": "loss", "v": "' + b"x" * draw(st.integers(0, 300)) + b'"}\n'
+    changes: dict[str, dict[str, Any]] = {
+        "word": {"v": draw(st.sampled_from(list(WORDS))), "f": 1},
+        "value": {"v": draw(st.one_of(st.text(), st.none(), st.lists(st.integers())))},
+        "piece": {"v": draw(st.lists(st.integers(), max_size=3)), "of": [[], draw(st.sampled_from([0, 0, 2])), 4]},
+    }
+    if kind == "child":
+        point = {"k": "metric", "d": {"run": "kid", "name": name, "value": point["v"]}, "t": 5.0}
+    elif kind == "row":
+        point = {"k": "row", "d": {"name": name, "row": {"x": 1}}, "t": 5.0}
+    elif kind == "bad":
+        return draw(st.binary(max_size=20)) + b"\n"
+    return json.dumps({**point, **changes.get(kind, {})}).encode() + b"\n"
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_split_of_the_bytes_gives_the_same(data, tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(series, "_STRIDE", data.draw(st.sampled_from([700, 5000, 10**7])))
+    monkeypatch.setattr(sources, "_PIECE", data.draw(st.sampled_from([7, 100, 10**5])))
+    for module in ("sources", "lines", "hands"):
+        monkeypatch.setattr(f"mlworkbench.history.series.{module}.LINE", 250)
+    monkeypatch.setattr(hands, "_SHARE", data.draw(st.sampled_from([300, 10**7])))
+    monkeypatch.setattr(hands, "_LOOK", data.draw(st.sampled_from([5, 10**5])))
+    monkeypatch.setattr(hands, "free_hands", lambda: 3)
+    files = {name: b"".join(data.draw(st.lists(lines(), max_size=8))) for name in ("1-a", "2-b")}
+    whole, parts = Place(tmp_path_factory.mktemp("whole")), Place(tmp_path_factory.mktemp("parts"))
+    for name, written in files.items():
+        whole.append(written, name)
+    with Series(parts.folder) as live:
+        done = dict.fromkeys(files, 0)
+        while any(done[name] < len(files[name]) for name in files):
+            name = data.draw(st.sampled_from([one for one in files if done[one] < len(files[one])]))
+            more = data.draw(st.integers(1, len(files[name]) - done[name]))
+            parts.append(files[name][done[name] : done[name] + more], name)
+            done[name] += more
+            live.catch_up()
+        with whole.read() as found:
+            assert content(live) == content(found)
+            assert sorted((one.name, one.kind) for one in live.names()) == sorted(
+                (one.name, one.kind) for one in found.names()
+            )
+            check_against_model(found, files)
+
+
+def check_against_model(found: Series, files: dict[str, bytes]) -> None:
+    """The numbers of the run, as the plainest reading has them."""
+    expected: dict[str, list[list[tuple[float, float]]]] = {}
+    for written in files.values():
+        mine: dict[str, list[tuple[float, float]]] = {}
+        for line in written.split(b"\n"):
+            try:
+                told = json.loads(line.decode("utf-8", "surrogateescape"))
+                value = WORDS[told["v"]] if "f" in told else told["v"]
+                if len(line) <= 250 and isinstance(told["n"], str) and type(value) in (int, float):
+                    mine.setdefault(told["n"], []).append((float(told["t"]), float(value)))
+            except (ValueError, TypeError, KeyError):
+                continue
+        for name, points in mine.items():
+            expected.setdefault(name, []).append(points)
+    told_names = {one.name for one in found.names() if one.kind == "number"}
+    assert told_names == set(expected)
+    for name, several in expected.items():
+        latest = [newest for part in several for newest in accumulate((when for when, _ in part), max)]
+        together = [point for part in several for point in part]
+        in_order = [together[at] for at in sorted(range(len(latest)), key=latest.__getitem__)]
+        points = found.points(name)
+        assert str(list(zip(points.times, points.values, strict=True))) == str(in_order)
+
+
+# -- drawing -------------------------------------------------------------------------------------------
+
+
+def plainly_drawn(points: list[tuple[int | None, float, float]], width: int, x: str, span: Any) -> list[Column]:
+    """By looking at every point."""
+    stepped = all(step is not None for step, _, _ in points) and len({step for step, _, _ in points}) > 1
+    placed = []
+    for number, (step, when, value) in enumerate(points):
+        at = when if x == "time" else step if stepped else number
+        if at is not None:
+            placed.append((at, when, value))
+    if not placed:
+        return []
+    start, end = span or (min(at for at, _, _ in placed), max(at for at, _, _ in placed))
+    found: dict[int, list[tuple[float, float, float]]] = {}
+    for at, when, value in placed:
+        if start <= at <= end:
+            column = min(int((float(at) - start) / (end - start) * width), width - 1) if end > start else 0
+            found.setdefault(column, []).append((at, when, value))
+    drawn = []
+    for _, some in sorted(found.items()):
+        finite = [(when, value) for _, when, value in some if math.isfinite(value)]
+        if finite:
+            newest = max(when for when, _ in finite)
+            last = [value for when, value in finite if when == newest][-1]
+            values = [value for _, value in finite]
+            drawn.append(Column(float(min(at for at, _, _ in some)), min(values), max(values), last))
+            end = float(max(at for at, _, _ in some))
+    return [*drawn[:-1], drawn[-1]._replace(x=end)] if drawn else []
+
+
+@st.composite
+def stretches(draw: Any) -> Iterator[tuple[int | None, float, float]]:
+    """Points in stretches: rising, falling and standing steps, some without, NaN now and then, clocks set back."""
+    points = []
+    step, when = draw(st.integers(-(10**6), 10**6)), 1000.0
+    for _ in range(draw(st.integers(1, 4))):
+        rise, tick = draw(st.sampled_from([1, 1, 7, 0, -3])), draw(st.sampled_from([0.5, 0.0, -1.0]))
+        bare, odd = draw(st.sampled_from([0, 0, 1, 3])), draw(st.sampled_from([0, 0, 1, 5]))
+        for number in range(draw(st.integers(1, 1500))):
+            step, when = step + rise, max(0.0, when + tick)
+            value = math.nan if odd and number % odd == 0 else math.sin(step / 50) * number
+            points.append((None if bare and number % bare == 0 else step, when, value))
+    return points  # type: ignore[return-value]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    points=stretches(), width=st.sampled_from([1, 2, 7, 60, 300]), x=st.sampled_from(["step", "time"]), data=st.data()
+)
+def test_a_picture_shows_what_looking_at_every_point_would(points, width, x, data, tmp_path_factory):
+    place = Place(tmp_path_factory.mktemp("drawn"))
+    for step, when, value in points:
+        told: dict[str, Any] = {"n": "loss", "v": value, "t": when}
+        if value != value:
+            told.update(v="NaN", f=1)
+        place.log(told if step is None else {**told, "s": step})
+    span = None
+    if data.draw(st.booleans()):
+        places = [when if x == "time" else at if step is None else step for at, (step, when, _) in enumerate(points)]
+        ends = [data.draw(st.sampled_from(places)) + data.draw(st.sampled_from([-0.5, 0, 30])) for _ in range(2)]
+        span = min(ends), max(ends)
+    with place.read() as found:
+        drawn = found.drawn("loss", width, x, span=span)
+    assert drawn == plainly_drawn(points, width, x, span)
+    assert len(drawn) <= width
+
+
+def test_of_points_of_the_same_time_the_last_one_is_the_latest(place):
+    place.log(*({"n": "loss", "v": n, "t": 5.0, "s": n} for n in range(3000)))
+    with place.read() as found:
+        assert found.drawn("loss", 5, "time") == [(5.0, 0, 2999, 2999)]
+        assert found.drawn("loss", 2) == [(0, 0, 1499, 1499), (2999, 1500, 2999, 2999)]
+
+
+def test_points_without_a_step_among_others_are_drawn_and_counted(place):
+    place.log(*({"n": "loss", "v": n, "t": n, **({} if n in (0, 9) else {"s": 5 * n})} for n in range(10)))
+    place.log(*({"n": "same", "v": n, "t": n, "s": 0} for n in range(4)))
+    place.log(*({"n": "odd", "v": "NaN", "f": 1, "t": n} for n in range(4)))
+    with place.read() as found:
+        assert [(column.x, column.last) for column in found.drawn("loss", 10)] == [(n, n) for n in range(10)]
+        assert [column.x for column in found.drawn("same", 4)] == [0, 1, 2, 3], (
+            "steps that are all the same tell nothing"
+        )
+        assert found.ends("loss") == (0, 9) and found.ends("odd") is found.ends("nobody") is None
+        assert not found.has_steps("loss") and not found.has_steps("same")
+
+
+def test_a_column_of_rows_is_a_series(place):
+    rows = [{"x": 1, "y": "a"}, {"x": 0.5, "y.z": True}, {"y": "b"}, {"x": 4}]
+    place.log(*({"k": "row", "d": {"name": "t.u", "row": row}, "t": at} for at, row in enumerate(rows)))
+    place.log({"n": "t.u.own", "v": 3, "t": 9})
+    with place.read() as found:
+        assert (list(found.points("t.u.x").values), list(found.points("t.u.x").times)) == ([1, 0.5, 4], [0, 1, 3])
+        assert found.drawn("t.u.x", 3) == [(0, 1, 1, 1), (1, 0.5, 0.5, 0.5), (2, 4, 4, 4)]
+        assert found.ends("t.u.x") == (0.5, 4)
+        assert [one.value for one in found.values("t.u.y")] == ["a", "b"] and found.values("t.u.y", newest=1)[
+            0
+        ].time == 2
+        assert found.values("t.u.y.z") == [(None, 1, True)]
+        assert found.column("t.u.own") == found.column("t.u.no") == found.column("t.x") == []
+        assert found.rows("t.u", newest=1) == [{"x": 4}]
+
+
+def test_a_number_that_no_float_holds_is_infinite(place):
+    place.append(b'{"n": "big", "v": 1%s, "t": 1.0}\n{"n": "big", "v": -1%s, "t": 2.0}\n' % (b"0" * 400, b"0" * 400))
+    with place.read() as found:
+        assert list(found.points("big").values) == [math.inf, -math.inf]
+
+
+def test_only_a_part_is_drawn(place):
+    place.log(*({"n": "loss", "v": n, "t": 5.0, "s": n} for n in range(3000)))
+    with place.read() as found:
+        assert found.drawn("loss", 2, span=(500.5, 1000)) == [(501, 501, 750, 750), (1000, 751, 1000, 1000)]
+        assert found.drawn("loss", 2, span=(5000, 6000)) == []
+
+
+def test_steps_at_the_ends_of_their_range_are_drawn(place):
+    place.log(*({"n": "loss", "v": n, "t": 1.0, "s": step} for n, step in enumerate((1 - 2**63, 0, 2**63 - 1))))
+    with place.read() as found:
+        assert [column.last for column in found.drawn("loss", 3)] == [0, 1, 2]
+        assert [column.last for column in found.drawn("loss", 3, span=(-5, 5))] == [1]
+        assert found.drawn("loss", 3, span=(5, -5)) == []
+
+
+def test_any_numbers_become_columns():
+    assert columns(range(4), [3, 1, math.nan, 2], 2) == [(0, 1, 3, 1), (3, 2, 2, 2)]
+    assert columns([], [], 5) == []
+    assert [column.x for column in columns([0, 1e308, -1e308], [1, 2, 3], 5)] == [1e308]
