@@ -12,6 +12,7 @@ from .history.store import History
 from .hosts.host import News
 from .model import IN_CONTACT, Run, Status
 from .remote import endings
+from .remote.folder import is_outside
 from .runfiles.mirror import LOG, Mirror
 from .targets.target import Target
 
@@ -19,6 +20,7 @@ CHUNK = 4 * 1024 * 1024
 QUICK, SLOW = 0.004, 0.1  # seconds between looks, in the first second of silence and later
 WAIT = 5.0  # seconds that another machine keeps a question for news before it answers "nothing"
 FIRST, LONGEST = 0.5, 30.0  # seconds between attempts to get into contact again
+SERIES = 5.0  # seconds between two times that new points are put where they are quickly drawn
 CARE = 1.0  # seconds between attempts to put a new supervisor to work
 BUILD = "build.log"
 SAMPLES, MOST_SAMPLES = "gpu.jsonl", 64 * 1024 * 1024
@@ -39,12 +41,15 @@ class Follower:
         self.tell_state: Callable[[Run], None] = lambda run: None  # called when the run's standing has changed
         self._built = 0
         self._cared = -CARE
+        self._kept = time.monotonic()  # when the series were last brought up to date
         self._failures = 0
         self._lost = False  # as our user was told
 
     def refresh(self) -> Run:
         """See how the run stands. One that nobody watches gets a new supervisor, which finds out."""
-        if not self.run.status.final:
+        if is_outside(self.run.id):
+            self.run = self.history.get(self.run.id)
+        elif not self.run.status.final:
             self._guarded(lambda: self._pull({}))
         return self.run
 
@@ -54,7 +59,7 @@ class Follower:
         Also ends at a run whose submit was interrupted: nothing will come unless somebody resumes it.
         """
         quiet_since = time.monotonic()
-        while True:
+        while not is_outside(self.run.id):  # of which there is no log
             final = self.run.status.final
             data = self._next(live)
             if data:
@@ -103,7 +108,7 @@ class Follower:
         if self._failures:  # each a little later than the last, and not all followers at the same moment
             chance = 0.5 + os.urandom(1)[0] / 510
             time.sleep(min(LONGEST, FIRST * 2 ** min(self._failures, 10)) * chance)
-        elif self._mirror is None or self.run.status.final:
+        elif self._mirror is None or self.run.status.final or self.run.accepted is None:
             time.sleep(QUICK if time.monotonic() - quiet_since < 1.0 else SLOW)
 
     def _pull(self, log: dict[str, int], wait: float = 0.0) -> News:
@@ -140,6 +145,18 @@ class Follower:
         if parts:
             self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
             self.tell_state(self.run)
+            if any(name.startswith("metrics/") for name in parts):
+                self._keep_series()
+
+    def _keep_series(self) -> None:
+        """Whoever looks at the curves of a long run later finds them drawn up already."""
+        if time.monotonic() - self._kept < SERIES:
+            return
+        from .history.series.series import Series  # noqa: PLC0415 - most commands are done before
+
+        with Series(self.history.paths.root.run(self.run.id)) as series:
+            series.catch_up()
+        self._kept = time.monotonic()
 
     def _guarded(self, pull: Callable[[], News]) -> bytes:
         """Lost contact is noted, and changes nothing else about the run."""
@@ -173,13 +190,11 @@ class Follower:
     def _look_after(self, news: News) -> None:
         """Nobody watches the run: find out why, and put a supervisor to work if there is something to watch."""
         if not news.claimed and (news.exists or self.run.accepted is None):
-            detail = None if self.history.submitter_lives(self.run.id) else INTERRUPTED
-            if detail != self.run.detail:
-                self.run = self.history.note(self.run.id, lambda run: _interrupted(run, detail))
+            if not (in_sweep(self.run) and self._await_turn(str(self.run.spec.parent))):
+                self._note_interrupted(self.run.spec.parent or self.run.id)
             return
-        if time.monotonic() - self._cared < CARE:
+        if not self._cares():
             return
-        self._cared = time.monotonic()
         state, heartbeat = self.target.adopt(self.run.id)
         if state == "away":
             raise HostError("the folder with its runs is not there at the moment; is the home there mounted?")
@@ -194,6 +209,62 @@ class Follower:
             self._take_in(self._ask(dict(self._reading.offsets), 0.0))
             if self.run.contact != IN_CONTACT:  # it was thought to be another machine's
                 self.run = self.history.note(self.run.id, lambda run: replace(run, contact=IN_CONTACT))
+
+    def _cares(self) -> bool:
+        """Whether it is time to put a new supervisor to work."""
+        if time.monotonic() - self._cared < CARE:
+            return False
+        self._cared = time.monotonic()
+        return True
+
+    def _note_interrupted(self, submitted: str) -> None:
+        detail = None if self.history.submitter_lives(submitted) else INTERRUPTED
+        if detail != self.run.detail:
+            self.run = self.history.note(self.run.id, lambda run: _interrupted(run, detail))
+
+    def _await_turn(self, parent: str) -> bool:
+        """Whether the run waits in a sweep, or did; False: the sweep itself has not begun."""
+        sweep = self.target.news(parent, {}, CHUNK)
+        if not sweep.claimed:
+            return False
+        state = "supervised"
+        if not sweep.supervised and self._cares():
+            state, _ = self.target.adopt(parent)
+        if state in ("finished", "lost"):
+            news = self._ask(dict(self._reading.offsets), 0.0)  # its turn may have come since we looked
+            self._take_in(news)
+            if not news.claimed:
+                self.run = self.history.note(self.run.id, _left_out)
+            return True
+        if self.run.status is not Status.QUEUED:
+            self.run = self.history.note(self.run.id, wait_for_turn)
+            self.tell_state(self.run)
+        return True
+
+
+def in_sweep(run: Run) -> bool:
+    """Whether its turn in a sweep must come before it starts."""
+    return run.spec.parent is not None and not run.spec.inside
+
+
+def waits_for_turn(run: Run) -> bool:
+    """Whether it is known to wait in a sweep."""
+    return in_sweep(run) and run.status is Status.QUEUED and run.accepted is None
+
+
+def wait_for_turn(run: Run) -> Run:
+    """Unless a supervisor has taken it on since we looked."""
+    if run.accepted or run.status.final:
+        return run
+    return replace(run, status=Status.QUEUED, detail=f"waits for its turn in {run.spec.parent}")
+
+
+def _left_out(run: Run) -> Run:
+    """The sweep has ended and could not tell of it: its disk was full, or its folder is gone."""
+    if run.accepted or run.status.final:
+        return run
+    cause = f"sweep {run.spec.parent} ended before its turn came"
+    return replace(run, status=Status.CANCELED, detail=None, ending=endings.CANCELLED, cause=cause, ended=time.time())
 
 
 def _out_of_contact(run: Run, words: str) -> Run:

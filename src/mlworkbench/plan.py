@@ -12,6 +12,7 @@ from .environments.site import Settled
 from .model import Command, Compute, Container, Entry, JsonDict, RunConfig, RunSpec, Snapshot
 from .remote.folder import Root
 from .remote.gpus.request import FREE
+from .sweep import Sweep
 from .targets.ground import Ground
 
 # What a script on this machine sees of the caller's environment. Everything else stays out: it would make runs
@@ -52,6 +53,7 @@ class Request:
     upgrade: bool = False  # solve the environment anew
     unchecked: bool = False  # what preflight finds is told, and stops nobody
     gpus: str | None = None
+    sweep: Sweep | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         fetch=parts.runconfig.fetch_outputs,
         tags=parts.request.tags,
         user=parts.request.user,
+        spoken=parts.runconfig.metrics_from_log,
     )
 
 
@@ -152,13 +155,16 @@ def _folder_name(project: Project) -> str:
 def _environment(parts: Parts, run_id: str) -> dict[str, str]:
     asked = {**parts.runconfig.environment_variables, **parts.request.environment}
     behind = asked.pop("PYTHONPATH", None)
+    tracked = parts.runconfig.tracked_run
     separator = ":" if parts.inrun.startswith("/") else os.pathsep  # a target is a Linux machine, this one may not be
     return {
         "PYTHONUNBUFFERED": "1",  # stdout is a file: a line would show up only when 8 kB are full
+        **({"MLFLOW_TRACKING_URI": "mlw:run"} if tracked else {}),  # a server that the user names wins
         **parts.settled.variables,
         **asked,
         "PYTHONPATH": separator.join([parts.inrun, behind] if behind else [parts.inrun]),
         "AZUREML_NATIVE_SHARE_DIRECTORY": _share(parts),
+        **({} if tracked else {"MLW_TRACKING": "off"}),
         "MLW_RUN_ID": run_id,
         "MLW_RUN_FOLDER": parts.root.run(run_id).path,
     }

@@ -6,6 +6,7 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +16,7 @@ from .config.keys import TYPES
 from .config.project import Project
 from .environments.choose import is_managed, settle_environment
 from .environments.site import Settled, Site
-from .errors import ConfigError, LaunchError, PreflightError, UnknownName, UsageError
+from .errors import ConfigError, HistoryError, LaunchError, PreflightError, UnknownName, UsageError
 from .history.names import new_id
 from .history.store import History, IdTaken
 from .model import Compute, Entry, Run, RunConfig, RunSpec
@@ -24,6 +25,7 @@ from .plan import Parts, Request, plan
 from .registry import known, load
 from .remote.failpoint import failpoint
 from .snapshot.take import holds, take
+from .sweep import entry_of, name_of
 from .targets.ground import Ground, survey
 from .targets.target import Stock, Target
 
@@ -43,6 +45,17 @@ class Draft:
     parts: Parts
     target: Target
     warnings: tuple[Finding, ...] = ()
+    children: tuple[RunSpec, ...] = ()  # of a sweep
+
+    def with_children(self) -> Draft:
+        """A sweep as its parent and one run for each point, all under new ids; other runs as they are."""
+        sweep = self.parts.request.sweep
+        if sweep is None:
+            return self
+        parent = self.spec.id
+        children = tuple(_child(self, parent, point) for point in sweep.points)
+        spec = replace(self.spec, sweep=sweep.to_json([child.id for child in children]))
+        return replace(self, spec=spec, children=children)
 
 
 def draft(
@@ -89,8 +102,22 @@ def draft(
         ground=ground,
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
-    spec = plan(parts, new_id(project.name), key, time.time())
-    return Draft(spec, parts, target, warnings)
+    return Draft(plan(parts, new_id(project.name), key, time.time()), parts, target, warnings).with_children()
+
+
+def _child(made: Draft, parent: str, point: Mapping[str, str]) -> RunSpec:
+    """One run of a sweep: decided as every other, but for the values that it gets."""
+    parts = made.parts
+    entry = entry_of(parts.entry, point)
+    python = _expand(parts.settled.interpreter.path, parts.ground.home)
+    own = replace(
+        parts,
+        entry=entry,
+        command=framework_of(parts.runconfig).command(entry, python),
+        request=replace(parts.request, name=name_of(point)),
+    )
+    spec = plan(own, new_id(made.spec.project_name), os.urandom(16).hex(), made.spec.created)
+    return replace(spec, parent=parent, varied=dict(point))
 
 
 @dataclass(frozen=True)
@@ -149,18 +176,29 @@ def full_key(project: Project, key: str) -> str:
 
 def record(history: History, made: Draft) -> tuple[RunSpec, bool]:
     """Write the run down before anything leaves this machine; an older run with the same key is that run."""
-    spec = made.spec
     while True:
+        spec = made.spec
         try:
-            stored, new = history.add(spec)
+            stored, new = history.add(spec, made.children)
             break
         except IdTaken:
-            spec = plan(made.parts, new_id(spec.project_name), spec.key, spec.created)
+            again = plan(made.parts, new_id(spec.project_name), spec.key, spec.created)
+            made = replace(made, spec=again).with_children()
     if new and made.parts.snapshot.git_diff:
-        folder = history.paths.root.run(stored.id)
-        with open(folder.git_diff, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.write(made.parts.snapshot.git_diff)
+        first = history.paths.root.run(stored.id).git_diff
+        _write_private(first, made.parts.snapshot.git_diff)
+        for child in made.children:
+            path = history.paths.root.run(child.id).git_diff
+            try:
+                os.link(first, path)  # a sweep has thousands of children, and their code is the same
+            except OSError:
+                _write_private(path, made.parts.snapshot.git_diff)
     return stored, new
+
+
+def _write_private(path: str, data: bytes) -> None:
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(data)
 
 
 def launch(
@@ -173,12 +211,23 @@ def launch(
     everything: bool = False,
 ) -> Run:
     """Put a recorded run to work. Harmless if it already is. ``progress`` is of the code and packages that travel."""
-    history.make_folder(spec)
+    children = children_of(history, spec)
+    for one in (spec, *children):
+        history.make_folder(one)
     run = history.take_over(spec.id)
     failpoint("launching")
-    target.launch(spec, secrets, stock_of(history.paths, progress), everything)
+    target.launch(spec, secrets, stock_of(history.paths, progress), everything, children)
     failpoint("launched-here")
     return run
+
+
+def children_of(history: History, spec: RunSpec) -> list[RunSpec]:
+    """The runs of a sweep, as they were recorded; those that somebody removed are left out."""
+    found = []
+    for name in (spec.sweep or {}).get("children", ()):
+        with suppress(HistoryError):
+            found.append(history.known(name)[0].spec)
+    return found
 
 
 def stock_of(paths: UserPaths, progress: Progress | None = None) -> Stock:

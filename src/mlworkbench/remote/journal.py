@@ -64,7 +64,12 @@ def _create(path: str, data: Dict[str, Any]) -> bool:
 
 def write_part(part: str, data: Dict[str, Any]) -> None:
     """The content on disk, under a name that does not count yet."""
-    _fill(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), data)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        _fill(descriptor, data)
+    except OSError:
+        os.unlink(part)  # whoever tries again and again on a full disk must not leave one each time
+        raise
 
 
 def _fill(descriptor: int, data: Dict[str, Any]) -> None:
@@ -121,6 +126,10 @@ class Journal:
         self.kinds.append(kind)
         line = json.dumps({"w": "sup", "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
         spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n", lasting))
+
+    def close(self) -> None:
+        """For whoever tells of many runs, one after the other."""
+        os.close(self._descriptor)
 
     def _append(self, line: bytes, lasting: bool) -> None:
         size = os.fstat(self._descriptor).st_size

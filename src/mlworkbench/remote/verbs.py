@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 
 from . import PROTOCOL, SPEC, machine
@@ -20,6 +21,8 @@ from .supervisor import Supervisor
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
+
+    from .sweep import Conductor
 
     Answer = Dict[str, Any]
 
@@ -66,6 +69,10 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
         return {"ok": False, "problem": "there is no run in %s" % run.path}
     if spec.get("spec") != SPEC:
         return {"ok": False, "problem": "spec version %s is not %s" % (spec.get("spec"), SPEC)}
+    if "children" in message:
+        from .children import keep  # noqa: PLC0415 - other runs do without
+
+        keep(run, message.pop("children"))  # what we leave behind need not hold them
 
     def body(tell: Callable[[Answer], None]) -> None:
         held = _lock_patiently(run)
@@ -74,11 +81,33 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
             tell({"ok": True, "claimed": _holds(run, words[0]), "owner": read_json(run.owner)})
             return
         failpoint("claimed")
-        join(root, run, spec or {})
+        secrets, conductor = message.get("secrets", {}), _conductor(root, run, spec or {}, message)
+        if conductor is None:
+            join(root, run, spec or {})
         tell({"ok": True, "claimed": True, "protocol": PROTOCOL, "pid": os.getpid()})
-        Supervisor(root, run, spec or {}).begin(message.get("secrets", {}), umask)
+        if conductor is not None:
+            conductor.begin()
+            return
+        Supervisor(root, run, spec or {}).begin(secrets, umask)
+        _pass_on(root, spec or {}, {"secrets": secrets})
 
     return _leave_behind(run, body)
+
+
+def _conductor(root: Root, run: RunFolder, spec: Answer, message: Answer) -> Optional[Conductor]:
+    """Of a sweep; other runs have a supervisor."""
+    if not spec.get("sweep"):
+        return None
+    from .sweep import Conductor  # noqa: PLC0415 - other runs do without
+
+    return Conductor(root, run, spec, message.get("secrets"))
+
+
+def _pass_on(root: Root, spec: Answer, message: Answer) -> None:
+    """A run of a sweep has ended: should its conductor have died, here is a new one."""
+    parent = root.run(str(spec.get("parent")))
+    if spec.get("parent") and os.path.exists(parent.owner) and not machine.is_locked(parent.lock):
+        adopt(root, parent, [], message)
 
 
 def _receive_spec(root: Root, run: RunFolder, spec: Answer) -> None:
@@ -119,12 +148,14 @@ def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
         if held is None:
             tell({"ok": True, "state": "supervised"})
             return
-        supervisor = Supervisor(root, run, spec or {})
+        supervisor = _conductor(root, run, spec or {}, message) or Supervisor(root, run, spec or {})
         if "finished" in supervisor.journal.kinds:
             tell({"ok": True, "state": "finished"})
             return
         supervisor.settled = lambda: tell({"ok": True, "state": "adopted", "pid": os.getpid()})
         supervisor.go_on()
+        if not (spec or {}).get("sweep"):
+            _pass_on(root, spec or {}, {})
 
     return _leave_behind(run, body)
 
@@ -202,6 +233,9 @@ def _leave_behind(run: RunFolder, body: Callable[[Callable[[Answer], None]], Non
 
 def _work(run: RunFolder, body: Callable[[Callable[[Answer], None]], None], tell: int) -> None:
     """The process that stays."""
+    signal.set_wakeup_fd(-1)  # a conductor's, from whom we may come, is closed here, and its number free for others
+    if machine.FORKS:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _quiet(run)
     answered = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +38,24 @@ class Target:
     host: Host
     contained: bool = False  # the wrapper: a container around the command
 
-    def launch(self, spec: RunSpec, secrets: Mapping[str, str], stock: Stock, everything: bool = False) -> None:
+    def launch(
+        self,
+        spec: RunSpec,
+        secrets: Mapping[str, str],
+        stock: Stock,
+        everything: bool = False,
+        children: Sequence[RunSpec] = (),
+    ) -> None:
         """Put the run to work; what it needs comes out of ``stock``. Repeating it is harmless: a run is claimed once.
 
-        ``everything``: all packages are sent, for the machine cannot fetch them.
+        ``everything``: all packages are sent, for the machine cannot fetch them. ``children``: the runs of a sweep.
         """
         patience = time.monotonic() + _PATIENCE
-        message = {"secrets": dict(secrets), "spec": spec.to_json(), "everything": everything}
+        message: dict[str, Any] = {"secrets": dict(secrets), "spec": spec.to_json(), "everything": everything}
+        if children:
+            from ..remote.children import difference  # noqa: PLC0415 - other runs do without
+
+            message["children"] = [difference(message["spec"], child.to_json()) for child in children]
         sent = 0
         while True:
             answer = self.host.call("start", spec.id, [os.urandom(8).hex()], message)
