@@ -1,0 +1,1 @@
+"""Runs into a MLflow server, with everything that they have."""

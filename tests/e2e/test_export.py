@@ -1,0 +1,199 @@
+"""``history export`` as a user calls it: a table for a spreadsheet, JSON for a program, one page for colleagues."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+
+import pytest
+
+TRAIN = """
+import argparse, os, struct, zlib
+import mlworkbench
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--note", default="")
+lr = parser.parse_args().lr
+for step in range(5000):
+    mlworkbench.log("loss", 1 / (1 + lr * step), step=step)
+mlworkbench.log("odd", float("nan"))
+mlworkbench.log("odd", float("-inf"))
+mlworkbench.log("accuracy", 1 - lr)
+mlworkbench.log("verdict", "=1+1")
+mlworkbench.log_params({"depth": 3, "<b>bold</b>": "<script>alert(1)</script>"})
+mlworkbench.set_tag("team", "vision")
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+rows = b"".join(b"\\0" + bytes([200, 30, 30] * 8) for _ in range(8))
+picture = b"\\x89PNG\\r\\n\\x1a\\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+picture += chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+os.makedirs("outputs/deep")
+open("outputs/deep/curve.png", "wb").write(picture)
+open("outputs/fake.png", "w").write("<svg onload=alert(1)>")
+open("outputs/model.bin", "wb").write(b"\\0" * 1000)
+os.symlink("/etc/passwd", "outputs/link.png")
+if lr > 0.5:
+    raise SystemExit("the rate is too high")
+"""
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """Three runs of one project, the last of which failed."""
+    from tests.conftest import User, end_processes
+
+    user = User(tmp_path_factory.mktemp("export"))
+    project = user.project("demo", train=TRAIN)
+    ids = []
+    for lr, code in (("0.1", 0), ("0.01", 0), ("0.9", 1)):
+        done = user.mlw("submit", "--tag", f"rate={lr}", "train.py", "--lr", lr, "--note==2+5", cwd=project)
+        assert done.code == code, done
+        ids.append(done.run)
+    yield user, project, ids
+    end_processes(user.store)
+
+
+def table(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_table_of_all_runs(three):
+    user, project, ids = three
+    done = user.mlw("history", "export", cwd=project)
+    assert done.code == 0, done
+    rows = {row["run_id"]: row for row in table(done.out)}
+    assert list(rows) == ids[::-1], "newest first"
+    first = rows[ids[0]]
+    assert first["status"] == "Completed" and rows[ids[2]]["status"] == "Failed"
+    assert "the rate is too high" in rows[ids[2]]["cause"]
+    assert float(first["params.lr"]) == 0.1 and first["params.depth"] == "3"
+    assert float(first["metrics.accuracy"]) == 0.9
+    assert first["metrics.odd"] == "-inf"
+    assert set(first["tags"].split("; ")) == {"rate=0.1", "team=vision"}
+    assert float(first["duration_seconds"]) > 0
+
+
+def test_a_text_is_no_formula_to_a_spreadsheet(three):
+    user, project, ids = three
+    row = table(user.mlw("history", "export", ids[0], cwd=project).out)[0]
+    assert row["params.note"] == "'=2+5" and row["metrics.verdict"] == "'=1+1"
+
+
+def test_every_point_as_a_table(three):
+    user, project, ids = three
+    done = user.mlw("history", "export", ids[0], "--points", "-o", "points.csv", cwd=project)
+    assert done.code == 0 and done.out == "", done
+    rows = table((project / "points.csv").read_text())
+    loss = [row for row in rows if row["metric"] == "loss"]
+    assert [int(row["step"]) for row in loss] == list(range(5000))
+    assert float(loss[4999]["value"]) == 1 / (1 + 0.1 * 4999)
+    assert [row["value"] for row in rows if row["metric"] == "odd"] == ["NaN", "-inf"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", loss[0]["time_utc"])
+    (project / "points.csv").unlink()
+
+
+def strict(text):
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_everything_as_json(three):
+    user, project, ids = three
+    done = user.mlw("history", "export", "--format", "json", "--sort", "lr", cwd=project)
+    assert done.code == 0, done
+    found = strict(done.out)
+    assert [run["run_id"] for run in found["runs"]] == [ids[1], ids[0], ids[2]]
+    run = found["runs"][0]
+    series = {one["name"]: one for one in run["series"]}
+    assert series["loss"]["count"] == 5000
+    assert 100 < len(series["loss"]["drawn"]["x"]) <= 1000
+    assert series["odd"]["points"]["value"] == ["NaN", "-Infinity"]
+    assert series["verdict"]["values"][0]["value"] == "=1+1"
+    assert run["params"]["depth"] == 3
+    assert {"path": "deep/curve.png", "size": os.path.getsize(_output(user, ids[1], "deep/curve.png"))}.items() <= next(
+        one for one in run["files"] if one["path"] == "deep/curve.png"
+    ).items()
+    whole = strict(user.mlw("history", "export", ids[1], "--format", "json", "--points", cwd=project).out)
+    points = next(one for one in whole["runs"][0]["series"] if one["name"] == "loss")["points"]
+    assert points["step"] == list(range(5000)) and len(points["time"]) == 5000
+    assert points["value"][7] == 1 / (1 + 0.01 * 7)
+
+
+def _output(user, run, path):
+    return user.folder(run) / "work" / "outputs" / path
+
+
+def test_one_page_for_colleagues(three):
+    user, project, ids = three
+    done = user.mlw("history", "export", "-o", str(user.home / "report.html"), cwd=project)
+    assert done.code == 0, done
+    page = (user.home / "report.html").read_text()
+    assert all(run in page for run in ids)
+    assert "the rate is too high" in page
+    assert page.count("data:image/png;base64,") == 3, "the pictures, and neither the fake nor the link"
+    assert "<script" not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<b>" not in page
+    assert page.count("<polyline") >= 3 and ">loss<" in page
+    assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?\s*(https?:)?//""", page), "no request to any other host"
+    assert "Content-Security-Policy" in page and "default-src 'none'" in page
+
+
+def test_filters_and_mistakes(three):
+    user, project, ids = three
+    picked = user.mlw("history", "export", "--where", "accuracy > 0.95", cwd=project)
+    assert [row["run_id"] for row in table(picked.out)] == [ids[1]]
+    for words, said in (
+        (["--format", "html"], "-o report.html"),
+        (["nonesuch"], "unknown run 'nonesuch'"),
+        (["--format", "xml"], "html"),
+        (["--where", "accuracy > 7"], "no run"),
+        (["--experiment", "x"], "--mlflow"),
+        (["--mlflow", "http://u:secret@127.0.0.1:9", ids[0]], "MLFLOW_TRACKING_USERNAME"),
+        (["--mlflow", "sqlite:///x.db", ids[0]], "mlflow server"),
+        (["--mlflow", "http://127.0.0.1:9", ids[0]], "no MLflow server answers at http://127.0.0.1:9"),
+        (["-o", "no/such/folder/x.csv"], "no/such/folder"),
+        (["-o", "json"], "say --format json"),
+        (["-o", "a.xlsx"], "csv, json, html"),
+        (["-o", "x.html", "--points"], "curves, not points"),
+    ):
+        done = user.mlw("history", "export", *words, cwd=project)
+        assert done.code not in (0, 70) and said in done.err, done
+        assert "Traceback" not in done.err and done.out == "" and "secret" not in done.err
+
+
+def test_a_file_that_was_there_is_replaced_whole(three):
+    user, project, ids = three
+    (project / "old.csv").write_text("x" * 100_000)
+    assert user.mlw("history", "export", ids[0], "-o", "old.csv", cwd=project).code == 0
+    assert len(table((project / "old.csv").read_text())) == 1
+    assert [path.name for path in project.glob("*.part")] == []
+    (project / "old.csv").unlink()
+
+
+SWEPT = """
+import argparse
+import mlworkbench
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+mlworkbench.log("loss", parser.parse_args().lr)
+"""
+
+
+def test_a_sweep_comes_with_its_children(user):
+    project = user.project("demo", train=SWEPT)
+    done = user.mlw("submit", "train.py", "--sweep", "lr=0.1,0.2", cwd=project)
+    assert done.code == 0, done
+    rows = table(user.mlw("history", "export", done.run, cwd=project).out)
+    assert [row["run_id"] for row in rows][0] == done.run and len(rows) == 3
+    assert {(row["params.lr"], row["metrics.loss"]) for row in rows[1:]} == {("0.1", "0.1"), ("0.2", "0.2")}
+    assert {row["parent_run_id"] for row in rows[1:]} == {done.run}
+    for words in ([done.run], []):
+        alone = table(user.mlw("history", "export", *words, "--no-children", cwd=project).out)
+        assert [row["run_id"] for row in alone] == [done.run]
+    best = table(user.mlw("history", "export", done.run, "--where", "loss < 0.15", cwd=project).out)
+    assert [row["metrics.loss"] for row in best] == ["0.1"]

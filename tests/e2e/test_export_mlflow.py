@@ -1,0 +1,268 @@
+"""``history export --mlflow``: into a real server, and what MLflow's own client then says of each field."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import urllib.request
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from mlworkbench.history.store import History
+from mlworkbench.paths import UserPaths
+from tests.conftest import User, end_processes
+from tests.e2e.pythons import make
+from tests.e2e.test_environment import point
+from tests.machines.network import wait_until
+
+PATIENCE = 300  # seconds; MLflow needs many to begin, on a machine with other work
+pytestmark = pytest.mark.timeout(2 * PATIENCE)
+
+TRAIN = """
+import mlflow, mlworkbench, pandas
+
+for step in range(2500):
+    mlworkbench.log("loss", 1 / (step + 1), step=step)
+mlworkbench.log("stepless", 1.5)
+mlworkbench.log("stepless", 2.5)
+mlworkbench.log("good", True)
+mlworkbench.log("words", "fine")
+for step, value in enumerate(("nan", "inf", "-inf")):
+    mlworkbench.log("odd", float(value), step=step)
+mlworkbench.log("a*b", 1)
+mlworkbench.log("a?b", 2)
+mlworkbench.log_params({"long": "x" * 9000, "depth": 3, "layers": [1, 2], "empty": ""})
+mlworkbench.set_tag("team", "vision")
+with mlflow.start_run(description="first words"):
+    mlflow.log_param("solver", "lbfgs")
+    mlflow.log_metric("accuracy", 0.5, step=3)
+    data = mlflow.data.from_pandas(pandas.DataFrame({"a": [1, 2]}), name="small")
+    mlflow.log_input(data, context="training")
+    mlflow.log_text("hello", "notes/one.txt")
+    with mlflow.start_run(run_name="inner", nested=True):
+        mlflow.log_param("fold", 1)
+        for step in range(3):
+            mlflow.log_metric("accuracy", step / 10, step=step)
+        mlflow.log_text("mine", "own.txt")
+open("outputs/odd #1 100%.txt", "w").write("odd")
+print("the log has", open("secret.txt").read())
+"""
+
+# What MLflow's own client says of all that is on the server.
+DUMP = """
+import json, sys
+from mlflow import MlflowClient
+
+client = MlflowClient(sys.argv[1])
+
+def files(run, folder=None):
+    for one in client.list_artifacts(run, folder):
+        if one.is_dir:
+            yield from files(run, one.path)
+        else:
+            yield one.path
+
+found = {}
+for experiment in client.search_experiments():
+    for run in client.search_runs([experiment.experiment_id], run_view_type=3):
+        series = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+        found.setdefault(run.data.tags.get("mlw.run_id"), []).append({
+            "id": run.info.run_id, "experiment": experiment.name, "name": run.info.run_name,
+            "status": run.info.status, "start": run.info.start_time, "end": run.info.end_time,
+            "params": run.data.params, "tags": run.data.tags, "last": run.data.metrics,
+            "series": {name: [(one.step, one.timestamp, repr(one.value)) for one in every]
+                       for name, every in series.items()},
+            "datasets": [(one.dataset.name, one.dataset.source_type, [tag.value for tag in one.tags])
+                         for one in run.inputs.dataset_inputs],
+            "files": {path: open(client.download_artifacts(run.info.run_id, path), "rb").read().decode()
+                      for path in files(run.info.run_id)},
+        })
+print(json.dumps(found))
+"""
+
+
+# The last MLflow before 3 asks for any SQLAlchemy 2, and cannot use 2.1.
+@pytest.fixture(scope="module", params=[["mlflow>=3"], ["mlflow<3", "sqlalchemy<2.1"]], ids=["newest", "2.x"])
+def server(request, tmp_path_factory):
+    """A real server with a database, and the Python that it runs in: the newest MLflow, and the last before 3."""
+    place = tmp_path_factory.mktemp("server")
+    python = make(place / "env", *request.param)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    words = ["--backend-store-uri", f"sqlite:///{place}/store.db", "--artifacts-destination", str(place / "artifacts")]
+    with open(place / "log", "wb") as log:
+        started = subprocess.Popen(
+            [python, "-m", "mlflow", "server", *words, "--port", str(port), "--workers", "1"],
+            stdout=log,
+            stderr=log,
+            cwd=place,
+            env={"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(place)},
+            start_new_session=True,
+        )
+    try:
+        wait_until(lambda: started.poll() is not None or _answers(port), "MLflow", PATIENCE)
+        assert started.poll() is None, (place / "log").read_text()
+        yield Server(f"http://127.0.0.1:{port}", str(python), place)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+
+
+def _answers(port):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+class Server:
+    def __init__(self, uri, python, place):
+        self.uri = uri
+        self.python = python
+        self.place = place
+
+    def holds(self):
+        """By our id of a run, all runs that the server has of it."""
+        words = [self.python, "-W", "ignore", "-c", DUMP, self.uri]
+        environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.place), "MLFLOW_TRACKING_URI": self.uri}
+        done = subprocess.run(words, capture_output=True, env=environ, cwd=self.place, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def ran(server, tmp_path_factory):
+    """A user's project, and a run of it with a run inside."""
+    user = User(tmp_path_factory.mktemp("user"))
+    root = user.project("demo", train=TRAIN)
+    point(root, "local", "pythonLocation", server.python)
+    (root / "secret.txt").write_text("hush-hush-1234")
+    words = ["submit", "-c", "local", "--tag", "rate=0.1", "--tag", "best", "--secret", "WORD", "train.py", "--fast"]
+    done = user.mlw(*words, cwd=root, timeout=PATIENCE, env={"WORD": "hush-hush-1234"})
+    assert done.code == 0, done
+    yield user, root, done.run
+    end_processes(user.store)
+
+
+def export(user, server, *words, **more):
+    return user.mlw("history", "export", *words, "--mlflow", server.uri, cwd=user.home, timeout=PATIENCE, **more)
+
+
+def lines_of(user, run):
+    files = (user.folder(run) / "metrics").glob("*")
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_a_run_arrives_with_every_field(server, ran):
+    user, root, run = ran
+    done = export(user, server, run, env={"WORD": "hush-hush-1234"})
+    assert done.code == 0, done
+    held = server.holds()
+    (there,) = held[run]
+    info = user.info(run)
+    assert there["id"] in done.out and "/#/experiments/" in done.out
+    assert (there["experiment"], there["name"], there["status"]) == ("demo", run, "FINISHED")
+    moments = History(UserPaths(user.store)).get(run)
+    assert (there["start"], there["end"]) == (round(moments.started * 1000), round(moments.ended * 1000))
+    long = there["params"].pop("long")
+    assert long.startswith("x" * 5900) and len(long) <= 6000
+    assert there["params"] == {"fast": "true", "depth": "3", "layers": "[1, 2]", "empty": "", "solver": "lbfgs"}
+    wanted = {
+        "team": "vision",
+        "rate": "0.1",
+        "best": "",
+        "mlflow.user": info["user_id"],
+        "mlflow.source.name": "train.py",
+        "mlflow.note.content": "first words",
+        "mlflow.runName": run,
+        "mlw.run_id": run,
+        "mlw.target": "local",
+    }
+    assert wanted.items() <= there["tags"].items()
+    assert "mlflow.parentRunId" not in there["tags"]
+    _check_points(there, lines_of(user, run))
+    ((data, source, contexts),) = there["datasets"]
+    assert (data, source, contexts) == ("small", "code", ["training"])
+    files = there["files"]
+    assert files["notes/one.txt"] == "hello" and files["odd _1 100_.txt"] == "odd"
+    assert "own.txt" not in str([name for name in files if name.startswith("mlflow/")])
+    assert files["mlw/log.txt"].strip().endswith("the log has ***"), "the log, without its secret"
+    whole = json.loads(files["mlw/record.json"])
+    assert whole["run_id"] == run and whole["renamed"]["metrics"] == {"a*b": "a_b", "a?b": "a_b-2"}
+    assert json.loads(files["mlw/values.json"])["words"][0]["value"] == "fine"
+    assert "hush-hush" not in json.dumps(held)
+
+
+def _check_points(there, lines):
+    """Each as the run's own files have it: step, millisecond, value."""
+    series = there["series"]
+    written = [line for line in lines if line.get("n") == "loss"]
+    wanted = [[line["s"], round(line["t"] * 1000), repr(float(line["v"]))] for line in written]
+    assert sorted(series["loss"]) == sorted(wanted) and len(wanted) == 2500
+    assert [(step, value) for step, _, value in series["stepless"]] == [(0, "1.5"), (1, "2.5")]
+    largest = "1.7976931348623157e+308"  # as MLflow's database keeps infinity
+    assert [(step, value) for step, _, value in sorted(series["odd"])] == [(0, "nan"), (1, largest), (2, "-" + largest)]
+    assert [value for _, _, value in series["good"]] == ["1.0"]
+    assert (there["last"]["a_b"], there["last"]["a_b-2"], there["last"]["loss"]) == (1.0, 2.0, 1 / 2500)
+
+
+def test_a_run_inside_it_is_its_child_there(server, ran):
+    user, _, run = ran
+    assert export(user, server, run, env={"WORD": "hush-hush-1234"}).code == 0
+    held = server.holds()
+    ((child, (inner,)),) = [(name, runs) for name, runs in held.items() if name.startswith(f"{run}.")]
+    assert inner["tags"]["mlflow.parentRunId"] == held[run][0]["id"]
+    assert (inner["name"], inner["status"], inner["params"]["fold"]) == ("inner", "FINISHED", "1")
+    assert [(step, value) for step, _, value in inner["series"]["accuracy"]] == [(0, "0.0"), (1, "0.1"), (2, "0.2")]
+    assert inner["files"]["own.txt"] == "mine" and "mlw/log.txt" not in inner["files"]
+
+
+def test_exported_again_it_is_brought_up_to_date(server, ran):
+    user, _, run = ran
+    assert export(user, server, run, env={"WORD": "hush-hush-1234"}).code == 0
+    (before,) = server.holds()[run]
+    history = History(UserPaths(user.store))
+    history.annotate(
+        run, lambda noted: replace(noted, name="the good one", note="read me", tags=("seen",), untagged=("best",))
+    )
+    history.close()
+    done = export(user, server, run)
+    assert done.code == 1 and "updated" in done.out, done
+    assert f"the log of run {run} is not sent: its secret WORD is not known here" in done.err
+    (after,) = server.holds()[run]
+    assert after["id"] == before["id"]
+    assert after["name"] == after["tags"]["mlflow.runName"] == "the good one"
+    assert after["tags"]["mlflow.note.content"] == "read me" and after["tags"]["seen"] == ""
+    assert "best" not in after["tags"] and after["tags"]["team"] == "vision"
+    assert after["series"] == before["series"] and after["params"] == before["params"]
+    assert {**after["files"], "mlw/record.json": ""} == {**before["files"], "mlw/record.json": ""}
+
+
+def test_an_export_that_was_killed_is_finished_by_the_next(server, ran):
+    user, _, run = ran
+    words = [run, "--experiment", "another one"]
+    killed = export(user, server, *words, env={"MLW_FAILPOINT": "points sent:kill:2"})
+    assert killed.code == -signal.SIGKILL
+    assert export(user, server, *words, env={"WORD": "hush-hush-1234"}).code == 0
+    there = [one for one in server.holds()[run] if one["experiment"] == "another one"]
+    assert len(there) == 1, "one run, and each point once"
+    _check_points(there[0], lines_of(user, run))
+    assert there[0]["files"]["notes/one.txt"] == "hello"
+
+
+def test_a_run_that_failed_says_why(server, ran):
+    user, root, _ = ran
+    (root / "bad.py").write_text("raise ValueError('too much')\n")
+    failed = user.mlw("submit", "-c", "local", "bad.py", cwd=root, timeout=PATIENCE).run
+    assert export(user, server, failed).code == 0
+    (there,) = server.holds()[failed]
+    assert there["status"] == "FAILED" and "ValueError: too much" in there["tags"]["mlw.cause"]
+    assert "too much" in there["files"]["mlw/log.txt"]
