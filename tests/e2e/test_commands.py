@@ -106,12 +106,14 @@ def test_check_names_the_remedy_of_an_engine_that_cannot_be_used(user, project):
 # -- show, .amb ------------------------------------------------------------------------------------
 
 
-def test_show_is_history_info(user, ran):
+def test_show_is_history_show(user, ran):
     project, run = ran
-    keep = re.compile(r"^Age .*\n", re.MULTILINE)
-    whole = keep.sub("", user.mlw("history", "info", run, cwd=project).out)
+    keep = re.compile(r", .* ago|, just now", re.MULTILINE)
+    whole = keep.sub("", user.mlw("history", "show", run, cwd=project).out)
+    assert whole.startswith(f"{run}\nCompleted")
     assert keep.sub("", user.mlw("show", run, cwd=project).out) == whole
     assert keep.sub("", user.mlw("show", cwd=project).out) == whole, "the newest run if none is named"
+    assert user.mlw("show", "-r", run, "-a", "driver_log", cwd=project).out == "hello\n"
     assert user.mlw("show", run[:9], "-o", "tsv", "--query", "run_id", cwd=project).out == f"{run}\n"
 
 
@@ -354,6 +356,9 @@ def test_the_queries_that_were_documented(user, project):
     best = ask("@[?Accuracy != null] | max_by(@, &Accuracy).Accuracy")
     near = ask(f"@[?Accuracy != null] | [?Accuracy >= `{best - 0.05}`] | sort_by(@, &duration)[].Accuracy")
     assert sorted(near) == [0.88, 0.9]
+    near = ask(f"@[?Accuracy >= sum(`[{best}, -0.05]`)] | sort_by(@, &duration)")
+    assert sorted(one["Accuracy"] for one in near) == [0.88, 0.9]
+    assert [one["duration"] for one in near] == sorted(one["duration"] for one in near)
     assert len(ask("[?Accuracy].run_id")) == 3
     assert ask("sort_by([?Accuracy], &Accuracy)[0].Accuracy") == 0.5
     assert len(ask("[].run_id")) == 4
@@ -400,4 +405,4 @@ def test_a_narrow_terminal_shows_ids_whole(user, ran):
         out, code = on_terminal(user, words, project, COLUMNS="20", NO_COLOR="1")
         assert code == 0 and "Traceback" not in out
         if words in ("history list", "show"):
-            assert f"Run_id: {run}\n" in out
+            assert f"{'' if words == 'show' else 'Run_id: '}{run}\n" in out

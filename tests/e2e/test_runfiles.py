@@ -306,7 +306,7 @@ def test_restore_in_place_when_nothing_is_lost(done):
     (project / "outputs" / "kept").write_text("does not travel")
     told = user.mlw("project", "restore", "--run-id", run, "--in-place", cwd=project)
     assert told.code == 0, told
-    assert "1 files replaced, 1 created, 1 removed" in told.err
+    assert "1 file replaced, 1 created, 1 removed" in told.err
     after = picture(project)
     assert after.pop("outputs") == "folder" and after.pop("outputs/kept") == (b"does not travel", False)
     assert after == before

@@ -148,7 +148,7 @@ def test_environment_is_the_documented_list(user):
         "PYTHONUNBUFFERED",
         "PYTHONPATH",
     }
-    expected |= {"AZUREML_NATIVE_SHARE_DIRECTORY", "MLW_RUN_ID", "MLW_RUN_FOLDER"}
+    expected |= {"AZUREML_NATIVE_SHARE_DIRECTORY", "MLFLOW_TRACKING_URI", "MLW_RUN_ID", "MLW_RUN_FOLDER"}
     assert set(env) - {"LC_CTYPE"} == expected  # Python itself sets LC_CTYPE
     assert (env["GREETING"], env["NUMBER"], env["EXTRA"]) == ("hello", "010", "a=b c")
     assert str(user.env["PATH"].split(":")[0]) not in env["PATH"].split(":"), "mlw's own environment stays out"

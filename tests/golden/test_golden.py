@@ -114,7 +114,18 @@ def test_transcript_of_a_second_hour(user):
         f"experiment status {two}",
         f"logs {two}",
         f"cancel {two}",
+        f"show {two}",
+        "history best --metric loss",
+        "history list --group lr",
+        f"history metrics {two}",
+        f"history metrics {two} loss --width 60 --height 8",
         f"history compare {one} {two}",
+        f"history tag {two} --add best",
+        f"history note {two} promising",
+        f"history rename {two} baseline",
+        f"history archive {one}",
+        "history list --archived",
+        f"history archive {one} --undo",
         f"history download {one} -d results",
         f"history promote -r {one} --artifact-path model.json -n moons",
         "asset list",
@@ -133,6 +144,7 @@ def test_transcript_of_a_second_hour(user):
         (r"[\d.]+ (?:B|kB|MB)\b", "SIZE"),
         (r"\d+-[0-9a-f]{16}$", "PID-NAME"),
         (r"\d{4}-\d\d-\d\dT[\d:]+Z", "TIME"),
+        (r"^((?:Environment +Python|Code +snapshot)) .*", r"\1 …"),
     )
     seen.compare("second-hour", one, two)
 

@@ -46,6 +46,7 @@ def test_environment():
     environment = plan(PARTS, "run-1", "k", 0).environment
     assert environment == {
         "PYTHONUNBUFFERED": "1",
+        "MLFLOW_TRACKING_URI": "mlw:run",
         "A": "file",
         "B": "asked",
         "C": "asked",
@@ -57,11 +58,13 @@ def test_environment():
 
 
 def test_ours_come_first_and_cannot_be_set():
-    request = Request(environment={"PYTHONPATH": "/mine", "MLW_RUN_ID": "x", "PYTHONUNBUFFERED": ""})
+    asked = {"PYTHONPATH": "/mine", "MLW_RUN_ID": "x", "PYTHONUNBUFFERED": "", "MLFLOW_TRACKING_URI": "http://mine"}
+    request = Request(environment=asked)
     environment = plan(replace(PARTS, request=request), "run-1", "k", 0).environment
     assert environment["PYTHONPATH"] == "/home/me/.mlw/lib/1/remote/inrun:/mine"
     assert environment["MLW_RUN_ID"] == "run-1"
     assert environment["PYTHONUNBUFFERED"] == "", "the user may want it off"
+    assert environment["MLFLOW_TRACKING_URI"] == "http://mine", "the user may have a server"
 
 
 def test_a_container_is_decided_too():

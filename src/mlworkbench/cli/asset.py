@@ -19,7 +19,7 @@ from ..runfiles import asset as kept
 from . import render, units
 from .completion import complete_run
 from .download import SHOWN, tell, tell_more
-from .experiment import open_run
+from .opening import open_run
 from .options import debugging, in_project, maybe_project, rendering
 from .verbs import Verbs
 
@@ -49,7 +49,8 @@ def promote(run: str | None, artifact: str, name: str, folder: str | None) -> No
         render.warn(f"not part of the asset: {path} ({why})")
     tell_more(outcome.skipped.total)
     link = kept.write_link(project.root, made)
-    render.message(f"asset {made.name} version {made.version}: {made.files} files, {units.size(made.size)}")
+    files = units.counted(made.files, "file")
+    render.message(f"asset {made.name} version {made.version}: {files}, {units.size(made.size)}")
     render.message(f"hint: mlw asset download -l {os.path.relpath(link)}")
 
 

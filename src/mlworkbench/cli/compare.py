@@ -1,72 +1,96 @@
-"""``mlw history compare``: what differs between runs, down to the lines of their code."""
+"""``mlw history compare``: what differs between runs, down to the packages and the lines of their code."""
 
 from __future__ import annotations
 
-import difflib
-import json
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import click
 
-from ..errors import UsageError
-from ..history.parameters import parameters
+from ..errors import UnknownName, UsageError
+from ..history.parameters import of_run
+from ..history.parameters import text as as_text
+from ..history.series.measured import Measured
+from ..history.series.series import Column
 from ..history.store import History
 from ..model import Run
 from ..paths import Root, user_paths
-from ..remote.manifest import read_manifest
-from . import formats, render
-from .experiment import open_run
+from . import paper, render
+from .codediff import ALL_LINES, code_difference
+from .completion import complete_run
+from .curves import chart
+from .metrics import HEIGHT, over_words, since_start
+from .opening import look_up
 from .options import rendering
-from .records import outcome, record
+from .records import finite, outcome, record
 from .screen import plain
 
-LARGEST = 256 * 1024  # bytes of a file that is shown line by line
-LINES = 400  # of the diff of one file
-ALL_LINES = 4000
+CURVES = 6  # metrics that are drawn without being asked for
 _MISSING = object()
 _OURS = "MLW_RUN_"  # what tells a run its own id and folder differs always
 _DIGEST = 12  # as many characters of one tell it from all others
+_DIGESTS = ("SnapshotId", "environment.digest")
+_CELL = 200
+_PACKAGES = ("conda", "pip")
+_UNTOLD = (*_PACKAGES, "tools", "format", "python")  # of a lock: told by package, or nothing that anybody chose
 
 
-@click.command(epilog="Example: mlw history compare demo-swift demo-brave --files")
-@click.argument("runs", nargs=-1, metavar="RUN RUN…")
+@click.command(epilog="Example: mlw history compare demo-swift demo-brave --metric loss --files")
+@click.argument("runs", nargs=-1, metavar="RUN RUN…", shell_complete=complete_run)
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric; repeatable.")
+@click.option("--no-curves", is_flag=True, help="Draw nothing.")
+@click.option("--x", "axis", type=click.Choice(("step", "time")), default="step", help="What curves go over.")
+@click.option("--log", is_flag=True, help="Curves on a logarithmic scale.")
 @click.option("--files", "names_only", is_flag=True, help="Of the code only the names of the files.")
 @rendering
-def compare(runs: tuple[str, ...], names_only: bool, output: str, query: str | None) -> None:
-    """Tell what differs between runs: parameters, metrics, environment, and the code itself.
+def compare(runs: tuple[str, ...], names_only: bool, output: str, query: str | None, **asked: Any) -> None:
+    """Tell what differs between runs: parameters, metrics with their curves, environment, and the code itself.
 
     Code is compared with that of the first run, line by line.
     """
     if len(runs) < 2:
         raise UsageError("compare needs two runs or more", "list them with: mlw history list")
     history = History(user_paths())
-    found = [open_run(history, name, None).refresh() for name in runs]
-    facts = differences(history.paths.root, found, lines=not names_only)
+    found = [look_up(history, name, None) for name in runs]
+    _expect(found, asked["metrics"])
+    facts = differences(history.paths.root, found, lines=not names_only, metrics=asked["metrics"])
     if output == "table" and query is None:
-        show(facts, names_only)
+        drawn = [] if asked["no_curves"] else curves(history, found, asked)
+        show(facts, names_only, drawn)
     else:
         render.emit(facts, output=output, query=query)
 
 
-def differences(root: Root, runs: Sequence[Run], lines: bool) -> dict[str, Any]:
+def _expect(runs: Sequence[Run], metrics: Sequence[str]) -> None:
+    known = dict.fromkeys(name for run in runs for name in run.metrics)
+    for name in metrics:
+        if name not in known:
+            raise UnknownName("metric", name, known)
+
+
+def differences(root: Root, runs: Sequence[Run], lines: bool, metrics: Sequence[str] = ()) -> dict[str, Any]:
     """All that differs, with the values of each run in the order of ``runs``; code against the first one's."""
     first, *others = runs
     budget = [ALL_LINES if lines else 0]
+    measured = _differences([record(run)["metrics"] for run in runs])
     return {
         "runs": [run.id for run in runs],
         "parameters": _parameters(runs),
-        "metrics": _differences([record(run)["metrics"] for run in runs]),
+        "metrics": {name: values for name, values in measured.items() if not metrics or name in metrics},
         "properties": _differences([_properties(run) for run in runs]),
-        "code": [{"run": run.id, "against": first.id, **_code(root, first, run, budget)} for run in others],
+        "packages": _packages(runs),
+        "packages_unknown": [run.id for run in runs if not _is_known(run)],
+        "code": [{"run": run.id, "against": first.id, **code_difference(root, first, run, budget)} for run in others],
     }
 
 
 def _parameters(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    named = [parameters(run.spec.entry.arguments) for run in runs]
-    found = _differences([{name: True if text is None else text for name, text in values.items()} for values in named])
+    named = [{name: True if value is None else value for name, value in of_run(run).items()} for run in runs]
+    found = _differences(named)
+    # What was typed is a text, and what a script logs may be a number: 0.1 is 0.1.
+    found = {name: finite(values) for name, values in found.items() if len({as_text(one) for one in values}) > 1}
     # Arguments that are no options, or stand in another order, are told as a whole.
     return found or _differences([{"arguments": shlex.join(run.spec.entry.arguments)} for run in runs])
 
@@ -74,6 +98,7 @@ def _parameters(runs: Sequence[Run]) -> dict[str, list[Any]]:
 def _properties(run: Run) -> dict[str, Any]:
     spec = run.spec
     git = spec.git
+    lock = {name: value for name, value in (spec.lock or {}).items() if name not in _UNTOLD}
     return {
         "status": outcome(run),
         "ending": run.ending,
@@ -82,15 +107,54 @@ def _properties(run: Run) -> dict[str, Any]:
         "target": spec.compute.name,
         "run_configuration": spec.runconfig,
         "framework": spec.framework,
-        "tags": list(spec.tags) or None,
+        "tags": list(run.tags) or None,
         "gpus": spec.gpus,
+        **_sweep(spec.sweep or {}),
         "CommitId": git.commit if git else None,
         "Branch": git.branch if git else None,
         "Dirty": git.dirty if git else None,
         "SnapshotId": spec.snapshot,
-        **{f"environment.{name}": value for name, value in (spec.lock or {}).items()},
+        "image": spec.container.image if spec.container else None,
+        **{f"environment.{name}": value for name, value in lock.items()},
+        "environment.python": _python(spec.lock or {}),
         **{f"variable.{name}": value for name, value in spec.environment.items() if not name.startswith(_OURS)},
     }
+
+
+def _sweep(told: Mapping[str, Any]) -> dict[str, Any]:
+    axes = told.get("axes")
+    words = " ".join(f"{name}={values}" for name, values in axes.items()) if isinstance(axes, dict) else None
+    return {"sweep": words, **{f"sweep.{name}": told.get(name) for name in ("way", "seed", "metric", "goal")}}
+
+
+def _python(lock: Mapping[str, Any]) -> Any:
+    python = lock.get("python")
+    return python.get("version") if isinstance(python, dict) else python
+
+
+def _packages(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """Of the environments that we made: package → version in each run, None where it has none.
+
+    Where one of the runs had a Python of the user's, nobody knows its packages, and nothing is compared.
+    """
+    if not all(_is_known(run) for run in runs):
+        return {}
+    return dict(sorted(_differences([_versions(run.spec.lock or {}) for run in runs]).items()))
+
+
+def _is_known(run: Run) -> bool:
+    return (run.spec.lock or {}).get("kind") == "managed"
+
+
+def _versions(lock: Mapping[str, Any]) -> dict[str, str]:
+    """Name → version; conda builds the same version in several ways."""
+    found = {}
+    for kind in _PACKAGES:
+        for one in lock.get(kind) or ():
+            name = str(one.get("name")).lower().replace("_", "-")
+            build = f" {one['build']}" if one.get("build") else ""
+            found[name] = f"{one.get('version')}{build}"
+    return found
 
 
 def _differences(all_facts: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -103,99 +167,74 @@ def _differences(all_facts: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]
     }
 
 
-# -- code ----------------------------------------------------------------------------------------------
+# -- curves --------------------------------------------------------------------------------------------
 
 
-def _code(root: Root, old: Run, new: Run, budget: list[int]) -> dict[str, Any]:
-    if old.spec.snapshot == new.spec.snapshot:
-        return {"files": [], "diff": []}
-    try:
-        before, after = _files(root, old), _files(root, new)
-    except OSError as error:
-        return {"files": [], "diff": [], "problem": f"the code of a run is no longer stored: {error.strerror}"}
-    changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
-    files = [{"path": path, "change": _change(before.get(path), after.get(path))} for path in changed]
-    diff: list[str] = []
-    for path in changed:
-        shown = _diff(root, path, before.get(path), after.get(path)) if budget[0] > 0 else []
-        budget[0] -= len(shown)
-        diff += shown
-    return {"files": files, "diff": diff}
-
-
-def _files(root: Root, run: Run) -> dict[str, tuple[str, str, int]]:
-    """Path → kind, content and mode: a file's digest, or the text of a link."""
-    manifest = read_manifest(root.snapshot(run.spec.snapshot))
-    found = {path: ("file", sha256, mode) for path, sha256, _, mode in manifest["files"]}
-    return {**found, **{path: ("link", text, 0) for path, text in manifest["links"]}}
-
-
-def _change(before: tuple[str, str, int] | None, after: tuple[str, str, int] | None) -> str:
-    if before is None or after is None:
-        return "added" if before is None else "removed"
-    return "mode" if before[:2] == after[:2] else "changed"
-
-
-def _diff(root: Root, path: str, before: tuple[str, str, int] | None, after: tuple[str, str, int] | None) -> list[str]:
-    if before is not None and after is not None and before[:2] == after[:2]:
-        return [f"--- {path}", f"+++ {path}", f"mode {before[2]:o} -> {after[2]:o}"]
-    old, new = _text(root, before), _text(root, after)
-    if old is None or new is None:
-        return [f"--- {path}", f"+++ {path}", "(not shown: binary, large or no longer stored)"]
-    names = path if before else "(nothing)", path if after else "(nothing)"
-    found = list(difflib.unified_diff(old, new, *names, lineterm=""))
-    if len(found) > LINES:
-        found[LINES:] = [f"({len(found) - LINES} more lines)"]
-    return found
-
-
-def _text(root: Root, known: tuple[str, str, int] | None) -> list[str] | None:
-    """The lines of a file; None if they cannot be shown."""
-    if known is None:
+def curves(history: History, runs: Sequence[Run], asked: Mapping[str, Any]) -> list[str]:
+    """The series that at least two of the runs have, over each other; those that were asked for, if one has them."""
+    runs = list({run.id: run for run in runs}.values())
+    if len(runs) < 2:
         return []
-    kind, content, _ = known
-    if kind == "link":
-        return [f"link to {content}"]
-    try:
-        with open(root.blob(content), "rb") as file:
-            data = file.read(LARGEST + 1)
-    except OSError:
-        return None
-    if len(data) > LARGEST or b"\0" in data:
-        return None
-    return data.decode("utf-8", "replace").splitlines()
+    drawable = {name: [run for run in runs if _is_series(run, name)] for run in runs for name in run.spans}
+    least = 1 if asked["metrics"] else 2
+    names = [name for name in asked["metrics"] or drawable if len(drawable.get(name, ())) >= least]
+    lines: list[str] = []
+    for name in islice(names, None if asked["metrics"] else CURVES):
+        lines += _chart(history, drawable[name], name, asked)
+    if len(names) > CURVES and not asked["metrics"]:
+        lines += [f"and {len(names) - CURVES} more series: --metric NAME draws the one you want", ""]
+    return lines
+
+
+def _is_series(run: Run, name: str) -> bool:
+    return name in run.spans and run.spans[name].length > 1
+
+
+def _chart(history: History, runs: Sequence[Run], name: str, asked: Mapping[str, Any]) -> list[str]:
+    drawn: dict[str, list[Column]] = {}
+    for run in runs:
+        with Measured(history, run) as measured:
+            found = measured.drawn(name, 2 * paper.width(), asked["axis"])
+        drawn[_label(run)] = since_start(found, run, asked["axis"])
+    title = paper.bold(f"{plain(name)} over {over_words(asked['axis'])}")
+    options = {"log": asked["log"], "ascii": paper.ascii_only(), "colour": paper.colourful()}
+    return [title, *chart(drawn, paper.width(), HEIGHT, **options), ""]
+
+
+def _label(run: Run) -> str:
+    return f"{run.id} ({plain(run.name, 30)})" if run.name else run.id
 
 
 # -- for people ----------------------------------------------------------------------------------------
 
+_TABLES = (("Parameter", "parameters"), ("Metric", "metrics"))
+_MORE_TABLES = (("Property", "properties"), ("Package", "packages"))
 
-def show(facts: Mapping[str, Any], names_only: bool) -> None:
-    """The differences as a table for each kind, and the code as a diff."""
-    same = True
-    for title, kind in (("Parameter", "parameters"), ("Metric", "metrics"), ("Property", "properties")):
-        found = facts[kind]
-        if found:
-            same = False
-            rows = [[_cell(name), *(_value(name, value) for value in values)] for name, values in found.items()]
-            for line in formats.align(formats.Grid([title, *facts["runs"]], rows)).splitlines():
-                _say(line)
-            _say("")
+
+def show(facts: Mapping[str, Any], names_only: bool, drawn: Sequence[str] = ()) -> None:
+    """The differences as a table for each kind, curves below the metrics, and the code as a diff."""
+    paper.write([*_tables(facts, _TABLES), *drawn, *_tables(facts, _MORE_TABLES)])
+    if facts["packages_unknown"]:
+        render.message(f"packages are not compared: those of {', '.join(facts['packages_unknown'])} were not recorded")
     for part in facts["code"]:
-        same = same and not part["files"] and "problem" not in part
         _show_code(part, names_only)
-    if same:
+    kinds = [kind for _, kind in (*_TABLES, *_MORE_TABLES)]
+    if not any(facts[kind] for kind in kinds) and not any(part["files"] or "problem" in part for part in facts["code"]):
         render.message("the runs do not differ")
 
 
+def _tables(facts: Mapping[str, Any], kinds: Sequence[tuple[str, str]]) -> list[str]:
+    lines: list[str] = []
+    for title, kind in kinds:
+        rows = [
+            [plain(name, _CELL), *(_value(name, value) for value in values)] for name, values in facts[kind].items()
+        ]
+        lines += [*paper.table([title, *facts["runs"]], rows), ""] if rows else []
+    return lines
+
+
 def _value(name: str, value: Any) -> str:
-    return _cell(value)[:_DIGEST] if name == "SnapshotId" else _cell(value)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    text = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
-    return plain(text, formats.WIDEST_CELL)
+    return paper.shown(value, _CELL)[: _DIGEST if name in _DIGESTS else None]
 
 
 def _show_code(part: Mapping[str, Any], names_only: bool) -> None:
@@ -203,16 +242,12 @@ def _show_code(part: Mapping[str, Any], names_only: bool) -> None:
         render.warn(f"{part['run']}: {part['problem']}")
     if not part["files"]:
         return
-    _say(f"code of {part['run']} against {part['against']}")
-    for file in part["files"]:
-        _say(f"  {file['change']:8} {file['path']}")
-    if not names_only:
-        for line in part["diff"]:
-            _say(line)
-    _say("")
+    lines = [paper.bold(f"code of {part['run']} against {part['against']}")]
+    lines += [f"  {file['change']:8} {_safe(file['path'])}" for file in part["files"]]
+    lines += [] if names_only else [_safe(line) for line in part["diff"]]
+    paper.write([*lines, ""])
 
 
-def _say(line: str) -> None:
+def _safe(line: str) -> str:
     # A tab is harmless, and the code of most people has some.
-    safe = "\t".join(plain(piece) for piece in line.split("\t"))
-    render.pour((safe + "\n").encode(getattr(sys.stdout, "encoding", None) or "utf-8", "backslashreplace"))
+    return "\t".join(plain(piece) for piece in line.split("\t"))

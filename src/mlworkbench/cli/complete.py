@@ -134,6 +134,8 @@ def runs(folder: str | None, beginning: str = "") -> Proposals:
     if project:
         conditions.append("project = ?")
         values.append(project)
+    if "." not in beginning:  # a script may have made thousands inside one run
+        conditions.append("instr(id, '.') = 0")
     rows = connection.execute(
         f"SELECT id, status, script FROM runs WHERE {' AND '.join(conditions)} ORDER BY seq DESC LIMIT {_MOST}", values
     )

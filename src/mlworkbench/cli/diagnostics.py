@@ -12,8 +12,8 @@ from ..paths import user_paths
 from ..runfiles.diagnostics import Member, collect, secret_values, write_bundle
 from . import render, units
 from .completion import complete_run
-from .experiment import open_run
 from .mask import Mask
+from .opening import open_run, refuse_outside
 from .options import debugging, in_project
 from .screen import plain
 from .submit import known_secrets
@@ -33,6 +33,7 @@ def diagnostics(run: str | None, by_option: str | None, path: str | None, yes: b
     """Bundle a run's code, log, events, spec and facts in a zip; values of secrets are masked."""
     history = History(user_paths())
     found = open_run(history, run or by_option, folder).refresh()
+    refuse_outside(found, "there is no code and no log to bundle", f"see what it recorded: mlw show {found.id}")
     path = path or f"diagnostics-{found.id}.zip"
     values = [os.fsencode(value) for value in (*known_secrets(found).values(), *secret_values(found))]
     members = collect(history.paths.root, found)

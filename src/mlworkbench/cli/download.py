@@ -16,7 +16,7 @@ from ..runfiles.download import download as fetch
 from ..runfiles.transfer import Outcome
 from . import render
 from .completion import complete_run
-from .experiment import open_run
+from .opening import open_run
 from .options import debugging, in_project, maybe_project
 
 SHOWN = 10

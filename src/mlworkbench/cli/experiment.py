@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from .. import submit as submitting
 from ..errors import HistoryError, Unreachable, UsageError
-from ..follow import INTERRUPTED, Follower, forget
+from ..follow import INTERRUPTED, Follower, forget, waits_for_turn
 from ..history.store import History
 from ..model import IN_CONTACT
 from ..paths import user_name, user_paths
 from . import render
 from .completion import complete_run
+from .opening import current, find_run, open_run, refuse_outside
 from .options import debugging, in_project, maybe_project, rendering
 from .records import NOW, summary
 from .refresh import refresh
 from .show import show_run, show_runs
 from .submit import known_secrets, put_to_work
 from .submit import resume as resume_run
+from .sweep import Children
 from .verbs import Verbs
 from .view import stream, tell_lost, watch
 
@@ -40,19 +44,6 @@ def experiment() -> None:
     """Submit scripts, see and stop what runs."""
 
 
-def open_run(history: History, prefix: str | None, folder: str | None) -> Follower:
-    """The run that was named, else the newest of this project."""
-    if prefix is None:
-        project = maybe_project(folder)
-        newest = history.list(project.id if project else None, hidden=True, limit=1)
-        if not newest:
-            raise UsageError("there is no run yet", "start one with: mlw submit SCRIPT")
-        run = newest[0]
-    else:
-        run = history.get(prefix)
-    return Follower(history, run, submitting.open_target(run.spec.compute, history.paths))
-
-
 @experiment.command(epilog="Example: mlw experiment logs -f demo-swift")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
@@ -63,6 +54,9 @@ def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
     """Show the output of a run; of the newest if none is named."""
     history = History(user_paths())
     follower = open_run(history, run, folder)
+    refuse_outside(
+        follower.run, "its output went where it was started", f"see what it recorded: mlw show {follower.run.id}"
+    )
     follower.refresh()
     known = follower.run
     if not os.path.exists(history.paths.root.run(known.id).path):
@@ -82,8 +76,11 @@ def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
 @rendering
 def status(run: str | None, by_option: str | None, folder: str | None, output: str, query: str | None) -> None:
     """Tell how a run stands; the newest if none is named."""
-    follower = open_run(History(user_paths()), run or by_option, folder)
-    show_run(follower.refresh(), output, query)
+    history = History(user_paths())
+    found = current(history, find_run(history, run or by_option, folder))
+    if found.spec.inside:
+        render.message(f"note: run {found.id} is inside run {found.spec.folder}")
+    show_run(found, output, query)
 
 
 @experiment.command(epilog="Example: mlw experiment ps -o json --query '[].run_id'")
@@ -95,7 +92,15 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
     history = History(user_paths())
     project = None if everywhere else maybe_project(folder)
     runs = refresh(history, history.unfinished(project.id if project else None), PATIENCE)
-    show_runs([run for run in runs if not run.status.final], output, query, NOW)
+    going = [run for run in runs if not run.status.final]
+    waiting: Counter[str | None] = Counter()
+    if output == "table" and query is None:  # a sweep may have a thousand of them
+        waiting.update(run.spec.parent for run in going if waits_for_turn(run))
+        sweeps = {run.id for run in going if run.spec.sweep}
+        going = [run for run in going if run.accepted is not None or run.spec.parent not in sweeps]
+    show_runs(going, output, query, NOW)
+    for sweep, count in waiting.items():
+        render.message(f"{count} more wait for their turn in {sweep}")
     tell_lost(runs)
     if any(run.detail == INTERRUPTED for run in runs):
         render.message("hint: a submit was interrupted before the start; mlw experiment resume RUN, or mlw cancel RUN")
@@ -117,8 +122,11 @@ def cancel(**asked: Any) -> int:
         raise UsageError("say which run to cancel", "mlw ps lists what runs")
     history = History(user_paths())
     follower = open_run(history, name, asked["folder"])
+    refuse_outside(follower.run, "mlw cannot end it", "end it where it was started")
     if asked["forget"]:
-        history.note(follower.run.id, forget)
+        for one in (follower.run.id, *(follower.run.spec.sweep or {}).get("children", ())):
+            with suppress(HistoryError):  # one that was removed
+                history.note(one, forget)
         words = "is given up: "
         follower.run = history.get(follower.run.id)
     elif follower.refresh().status.final:
@@ -133,6 +141,8 @@ def cancel(**asked: Any) -> int:
         words = "was asked to end: "
         if asked["wait"]:
             words = _await_end(history, follower)
+            if follower.run.spec.sweep:
+                Children(history, follower.run.spec, follower.target).bring_all()
     render.message(f"run {follower.run.id} {words}{summary(follower.run)}")
     if asked["output"] != "table" or asked["query"]:
         show_run(follower.run, asked["output"], asked["query"])
@@ -158,7 +168,7 @@ def ask_to_end(history: History, follower: Follower, grace: float | None) -> Non
 
 def _record_end(history: History, follower: Follower) -> None:
     """Where nobody has claimed the run: a supervisor that finds it cancelled records that, and starts nothing."""
-    if follower.run.detail == INTERRUPTED:
+    if follower.run.detail == INTERRUPTED or waits_for_turn(follower.run):
         follower.run = put_to_work(history, follower.run.spec, follower.target, {})
 
 
@@ -169,5 +179,9 @@ def _record_end(history: History, follower: Follower) -> None:
 def resume(run: str, folder: str | None) -> int:
     """Finish a submit that was interrupted before the run started, then follow it."""
     history = History(user_paths())
-    follower = resume_run(history, history.get(run))
+    found = history.get(run)
+    refuse_outside(found, "there is no submit to finish", "submit it with: mlw submit SCRIPT")
+    if found.spec.inside:
+        raise UsageError(f"run {found.id} is inside run {found.spec.folder}, which made it", "name that one")
+    follower = resume_run(history, found)
     return watch(follower, known_secrets(follower.run).values())

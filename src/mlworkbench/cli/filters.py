@@ -2,58 +2,114 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 
 from ..errors import UnknownName, UsageError
-from ..history.expression import parse, parse_sort
-from ..history.query import Query
+from ..history.expression import Compare, Condition, Join, Not, parse, parse_sort
+from ..history.parameters import of_run
+from ..history.query import OWN, Query
+from ..history.store import History
 from ..model import Status
+from .completion import complete_run
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)", re.IGNORECASE)
+_LOOKING_FOR = ("children", "where", "text", "sort", "parent", "tag", "status")
+_LOOKED_AT, _NAMED = 200, 30  # runs whose names are looked at; names that are told
 _SPELT = {"cancelled": Status.CANCELED, "succeeded": Status.COMPLETED}
 
 
-def filtering(function: Function) -> Function:
-    """The options of ``history list`` that narrow and order it; the command gets them as ``**wishes``."""
+def narrowing(function: Function) -> Function:
+    """The options that narrow a list of runs; the command gets them as ``**wishes``."""
     options = (
         click.option("--status", multiple=True, metavar="STATUS", help="Only with this status: Completed, Failed, …"),
         click.option("--target", multiple=True, metavar="NAME", help="Only of this compute target."),
         click.option("--script", multiple=True, metavar="NAME", help="Only of this script."),
         click.option("--tag", multiple=True, metavar="TAG", help="Only with this tag."),
+        click.option("--text", multiple=True, metavar="WORDS", help="Only with this in id, name, script, tags, note …"),
         click.option("--since", metavar="WHEN", help="Only since: 30min, 2h, 3d, 2w, or a date."),
-        click.option("--where", metavar="CONDITION", help="Only where metrics, parameters or tags fit: 'loss < 0.1'."),
-        click.option("--sort", metavar="NAME", help="By this metric, parameter or key; -NAME has the largest first."),
-        click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the first so many."),
+        click.option("--where", multiple=True, metavar="CONDITION", help="Only where this fits: 'loss < 0.1'."),
+        click.option("--parent", metavar="RUN", shell_complete=complete_run, help="Only children of this run."),
+        click.option("--archived", is_flag=True, help="Also those that were archived."),
     )
     for option in reversed(options):
         function = option(function)
     return function
 
 
-def make_query(project: str | None, wishes: dict[str, Any]) -> Query:
-    """The options as one value; ``UsageError`` or ``UnknownName`` where they make no sense."""
-    sort, descending = parse_sort(wishes["sort"]) if wishes["sort"] is not None else (None, False)
+def filtering(function: Function) -> Function:
+    """The options of ``history list`` that narrow and order it; the command gets them as ``**wishes``."""
+    options = (
+        click.option("--children", is_flag=True, help="Also the children of sweeps, and runs inside other runs."),
+        click.option("--sort", metavar="NAME", help="By this metric, parameter or key; -NAME has the largest first."),
+        click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the first so many."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return narrowing(function)
+
+
+def make_query(project: str | None, wishes: dict[str, Any], history: History | None = None) -> Query:
+    """The options as one value; ``UsageError`` or ``UnknownName`` where they make no sense.
+
+    Children are left out of a plain list. Whoever looks for something may mean one of them.
+    """
+    sort, descending = parse_sort(wishes["sort"]) if wishes.get("sort") is not None else (None, False)
+    parent = (history or History()).get(wishes["parent"]).id if wishes["parent"] is not None else None
     return Query(
-        project=project,
+        project=None if parent else project,
+        archived=wishes["archived"],
+        children=any(wishes.get(name) for name in _LOOKING_FOR),
+        parent=parent,
+        texts=wishes["text"],
         statuses=[_status(word) for word in wishes["status"]],
         targets=wishes["target"],
         scripts=wishes["script"],
         tags=wishes["tag"],
         since=since(wishes["since"], time.time()) if wishes["since"] is not None else None,
-        where=parse(wishes["where"]) if wishes["where"] is not None else None,
+        where=_all_of(wishes["where"]),
         sort=sort,
         descending=descending,
-        limit=wishes["limit"],
+        limit=wishes.get("limit"),
     )
+
+
+def expect(history: History, query: Query) -> None:
+    """A name that no run has anything under was mistyped: ``UnknownName`` with those that there are."""
+    for name in dict.fromkeys((*_names(query.where), *([query.sort] if query.sort else []))):
+        told = Join("or", (Compare(name, ">=", -math.inf), Compare(name, ">=", "")))  # a number, or a text
+        if name in OWN or history.search(Query(query.project, hidden=True, where=told, limit=1)):
+            continue
+        newest = history.search(Query(query.project, hidden=True, limit=_LOOKED_AT))
+        known = Counter(one for run in newest for one in (*run.metrics, *of_run(run)))
+        if newest:
+            raise UnknownName("metric, parameter or key", name, [one for one, _ in known.most_common(_NAMED)])
+
+
+def _names(node: Condition | None) -> Iterator[str]:
+    if isinstance(node, Compare):
+        yield node.name
+    elif isinstance(node, Not):
+        yield from _names(node.inner)
+    elif isinstance(node, Join):
+        for part in node.parts:
+            yield from _names(part)
+
+
+def _all_of(conditions: Sequence[str]) -> Condition | None:
+    """Each of them must hold."""
+    parts = tuple(parse(text) for text in conditions)
+    return Join("and", parts) if len(parts) > 1 else parts[0] if parts else None
 
 
 def _status(word: str) -> str:

@@ -187,7 +187,7 @@ def _lay_out(data: list[object], columns: Sequence[str] | None) -> tuple[list[st
     """Titles and rows of equal length; a query may have made any mixture."""
     if any(isinstance(row, dict) for row in data):
         keys = list(columns or _keys(data)) or [""]
-        titles = [_title(key) for key in keys]
+        titles = _titles(keys)
         rows = [[row.get(key) for key in keys] if isinstance(row, dict) else [row] for row in data]
     elif any(isinstance(row, list) for row in data):
         rows = [list(row) if isinstance(row, list) else [row] for row in data]
@@ -195,6 +195,12 @@ def _lay_out(data: list[object], columns: Sequence[str] | None) -> tuple[list[st
     else:
         return ["Result"], [[value] for value in data]
     return titles, [row + [None] * (len(titles) - len(row)) for row in rows]
+
+
+def _titles(keys: Sequence[str]) -> list[str]:
+    """With a capital, unless two would look alike: ``loss`` and ``Loss`` are two metrics."""
+    made = [_title(key) for key in keys]
+    return [title if made.count(title) == 1 else plain(key) for key, title in zip(keys, made, strict=True)]
 
 
 def _title(key: str) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from ..errors import UsageError
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
-from . import render
-from .filters import filtering, make_query
-from .options import confirm, debugging, in_project, maybe_project, rendering
+from . import render, units
+from .filters import expect, filtering, make_query
+from .options import debugging, in_project, maybe_project, rendering
 from .records import LIST
-from .show import LOGS, show_artifact, show_run, show_runs
+from .show import show_part, show_run, show_runs
 from .verbs import Verbs
 
 PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is known here
@@ -23,8 +23,17 @@ PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is
 @click.group(
     cls=Verbs,
     verbs={
+        "show": ("page:show", "Show a run on one page"),
+        "best": ("best:best", "Show the runs with the best value of a metric"),
         "compare": ("compare:compare", "Tell what differs between runs"),
+        "metrics": ("metrics:metrics", "Show what a run measured: table, chart or points"),
+        "tag": ("annotate:tag", "Add tags to runs, or take some away"),
+        "note": ("annotate:note", "Write a note on a run"),
+        "rename": ("annotate:rename", "Give a run another name"),
+        "archive": ("annotate:archive", "Leave runs out of lists"),
+        "remove": ("remove:remove", "Delete runs, and say what that frees"),
         "download": ("download:download", "Copy the outputs of a run to a folder"),
+        "export": ("export:export", "Write runs as CSV, JSON, a page, or into MLflow"),
         "promote": ("asset:promote", "Keep an output of a run as an asset"),
     },
 )
@@ -37,22 +46,39 @@ def history() -> None:
 )
 @click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
 @filtering
+@click.option(
+    "--group", metavar="NAME", help="A row for each value of a parameter, tags.NAME or key: means of metrics."
+)
 @in_project
 @rendering
 def list_runs(everywhere: bool, folder: str | None, output: str, query: str | None, **wishes: Any) -> None:
     """List runs, newest first; metrics are columns.
 
-    A condition compares metrics, parameters of the script (--lr 0.1 is lr; --batch-size 32 is batch_size, too) and
-    keys such as status, duration or script_name with numbers and "texts", by = != < <= > >=, joined by and, or,
-    not. Odd names go in `backticks`. tags = "best" asks for a tag; of a tag team=vision, tags.team is "vision".
+    A condition compares parameters of the script (--lr 0.1 is lr; --batch-size 32 is batch_size, too), metrics and
+    keys such as status, script_name, duration (in seconds) or start_time_utc with numbers and "texts", by = != < <= >
+    >= and ~ (has in it), joined by and, or, not. Odd names go in `backticks`; params.lr and metrics.lr tell two of one
+    name apart. tags = "best" asks for a tag; of a tag team=vision, tags.team is "vision"; max.loss and min.loss are
+    the greatest and the least of a series. Several --where must all hold.
+
+    Children are left out unless something is looked for: --where, --text, --sort, --parent, --tag, --status, or
+    --children.
     """
     with _reading_folders() as progress:
         store = History(user_paths(), progress.report)
         project = None if everywhere else maybe_project(folder)
-        asked = make_query(project.id if project else None, wishes)
+        asked = make_query(project.id if project else None, wishes, store)
         refreshed(store, store.unfinished(project.id if project else None))
+        if wishes["group"] is not None:
+            asked = replace(asked, children=True, sort=None, limit=None)
         found = store.search(asked)
-    show_runs(found, output, query, LIST)
+        if not found or asked.sort is not None:
+            expect(store, asked)
+    if wishes["group"] is None:
+        show_runs(found, output, query, LIST)
+        return
+    from .group import show_groups  # noqa: PLC0415 - most lists are of runs
+
+    show_groups(found, wishes["group"], {**wishes, "output": output, "query": query})
 
 
 def _reading_folders() -> render.Progress:
@@ -74,11 +100,10 @@ def refreshed(store: History, runs: list[Run]) -> list[Run]:
 @rendering
 def last(folder: str | None, output: str, query: str | None) -> None:
     """Show the record of the newest run."""
-    from .experiment import open_run  # noqa: PLC0415 - see refreshed
+    from .opening import look_up  # noqa: PLC0415 - see refreshed
 
-    follower = open_run(History(user_paths()), None, folder)
-    run = follower.refresh()
-    show_run(run, output, query, follower.history.paths.root.run(run.id))
+    store = History(user_paths())
+    show_run(look_up(store, None, folder), output, query, store)
 
 
 @history.command(epilog="Example: mlw history info demo-swift -o json")
@@ -90,38 +115,14 @@ def last(folder: str | None, output: str, query: str | None) -> None:
 def info(
     run: str | None, by_option: str | None, artifact: str | None, folder: str | None, output: str, query: str | None
 ) -> None:
-    """Show all that is known of a run; of the newest if none is named."""
-    from .experiment import open_run  # noqa: PLC0415 - see refreshed
-    from .submit import known_secrets  # noqa: PLC0415
+    """Show all that is known of a run as one record; of the newest if none is named."""
+    from .opening import look_up  # noqa: PLC0415 - see refreshed
 
-    follower = open_run(History(user_paths()), run or by_option, folder)
-    found = follower.refresh()
-    if artifact is None:
-        show_run(found, output, query, follower.history.paths.root.run(found.id))
-    elif artifact in LOGS:
-        from .view import stream  # noqa: PLC0415
-
-        stream(follower, secrets=known_secrets(found).values(), live=False)
-    else:
-        show_artifact(follower.history.paths.root.run(found.id), artifact, known_secrets(found).values())
-
-
-@history.command(epilog="Example: mlw history remove demo-swift")
-@click.argument("runs", nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@debugging
-def remove(runs: tuple[str, ...], yes: bool) -> None:
-    """Delete runs with their logs, metrics and outputs."""
     store = History(user_paths())
-    found = refreshed(store, [store.get(name) for name in runs])
-    for run in found:
-        if not run.status.final:
-            raise UsageError(f"run {run.id} has not ended", f"first: mlw cancel {run.id}")
-    if not yes:
-        confirm(f"Delete {', '.join(run.id for run in found)} for good?")
-    for run in found:
-        store.remove(run.id)
-        render.message(f"deleted run {run.id}")
+    if artifact is not None:
+        show_part(store, run or by_option, folder, artifact)
+    else:
+        show_run(look_up(store, run or by_option, folder), output, query, store)
 
 
 @history.command(epilog="Example: mlw history rebuild")
@@ -133,4 +134,4 @@ def rebuild() -> None:
     """
     with _reading_folders() as progress:
         count = History(user_paths(), progress.report).rebuild()
-    render.message(f"the history holds {count} runs")
+    render.message(f"the history holds {units.counted(count, 'run')}")

@@ -7,13 +7,22 @@ import time
 from typing import Any
 
 from ..errors import EXIT_TIMEOUT
+from ..history.family import child_id
 from ..history.fold import ending_words
+from ..history.parameters import of_run
 from ..model import Run, RunSpec, Status
 from ..remote import endings
 from . import units
 
-LIST = ("run_id", "status", "script_name", "arguments", "target", "start_time_utc", "duration", "gpu", "name", "tags")
-NOW = ("run_id", "status", "script_name", "arguments", "target", "age", "name", "tags")
+LIST = (
+    *("run_id", "status", "script_name", "arguments", "children", "target", "start_time_utc", "duration", "gpu"),
+    *("name", "tags", "archived"),
+)
+NOW = ("run_id", "status", "script_name", "arguments", "children", "target", "age", "name", "tags")
+
+
+# Said by other keys, or always the same.
+_UNSAID = ("metrics", "environment", "heartbeat_enabled", "attachments", "sweep")
 
 
 def record(run: Run) -> dict[str, Any]:
@@ -22,7 +31,7 @@ def record(run: Run) -> dict[str, Any]:
     ours = {
         "run_id": run.id,
         "run_number": spec.number,
-        "name": spec.name,
+        "name": run.name,
         "status": run.status.value,
         "detail": run.detail,
         "ending": ending_words(run),
@@ -41,31 +50,42 @@ def record(run: Run) -> dict[str, Any]:
         "age": units.age(max(0.0, time.time() - spec.created)),
         "project": spec.project_name,
         "experiment_id": spec.project_id,
-        "tags": list(spec.tags),
+        "tags": list(run.tags),
         "hidden": not spec.tracked,
+        "archived": run.noted.archived,
         "outputs": run.outputs,
         "output_bytes": run.output_bytes,
         "log_bytes": run.log_size,
         "leftovers": list(run.leftovers),
         "python": _python(spec),
-        "properties": {
-            "SnapshotId": spec.snapshot,
-            "CommitId": spec.git.commit if spec.git else None,
-            "Branch": spec.git.branch if spec.git else None,
-            "Dirty": spec.git.dirty if spec.git else None,
-        },
+        "properties": _properties(spec),
         "submit_key": spec.key,
         "environment": spec.lock,
         "gpus": spec.gpus,
         "gpu": run.gpu,
         "user_id": spec.user,
-        "description": None,
-        "parent_run_id": None,
+        "description": run.noted.note,
+        **_family(run),
+        "params": {name: True if value is None else finite(value) for name, value in of_run(run).items()},
         "heartbeat_enabled": True,
     }
-    metrics = {name: _finite(value) for name, value in run.metrics.items()}
+    metrics = {name: finite(value) for name, value in run.metrics.items()}
     # Beside the other keys as in the original; a name that is taken is found under "metrics".
     return {**metrics, **ours, "metrics": metrics}
+
+
+def _family(run: Run) -> dict[str, Any]:
+    return {"parent_run_id": run.spec.parent, "children": children_ids(run), "sweep": run.spec.sweep}
+
+
+def _properties(spec: RunSpec) -> dict[str, Any]:
+    git = spec.git
+    return {
+        "SnapshotId": spec.snapshot,
+        "CommitId": git.commit if git else None,
+        "Branch": git.branch if git else None,
+        "Dirty": git.dirty if git else None,
+    }
 
 
 def _python(spec: RunSpec) -> str | None:
@@ -74,16 +94,38 @@ def _python(spec: RunSpec) -> str | None:
     return spec.commands[-1].argv[0] if lock.get("kind") == "managed" else lock.get("python")
 
 
-def _finite(value: Any) -> Any:
+def children_ids(run: Run) -> list[str] | None:
+    """Of a sweep, or those that its script made directly; None where another run's record would have to tell."""
+    if run.spec.inside:
+        return None
+    if run.spec.sweep is not None:
+        return [str(one) for one in run.spec.sweep.get("children", ())]
+    inner = {name: told.get("parent") for name, told in run.children.items()}
+    direct = (name for name, above in inner.items() if above not in inner or above == name)
+    return list(dict.fromkeys(child_id(run.id, name) for name in direct))
+
+
+def is_long(value: object) -> bool:
+    """Whether the index has only the size of it; the whole is in the run's series."""
+    return isinstance(value, dict) and set(value) == {"long", "size"}
+
+
+def finite(value: Any) -> Any:
     """NaN and infinities are no numbers to a query: one diverged run must not break it for all."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [finite(one) for one in value]
+    return {name: finite(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def for_people(facts: dict[str, Any]) -> dict[str, Any]:
     """The record as a table shows it: times to the second, and nothing about what is not there."""
     shown = {key: value for key, value in facts.items() if value is not None and value not in ([], {})}
-    for key in ("metrics", "environment", "heartbeat_enabled", "attachments"):  # said by other keys, or always the same
+    for key in _UNSAID:
         shown.pop(key, None)
+    if shown.get("archived") is False:
+        del shown["archived"]
     for key in ("created_utc", "start_time_utc", "end_time_utc"):
         if key in shown:
             shown[key] = shown[key][:19].replace("T", " ")
@@ -133,8 +175,10 @@ def outcome(run: Run) -> str:
 _PLAIN = {endings.SUCCEEDED: None, endings.CANCELLED: None, endings.CANCELLED_FORCED: "forced"}
 
 
-def _number(run: Run) -> str:
-    return f"signal {run.signal}" if run.signal is not None else f"exit {run.exit}"
+def _number(run: Run) -> str | None:
+    if run.signal is not None:
+        return f"signal {run.signal}"
+    return None if run.exit is None else f"exit {run.exit}"  # a run inside another has none
 
 
 def exit_code(run: Run) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from .. import submit as submitting
 from ..errors import MlwError
-from ..follow import Follower
+from ..follow import Follower, in_sweep, wait_for_turn, waits_for_turn
 from ..history.store import History
 from ..model import Run
 from ..targets.target import Target
@@ -28,10 +28,15 @@ def refresh(history: History, runs: Iterable[Run], patience: float) -> list[Run]
             render.warn(f"run {run.id}: {error.message}")
             continue
         groups.setdefault(target.host.identity, (target, []))[1].append(run)
+    for _, ours in groups.values():
+        ours.sort(key=lambda run: run.spec.number)  # the runs of a sweep in the order of their turns
     here = [group for group in groups.values() if not group[0].host.distant]
     away = [_Asking(history, *group) for group in groups.values() if group[0].host.distant]
     for target, ours in here:
-        found.update((run.id, Follower(history, run, target).refresh()) for run in ours)
+        turns = _Turns()
+        found.update(
+            (run.id, turns.known(run) or turns.learn(Follower(history, run, target).refresh())) for run in ours
+        )
     deadline = time.monotonic() + patience
     for asking in away:
         asking.join(max(0.0, deadline - time.monotonic()))
@@ -50,6 +55,23 @@ def _silent(history: History, run: Run, patience: float) -> Run:
     return history.note(run.id, lambda known: replace(known, contact=words))
 
 
+class _Turns:
+    """The runs of a sweep start in order: behind one that waits all do, and none of them need be asked about."""
+
+    def __init__(self) -> None:
+        self._waiting: set[str | None] = set()
+
+    def known(self, run: Run) -> Run | None:
+        if not in_sweep(run) or run.accepted is not None or run.spec.parent not in self._waiting:
+            return None
+        return wait_for_turn(run)  # not noted: there may be a thousand of them
+
+    def learn(self, run: Run) -> Run:
+        if waits_for_turn(run):
+            self._waiting.add(run.spec.parent)
+        return run
+
+
 class _Asking(threading.Thread):
     """One machine, asked about all its runs over one connection."""
 
@@ -64,9 +86,10 @@ class _Asking(threading.Thread):
     def run(self) -> None:
         history = History(self._paths)  # a connection to the index belongs to one thread
         lost: str | None = None
+        turns = _Turns()
         for run in self.runs:
             if lost is None:
-                now = Follower(history, run, self._target).refresh()
+                now = turns.known(run) or turns.learn(Follower(history, run, self._target).refresh())
                 lost = now.contact if now.contact.startswith("no contact") else None
             elif run.contact.startswith("no contact"):
                 now = run

@@ -11,8 +11,9 @@ from ..errors import UsageError
 from ..history.store import History
 from ..paths import user_paths
 from ..runfiles.restore import restore_in_place, restore_new
-from . import render
+from . import render, units
 from .completion import complete_run
+from .opening import refuse_outside
 from .options import debugging, in_project, maybe_project, the_project
 
 
@@ -26,6 +27,7 @@ def restore(run: str, place: str | None, in_place: bool, folder: str | None) -> 
     """Put the code of a run into a new folder, as it was when the run was submitted."""
     history = History(user_paths())
     found = history.get(run)
+    refuse_outside(found, "its code was not kept", "submit scripts, and their code is: mlw submit SCRIPT")
     root = history.paths.root
     if in_place:
         if place:
@@ -34,8 +36,9 @@ def restore(run: str, place: str | None, in_place: bool, folder: str | None) -> 
         if here.id != found.spec.project_id:
             raise UsageError(f"run {found.id} is of another project, {found.spec.project_name}", "leave out --in-place")
         plan = restore_in_place(root, found, here.root)
+        replaced = units.counted(len(plan.replace), "file")
         render.message(
-            f"{here.root} is as in run {found.id}: {len(plan.replace)} files replaced, {len(plan.create)} created, "
+            f"{here.root} is as in run {found.id}: {replaced} replaced, {len(plan.create)} created, "
             f"{len(plan.remove)} removed"
         )
         return
@@ -47,4 +50,4 @@ def restore(run: str, place: str | None, in_place: bool, folder: str | None) -> 
         if not os.path.isdir(os.path.dirname(place)):
             raise UsageError(f"there is no folder {os.path.dirname(place)} any more", "say where to with --path")
     count = restore_new(root, found, Path(place))
-    render.message(f"{count} files of run {found.id} are in {place}")
+    render.message(f"{units.counted(count, 'file')} of run {found.id} {'is' if count == 1 else 'are'} in {place}")

@@ -15,13 +15,15 @@ from math import isfinite
 from typing import Any
 
 from ..errors import HistoryError, UnknownName
+from ..history.query import Query
+from ..history.store import History
 from ..model import Run
 from ..paths import RunFolder
 from ..remote.tree import READ, Folders
 from ..runfiles.manifest import read_outputs
-from . import render
+from . import render, units
 from .mask import Mask
-from .records import for_people, gpu_word, outcome, record
+from .records import children_ids, finite, for_people, gpu_word, is_long, outcome, record
 from .screen import Screen
 
 LOGS = ("driver_log", "log")  # the original's name for it, and ours
@@ -31,15 +33,55 @@ _METRICS = 8  # as many columns of a list at most
 _GAP = 3
 _ATTACHED = 1000  # outputs named in a record at most
 # What goes first when a terminal is narrow; run_id and status never do.
-_DISPENSABLE = ("tags", "name", "target", "arguments", "start_time_utc", "gpu", "script_name", "duration", "age")
+_DISPENSABLE = (
+    *("archived", "tags", "name", "target", "arguments", "start_time_utc", "gpu", "script_name"),
+    *("duration", "children", "age"),
+)
 
 
-def show_run(run: Run, output: str, query: str | None, folder: RunFolder | None = None) -> None:
+def show_run(run: Run, output: str, query: str | None, history: History | None = None) -> None:
+    """The record of a run; with the history at hand also what only its folder knows."""
     facts = record(run)
-    if folder is not None:
-        facts["attachments"] = _attachments(folder)
     tidy = output == "table" and query is None
+    if history is not None:
+        facts["attachments"] = _attachments(history.paths.root.run(run.spec.folder))
+        if facts["children"] is None:
+            facts["children"] = [one.id for one in history.search(Query(parent=run.id, hidden=True))]
+        if not tidy:
+            _lengthen(facts, history, run)
     render.emit({**for_people(facts), **_odd(run)} if tidy else facts, output=output, query=query)
+
+
+def _lengthen(facts: dict[str, Any], history: History, run: Run) -> None:
+    """Long lists and texts, of which the index has only the size, are put into the record whole."""
+    names = [name for name, value in run.metrics.items() if is_long(value)]
+    if not names:
+        return
+    from ..history.series.measured import Measured  # noqa: PLC0415 - a list needs no series
+
+    with Measured(history, run) as measured:
+        for name in names:
+            newest = measured.values(name, newest=1)
+            if newest:
+                whole = finite(newest[-1].value)
+                if facts.get(name) == facts["metrics"][name]:
+                    facts[name] = whole
+                facts["metrics"][name] = whole
+
+
+def show_part(history: History, prefix: str | None, folder: str | None, artifact: str) -> None:
+    """One file of a run in place of its record."""
+    from .opening import open_run, refuse_outside  # noqa: PLC0415 - a list of runs needs none of it
+    from .submit import known_secrets  # noqa: PLC0415
+    from .view import stream  # noqa: PLC0415
+
+    follower = open_run(history, prefix, folder)
+    run = follower.refresh()
+    if artifact in LOGS:
+        refuse_outside(run, "its output went where it was started", f"see what it recorded: mlw show {run.id}")
+        stream(follower, secrets=known_secrets(run).values(), live=False)
+    else:
+        show_artifact(history.paths.root.run(run.id), artifact, known_secrets(run).values())
 
 
 def _attachments(folder: RunFolder) -> str:
@@ -61,21 +103,23 @@ def show_runs(runs: Sequence[Run], output: str, query: str | None, columns: Sequ
         return
     rows = [_row(run) for run in runs]
     metrics = _common(runs)
-    shown = _fit([*columns[:2], *metrics[:_METRICS], *columns[2:]], rows, render.width())
+    shown = fit([*columns[:2], *metrics[:_METRICS], *columns[2:]], rows, render.width())
     render.emit(rows, output=output, columns=shown)
     hidden = [name for name in metrics if name not in shown]
     if hidden:
-        render.message(f"and {len(hidden)} more metrics; see them with -o json, or mlw history info RUN")
+        more = units.counted(len(hidden), "more metric")
+        render.message(f"and {more}; see them with -o json, or mlw history info RUN")
 
 
 def _row(run: Run) -> dict[str, Any]:
     facts = {**for_people(record(run)), **_odd(run)}
     facts["status"] = outcome(run)
     facts["gpu"] = gpu_word(run.gpu)
+    facts["children"] = len(children_ids(run) or ()) or None
     if run.spec.entry.arguments:
         facts["arguments"] = shlex.join(run.spec.entry.arguments)
-    if run.spec.tags:
-        facts["tags"] = ", ".join(run.spec.tags)
+    if run.tags:
+        facts["tags"] = ", ".join(run.tags)
     return facts
 
 
@@ -96,11 +140,13 @@ def _common(runs: Sequence[Run]) -> list[str]:
     return [name for name, _ in counts.most_common()]
 
 
-def _fit(columns: list[str], rows: Sequence[dict[str, Any]], width: int | None) -> list[str]:
+def fit(
+    columns: list[str], rows: Sequence[dict[str, Any]], width: int | None, keep: Sequence[str] = ("run_id", "status")
+) -> list[str]:
     """The columns that have something to show and fit into the width."""
-    shown = [name for name in columns if name in ("run_id", "status") or any(row.get(name) is not None for row in rows)]
+    shown = [name for name in columns if name in keep or any(row.get(name) is not None for row in rows)]
     need = {name: max(len(name), *(len(_text(row.get(name))) for row in rows)) + _GAP for name in shown}
-    metrics = [name for name in shown if name not in _DISPENSABLE and name not in ("run_id", "status")]
+    metrics = [name for name in shown if name not in _DISPENSABLE and name not in keep]
     for name in (*_DISPENSABLE, *reversed(metrics)):
         if width is None or sum(need[one] for one in shown) <= width:
             break

@@ -13,7 +13,7 @@ import click
 from .. import submit as submitting
 from ..config.place import OLD_SUFFIX, RUNCONFIG_SUFFIX
 from ..errors import HostError, LaunchError, SolveError, UsageError
-from ..follow import INTERRUPTED, Follower
+from ..follow import INTERRUPTED, Follower, in_sweep
 from ..history.store import History
 from ..model import Entry, Run, RunSpec
 from ..paths import user_name, user_paths
@@ -22,7 +22,7 @@ from ..remote import endings
 from ..remote.gpus.request import EXAMPLES, parse
 from ..secret import find_secret, registry_password
 from ..targets.target import Target
-from . import render, units
+from . import render, sweepwords, units
 from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
 from .records import record
 from .view import detached, hint_back, watch
@@ -37,7 +37,12 @@ class SubmitCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours, kind, theirs = self._split(args)
-        rest = super().parse_args(ctx, ours)
+        if kind != "command":
+            if not ctx.resilient_parsing:  # TAB asks about words that are not finished
+                sweepwords.refuse_mistyped(theirs)
+            more, theirs = sweepwords.pick(theirs)
+            ours = [*ours, *more]
+        rest = super().parse_args(ctx, sweepwords.expand(ours))
         ctx.params["kind"], ctx.params["words"] = kind, tuple(theirs)
         return rest
 
@@ -57,7 +62,8 @@ class SubmitCommand(click.Command):
                 return args[:index], "module", args[index + 1 :]
             if not word.startswith("-") or word == "-":
                 return args[:index], "script", args[index:]
-            index += 2 if word in valued else 1
+            end = sweepwords.after_axes(args, index + 1) if word == sweepwords.SWEEP else index + 1
+            index = max(end, index + 2 if word in valued else index + 1)
         return args, "script", []
 
 
@@ -94,6 +100,7 @@ class SubmitCommand(click.Command):
     metavar="WHICH",
     help="Wait for GPUs and have them alone: 2, all, free, none, 0,2, a UUID, h200, 1:40g.",
 )
+@sweepwords.sweeping
 @click.option("--timeout", metavar="TIME", help="Stop the run after 90, 90s, 15m, 2h or 7d.")
 @click.option("--key", metavar="TEXT", help="The same key is the same run: repeating is harmless.")
 @in_project
@@ -117,8 +124,9 @@ def submit(**asked: Any) -> int:
     for note in (*map(str, made.warnings), *made.parts.snapshot.notes):
         render.warn(note)
     if asked["dry_run"]:
-        render.emit(made.spec.to_json(), output="json", query=asked["query"])
-        render.message(f"the snapshot has {made.parts.snapshot.files} files, {units.size(made.parts.snapshot.size)}")
+        render.emit(_planned(made), output="json", query=asked["query"])
+        files = units.counted(made.parts.snapshot.files, "file")
+        render.message(f"the snapshot has {files}, {units.size(made.parts.snapshot.size)}")
         return 0
     secrets = secrets_of(made.spec)
     stored, new = submitting.record(history, made)
@@ -137,6 +145,20 @@ def submit(**asked: Any) -> int:
         error.hint = f"{error.hint}; {later}" if error.hint else later
         raise
     return _finish(follower, asked, secrets)
+
+
+def _planned(made: submitting.Draft) -> dict[str, Any]:
+    """What would be run: the spec; of a sweep with its children, as far as they differ."""
+    spec = made.spec.to_json()
+    if not made.children:
+        return spec
+    return {
+        **spec,
+        "children": [
+            {"id": one.id, "name": one.name, "varied": one.varied, "command": one.commands[-1].argv}
+            for one in made.children
+        ],
+    }
 
 
 def secrets_of(spec: RunSpec) -> dict[str, str]:
@@ -159,6 +181,10 @@ def put_to_work(
 
 def _announce(spec: RunSpec) -> None:
     render.message(f"RunId: {spec.id}")
+    if spec.sweep:
+        drawn = f", drawn with --seed {spec.sweep['seed']}" if spec.sweep["seed"] is not None else ""
+        runs = units.counted(len(spec.sweep["children"]), "run")
+        render.message(f"a sweep of {runs}: {', '.join(spec.sweep['axes'])}{drawn}")
 
 
 def _go_on(history: History, run: Run, asked: dict[str, Any], request: Request) -> int:
@@ -166,6 +192,9 @@ def _go_on(history: History, run: Run, asked: dict[str, Any], request: Request) 
     if request.entry is not None and _words(request.entry) != _words(run.spec.entry):
         words = " ".join((run.spec.entry.name, *run.spec.entry.arguments))
         raise UsageError(f"key {request.key!r} is that of run {run.id}, which ran: {words}", "use another key")
+    axes = {axis.name: axis.text for axis in request.sweep.axes} if request.sweep else None
+    if axes != (run.spec.sweep or {}).get("axes"):
+        raise UsageError(f"key {request.key!r} is that of run {run.id}, whose --sweep was another", "use another key")
     _announce(run.spec)
     render.message(f"note: this key is that of an earlier submit ({units.age(time.time() - run.spec.created)})")
     while True:
@@ -195,6 +224,11 @@ def resume(history: History, run: Run) -> Follower:
     target = submitting.open_target(run.spec.compute, history.paths)
     follower = Follower(history, run, target)
     if follower.refresh().detail == INTERRUPTED:
+        if in_sweep(run):
+            raise UsageError(
+                f"run {run.id} is one of sweep {run.spec.parent}, whose submit was interrupted",
+                f"mlw experiment resume {run.spec.parent}",
+            )
         follower.run = put_to_work(history, run.spec, target, secrets_of(run.spec))
     return follower
 
@@ -211,7 +245,12 @@ def _finish(follower: Follower, asked: dict[str, Any], secrets: dict[str, str]) 
     if asked["output"] == "table" and not asked["query"]:
         return _watch(follower, secrets)
     code = _watch(follower, secrets, sys.stderr)
-    render.emit(record(follower.run), output=asked["output"], query=asked["query"])
+    found = record(follower.run)
+    if follower.run.spec.sweep:
+        from .sweep import children_at_home, with_children  # noqa: PLC0415 - other runs do without
+
+        found = with_children(follower.run, children_at_home(follower.history, follower.run))
+    render.emit(found, output=asked["output"], query=asked["query"])
     return code
 
 
@@ -250,6 +289,7 @@ def _request(asked: dict[str, Any], history: History) -> Request:
         upgrade=asked["upgrade"],
         unchecked=asked["unchecked"],
         gpus=_gpus(asked["gpus"]),
+        sweep=sweepwords.asked_sweep(asked),
     )
 
 

@@ -17,6 +17,11 @@ def size(count: float) -> str:
     return f"{value:.0f} {unit}" if unit == "B" or value >= 99.95 else f"{value:.1f} {unit}"
 
 
+def counted(count: int, thing: str, things: str = "") -> str:
+    """``1 file``, ``2 files``."""
+    return f"{count} {thing if count == 1 else things or thing + 's'}"
+
+
 def duration(seconds: float) -> str:
     """``3 min 12 s``: the two largest units. A negative one comes from clocks that differ, and is nothing."""
     seconds = max(0.0, seconds)

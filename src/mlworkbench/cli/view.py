@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ..errors import HistoryError, HostError, LaunchError
 from ..follow import INTERRUPTED, Follower
 from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
 from ..runfiles.manifest import read_outputs
-from . import render, units
+from . import paper, render, units
 from .mask import Mask
 from .records import exit_code, gpu_words, summary
 from .screen import Screen, plain
+
+if TYPE_CHECKING:
+    from .sweep import Children
 
 _SHOWN = 8
 
@@ -29,6 +31,7 @@ def stream(
     live: bool = True,
     raw: bool = False,
     log_to: TextIO | None = None,
+    heard: Callable[[bytes], None] = lambda data: None,
 ) -> None:
     """Pour the log out: safe on a terminal, byte for byte elsewhere; known secrets are masked."""
     out = log_to or sys.stdout
@@ -38,10 +41,12 @@ def stream(
         stages.append(Mask(values))
     if render.terminal(out) and not raw:
         stages.append(Screen(encoding=getattr(out, "encoding", None) or "utf-8"))
-    for chunk in follower.chunks(live):
+    for data in follower.chunks(live):
+        chunk = data
         for stage in stages:
             chunk = stage.feed(chunk)
         render.pour(chunk, out)
+        heard(data)
     rest = b""
     for stage in stages:
         rest = stage.feed(rest) + stage.end()
@@ -56,9 +61,12 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
     standing(follower.run)
     if follower.run.contact != IN_CONTACT:
         tell_contact(follower.run)  # lost before we came
+    family = _family(follower)
     try:
-        stream(follower, secrets=secrets, log_to=log_to, raw=raw)
+        stream(follower, secrets=secrets, log_to=log_to, raw=raw, heard=family.heard if family else lambda data: None)
         fetch_outputs(follower)
+        if family:
+            family.bring_all()
     except KeyboardInterrupt:
         detached(follower.run)
         raise
@@ -70,7 +78,20 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
         render.message(f"hint: mlw experiment resume {follower.run.id}, or mlw cancel {follower.run.id}")
         return LaunchError.exit_code
     closing(follower.run, follower.history.paths.root.run(follower.run.id))
+    if family:
+        from .sweep import show_children  # noqa: PLC0415 - other runs do without
+
+        show_children(follower.run, family.runs())
     return exit_code(follower.run)
+
+
+def _family(follower: Follower) -> Children | None:
+    """The runs of a sweep; None of every other run."""
+    if not follower.run.spec.sweep:
+        return None
+    from .sweep import Children  # noqa: PLC0415 - other runs do without
+
+    return Children(follower.history, follower.run.spec, follower.target)
 
 
 class Lines:
@@ -176,7 +197,7 @@ def closing(run: Run, folder: RunFolder) -> None:
     """The execution summary."""
     lines: list[tuple[str, str]] = [("RunId", run.id), ("Status", summary(run))]
     if run.cause:
-        lines += _cause(run.cause)
+        lines += cause_lines(run.cause)
     names = {"gpu": "GPU used", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
     lines += [(names[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in names]
     if run.metrics:
@@ -185,37 +206,32 @@ def closing(run: Run, folder: RunFolder) -> None:
         lines.append(("Outputs", _outputs(run, folder)))
     if run.leftovers:
         pids = ", ".join(str(pid) for pid in run.leftovers)
-        lines.append(("Left over", f"{len(run.leftovers)} processes still run: {pids}"))
+        verb = "still runs" if len(run.leftovers) == 1 else "still run"
+        lines.append(("Left over", f"{units.counted(len(run.leftovers), 'process', 'processes')} {verb}: {pids}"))
     render.message("\nExecution Summary\n=================")
     for name, text in lines:
         render.message(f"{name + ':' if name else '':<10} {text}")
 
 
-def _cause(text: str) -> list[tuple[str, str]]:
+def cause_lines(text: str) -> list[tuple[str, str]]:
     """What the supervisor says: a sentence, of a failed build a few lines, and what to do about it."""
     words, _, hint = text.partition("; hint: ")
-    first, *more = (plain(line.strip()) for line in words.splitlines() if line.strip())
+    first, *more = [plain(line.strip()) for line in words.splitlines() if line.strip()] or [""]
     found = [("Cause", first), *(("", line) for line in more)]
     return [*found, ("Remedy", plain(hint))] if hint else found
 
 
 def _metrics(run: Run) -> str:
     names = list(run.metrics)
-    words = [f"{plain(name)} {_value(run.metrics[name])}" for name in names[:_SHOWN]]
+    words = [f"{plain(name)} {paper.shown(run.metrics[name])}" for name in names[:_SHOWN]]
     return ", ".join(words) + (f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-
-
-def _value(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return plain(value if isinstance(value, str) else json.dumps(value), limit=60)
 
 
 def _outputs(run: Run, folder: RunFolder) -> str:
     try:
         found = list(islice(read_outputs(folder.manifest), _SHOWN))
     except (OSError, HistoryError):
-        return f"{run.outputs} files"
+        return units.counted(run.outputs or 0, "file")
     words = [f"{plain(one.path)} ({units.size(one.size)})" for one in found]
     rest = (run.outputs or 0) - len(found)
     return ", ".join(words) + (f", and {rest} more" if rest > 0 else "") + f"; in {folder.outputs}"

@@ -1,0 +1,75 @@
+"""The run that was named: as it stands now, or opened to be followed. Some runs have no process of their own."""
+
+from __future__ import annotations
+
+from .. import submit as submitting
+from ..errors import UsageError
+from ..follow import Follower
+from ..history.query import Query
+from ..history.store import History
+from ..model import Run
+from ..remote.folder import is_outside
+from . import render
+from .options import maybe_project
+
+
+def find_run(history: History, prefix: str | None, folder: str | None) -> Run:
+    """The run that was named, else the newest of this project; as the history has it."""
+    if prefix is not None:
+        return history.get(prefix)
+    project = maybe_project(folder)
+    newest = history.search(Query(project.id if project else None, hidden=True, children=False, limit=1))
+    if not newest:
+        raise UsageError("there is no run yet", "start one with: mlw submit SCRIPT")
+    return newest[0]
+
+
+def look_up(history: History, prefix: str | None, folder: str | None) -> Run:
+    """The same, as it stands now."""
+    return current(history, find_run(history, prefix, folder))
+
+
+def current(history: History, run: Run) -> Run:
+    """A run as it stands now; the machine is asked where that may have changed."""
+    if run.status.final or is_outside(run.id):  # every look at the history is one at those outside
+        return run
+    if not run.spec.inside:
+        return _follower(history, run).refresh()
+    if not is_outside(run.spec.folder):
+        _follower(history, holder(history, run)).refresh()
+    return history.known(run.id)[0]
+
+
+def open_run(history: History, prefix: str | None, folder: str | None) -> Follower:
+    """Opened, with its log and its files; those of a run inside another one are that one's, which is said."""
+    run = find_run(history, prefix, folder)
+    if run.spec.inside:
+        render.message(f"note: run {run.id} is inside run {run.spec.folder}; this is of that one")
+        run = holder(history, run)
+    return _Outside(history, run) if is_outside(run.id) else _follower(history, run)
+
+
+def holder(history: History, run: Run) -> Run:
+    """The run whose folder holds this one."""
+    return history.known(run.spec.folder)[0] if run.spec.inside else run
+
+
+def refuse_outside(run: Run, what: str, hint: str) -> None:
+    """Of a script that ran by itself, only what it recorded is known."""
+    if is_outside(run.spec.folder):
+        raise UsageError(f"run {run.id} was not submitted, its script ran by itself: {what}", hint)
+
+
+def _follower(history: History, run: Run) -> Follower:
+    return Follower(history, run, submitting.open_target(run.spec.compute, history.paths))
+
+
+class _Outside(Follower):
+    """Nobody looks after it: how it stands is seen by every look at the history."""
+
+    def __init__(self, history: History, run: Run) -> None:
+        super().__init__(history, run, submitting.open_target(run.spec.compute, history.paths))
+
+    def refresh(self) -> Run:
+        self.run = self.history.get(self.run.id)
+        return self.run

@@ -1,0 +1,419 @@
+"""``import mlflow`` in a run: what MLflow's own guides teach arrives in this run, with nothing installed or changed."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tests.e2e.pythons import install, make
+from tests.e2e.test_environment import point
+from tests.e2e.test_environment_frameworks import wheels
+from tests.e2e.test_tracking import ask
+
+PATIENCE = 400  # seconds; MLflow itself needs some for an import, and many to find out what a model requires
+pytestmark = pytest.mark.timeout(PATIENCE + 100)
+
+
+@pytest.fixture(scope="module", params=["mlflow>=3", "mlflow<3"])
+def python(request, tmp_path_factory):
+    """A user's Python with the newest MLflow, or with the last one before 3. Nothing of ours is in it."""
+    place = tmp_path_factory.mktemp("mlflow") / "env"
+    packages = [request.param, "scikit-learn", "matplotlib", "pandas", "pillow", "tensorflow-cpu", "tensorboard"]
+    return str(make(place, *packages))
+
+
+@pytest.fixture
+def run(user, python):
+    """Submit a script with that Python; what became of it."""
+
+    def submit(script, *words):
+        root = user.home / "demo"
+        if not root.exists():
+            user.project("demo")
+            point(root, "local", "pythonLocation", python)
+        (root / "train.py").write_text(script)
+        before = sorted(root.rglob("*"))
+        done = user.mlw("submit", "-c", "local", *words, "train.py", cwd=root, timeout=PATIENCE)
+        assert done.code == 0, done
+        assert sorted(root.rglob("*")) == before, "the project stays as it was"
+        return Ran(user, done)
+
+    return submit
+
+
+class Ran:
+    """A run that ended well: what the history shows of it, and what it recorded."""
+
+    def __init__(self, user, done):
+        self.out = done.out
+        self.err = done.err
+        self.id = done.run
+        self.info = user.info(done.run)
+        self.folder = user.folder(done.run)
+        self.outputs = self.folder / "work" / "outputs"
+        files = (self.folder / "metrics").glob("*")
+        lines = [line for file in files for line in file.read_text().splitlines()]
+        self.lines = [json.loads(line) for line in lines]
+
+    def of(self, kind, run=None):
+        """The records of a kind: of this run, or of one of its children."""
+        found = [line["d"] for line in self.lines if line.get("k") == kind]
+        return [data for data in found if data.get("run") == run]
+
+    def named(self, kind, run=None):
+        """As a mapping from name to value, the later ones win."""
+        return {data["name"]: data["value"] for data in self.of(kind, run)}
+
+    def children(self):
+        """By name, with all that was told about each."""
+        merged = {}
+        for line in self.lines:
+            if line.get("k") == "child":
+                merged.setdefault(line["d"]["run"], {}).update(line["d"])
+        return {child["name"]: child for child in merged.values()}
+
+    def series(self, name):
+        return [(line["s"], line["v"]) for line in self.lines if line.get("n") == name]
+
+    def files(self):
+        return {data["path"]: data["as"] for data in self.of("file")}
+
+
+# -- what a script logs --------------------------------------------------------------------------------
+
+QUICKSTART = """
+import os
+from mlflow import log_artifacts, log_metric, log_param
+
+log_param("depth", 5)
+for value in (0.5, 1.5, 2.5):
+    log_metric("foo", value)
+os.makedirs("outputs", exist_ok=True)
+with open("outputs/test.txt", "w") as file:
+    file.write("hello world!")
+log_artifacts("outputs")
+"""
+
+
+def test_the_first_lines_of_any_guide(run):
+    """No run is started by the script, and its artifacts are where artifacts of a run are anyhow."""
+    ran = run(QUICKSTART)
+    assert ran.info["status"] == "Completed"
+    assert ran.info["foo"] == 2.5
+    assert ran.series("foo") == [(0, 0.5), (0, 1.5), (0, 2.5)]
+    assert ran.named("param") == {"depth": "5"}
+    assert [path.name for path in ran.outputs.iterdir()] == ["test.txt"]
+    assert ran.of("ended") == [{"status": "completed"}]
+    assert ran.children() == {}
+    left = {path.name for path in (ran.folder / "work").iterdir()}
+    assert not [name for name in left if name.startswith("ml")], "neither mlruns nor a database"
+
+
+EVERYTHING = """
+import sys, threading
+import matplotlib
+import mlflow
+import numpy as np
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
+calls = []
+main = threading.get_ident()
+picture = np.zeros((8, 8, 3), dtype=np.uint8)
+mlflow.set_experiment("MLflow Quickstart")
+with mlflow.start_run(description="all of it") as run:
+    mlflow.log_params({"lr": 0.01, "solver": "lbfgs"})
+    mlflow.set_tags({"release.candidate": "RC1", "wrong": "x"})
+    mlflow.delete_tag("wrong")
+    mlflow.log_metrics({"nan": float("nan"), "inf": float("inf")}, step=7)
+    sys.addaudithook(lambda name, _: calls.append(name) if threading.get_ident() == main else None)
+    for step in range(200):
+        mlflow.log_metric("loss", 1 / (step + 1), step=step)
+    network = [name for name in calls if name.startswith("socket.")]
+    mlflow.log_metric("loss/train", 5)
+    mlflow.log_text("a note", "notes/one.txt")
+    mlflow.log_dict({"k": 1}, "some.json")
+    mlflow.log_artifact("train.py")
+    mlflow.log_artifacts(".", "copy")
+    mlflow.log_image(picture, "picture.png")
+    mlflow.log_image(picture, key="seen/by step", step=3)
+    figure, axes = plt.subplots()
+    axes.plot([0, 1], [2, 3])
+    mlflow.log_figure(figure, "figure.png")
+    mlflow.log_table({"question": ["a", "b"], "score": [1, 2]}, "table.json")
+    names = [one.path for one in mlflow.MlflowClient().list_artifacts(run.info.run_id)]
+    found = mlflow.search_runs(filter_string="params.solver = 'lbfgs'")
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
+print("name", run.info.run_name)
+print("network", network)
+print("read again", len(found), len(history), mlflow.load_table("table.json").shape, sorted(names))
+"""
+
+
+def test_everything_that_can_be_logged(run):
+    ran = run(EVERYTHING)
+    said = dict(line.split(" ", 1) for line in ran.out.splitlines() if line.startswith(("name", "network", "read")))
+    assert said["name"] == ran.id
+    assert said["network"] == "[]", "a metric is never sent anywhere by the script"
+    assert said["read"].startswith("again 1 200 (2, 2) ['copy', 'figure.png', 'images', 'notes', 'picture.png', "), said
+    assert ran.series("loss") == [(step, 1 / (step + 1)) for step in range(200)]
+    assert ran.info["loss"] == 1 / 200
+    assert ran.info["loss/train"] == 5.0, "the name of another is the begin of its own"
+    assert ran.series("nan") + ran.series("inf") == [(7, "NaN"), (7, "Infinity")]
+    assert ran.named("param") == {"lr": "0.01", "solver": "lbfgs"}
+    tags = ran.named("tag")
+    assert tags["release.candidate"] == "RC1" and tags["mlflow.note.content"] == "all of it"
+    assert tags["wrong"] is None, "removed again"
+    files = ran.files()
+    steps = [data for data in ran.of("file") if "step" in data]
+    assert [(data["as"], data["name"], data["step"]) for data in steps] == [("image", "seen/by step", 3)]
+    files.pop(steps[0]["path"])
+    expected = {"notes/one.txt": "text", "some.json": "file", "train.py": "file", "table.json": "table"}
+    assert files == {**expected, "picture.png": "image", "figure.png": "image"}
+    assert all((ran.outputs / path).is_file() for path in [*files, steps[0]["path"]])
+    assert (ran.outputs / "copy" / "train.py").is_file()
+    assert not (ran.outputs / "copy" / "outputs" / "copy").exists(), "a folder is not copied into itself"
+
+
+# -- several runs --------------------------------------------------------------------------------------
+
+SEVERAL = """
+import os
+import mlflow
+
+mlflow.set_experiment("sweep")
+with mlflow.start_run(run_name="parent"):
+    mlflow.log_metric("best", 3)
+    for lr in (1, 2):
+        with mlflow.start_run(run_name="lr %d" % lr, nested=True):
+            mlflow.log_param("lr", lr)
+            mlflow.log_metric("loss", lr / 10, step=1)
+            mlflow.log_text("mine", "own.txt")
+            with mlflow.start_run(run_name="fold of %d" % lr, nested=True):
+                pass
+try:
+    with mlflow.start_run(run_name="later"):
+        mlflow.log_metric("late", 1)
+        raise ValueError("caught by the script")
+except ValueError:
+    pass
+"""
+
+
+def test_runs_inside_and_after_the_first_are_its_children(run):
+    ran = run(SEVERAL)
+    assert ran.info["best"] == 3.0 and "loss" not in ran.info and "late" not in ran.info
+    children = ran.children()
+    assert sorted(children) == ["fold of 1", "fold of 2", "later", "lr 1", "lr 2", "parent"]
+    for lr in (1, 2):
+        child = children[f"lr {lr}"]
+        assert child["parent"] is None and child["status"] == "completed", "None: this run"
+        assert child["started"] <= child["ended"]
+        assert children[f"fold of {lr}"]["parent"] == child["run"]
+        assert ran.named("param", child["run"]) == {"lr": str(lr)}
+        assert ran.named("metric", child["run"]) == {"loss": lr / 10}
+        (file,) = ran.of("file", child["run"])
+        assert (ran.outputs / file["path"]).read_text() == "mine"
+    assert children["later"]["status"] == "failed"
+    assert ran.named("metric", children["later"]["run"]) == {"late": 1.0}
+    assert children["parent"]["same"] is True, "it was one of several after all"
+
+
+PROCESSES = """
+import os
+import mlflow
+
+begin, go = os.pipe()
+pids = []
+for number in range(4):
+    pid = os.fork()
+    if pid == 0:
+        os.close(go)
+        os.read(begin, 1)
+        with mlflow.start_run(run_name="of %d" % number):
+            mlflow.log_metric("number", number)
+        raise SystemExit(0)
+    pids.append(pid)
+os.close(go)
+codes = [os.waitpid(pid, 0)[1] for pid in pids]
+assert codes == [0] * 4, codes
+"""
+
+
+def test_processes_that_begin_at_the_same_moment_agree_on_the_first(run):
+    ran = run(PROCESSES)
+    children = ran.children()
+    own = ran.series("number")
+    others = [ran.named("metric", child["run"])["number"] for child in children.values() if not child.get("same")]
+    assert len(own) == 1 and len(others) == 3
+    assert sorted([own[0][1], *others]) == [0, 1, 2, 3]
+
+
+# -- models --------------------------------------------------------------------------------------------
+
+MODEL = """
+import mlflow
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+inputs, wanted = load_iris(return_X_y=True)
+mlflow.set_experiment("MLflow Quickstart")
+with mlflow.start_run() as run:
+    model = LogisticRegression(max_iter=500).fit(inputs, wanted)
+    for step in range(3):
+        mlflow.log_metric("accuracy", model.score(inputs, wanted), step=step)
+    said = {"name" if mlflow.__version__ >= "3" else "artifact_path": "iris_model"}
+    said.update(input_example=inputs[:2], registered_model_name="tracking-quickstart")
+    logged = mlflow.sklearn.log_model(model, **said)
+for uri in (logged.model_uri, "runs:/%s/iris_model" % run.info.run_id, "models:/tracking-quickstart/1"):
+    print("loaded", mlflow.pyfunc.load_model(uri).predict(inputs[:3]).tolist())
+files = mlflow.MlflowClient().list_artifacts(run.info.run_id, "iris_model")
+print("once", len(files) == len({one.path for one in files}) > 3)
+"""
+
+
+def test_a_model_is_kept_loaded_again_and_registered(run):
+    ran = run(MODEL)
+    assert ran.out.count("loaded [0, 0, 0]") == 3
+    assert "once True" in ran.out
+    (model,) = [data for data in ran.of("file") if data["as"] == "model"]
+    assert model["name"] == "iris_model"
+    assert (ran.outputs / model["path"] / "MLmodel").is_file()
+    needs = (ran.outputs / model["path"] / "requirements.txt").read_text()
+    assert "scikit-learn==" in needs and "mlworkbench" not in needs, "it shall load where we are not"
+    assert [step for step, _ in ran.series("accuracy")] == [0, 1, 2], "not again when MLflow links them with the model"
+    assert ran.named("tag")["mlflow.registered.tracking-quickstart"] == "1"
+    assert ran.err.count("registry lasts for this run only") + ran.out.count("registry lasts for this run only") == 1
+
+
+SKLEARN = """
+import mlflow
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV
+from sklearn.svm import SVC
+
+mlflow.autolog()
+GridSearchCV(SVC(), {"C": [1, 10]}, cv=2).fit(*load_iris(return_X_y=True))
+"""
+
+
+def test_autolog_of_scikit_learn(run):
+    ran = run(SKLEARN)
+    assert 0.9 < ran.info["best_cv_score"] <= 1 and 0.9 < ran.info["training_accuracy_score"] <= 1
+    params = ran.named("param")
+    assert params["cv"] == "2" and params["best_C"] in ("1", "10")
+    tried = [ran.named("param", child["run"])["C"] for child in ran.children().values()]
+    assert sorted(tried) == ["1", "10"], "one child for each candidate"
+    assert all(child["parent"] is None for child in ran.children().values())
+    assert ran.files()["training_confusion_matrix.png"] == "image"
+    assert ran.files()["cv_results.csv"] == "table"
+    models = {data["name"] for data in ran.of("file") if data["as"] == "model"}
+    assert models == {"model", "best_estimator"}
+    assert ran.of("dataset")[0]["context"] == "train"
+
+
+KERAS = """
+import keras
+import mlflow
+import numpy as np
+
+mlflow.keras.autolog()
+keras.utils.set_random_seed(1)
+inputs = np.random.rand(64, 4).astype("float32")
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)])
+model.compile(loss="mse", optimizer="adam", metrics=["mae"])
+model.fit(inputs, inputs.sum(axis=1), epochs=3, batch_size=16, verbose=0)
+"""
+
+
+def test_autolog_of_keras(run):
+    ran = run(KERAS)
+    losses = ran.series("loss")
+    assert [step for step, _ in losses] == [0, 1, 2]
+    assert losses[0][1] > losses[2][1] == ran.info["loss"]
+    assert ran.named("param")["epochs"] == "3"
+    (model,) = [data for data in ran.of("file") if data["as"] == "model"]
+    assert (ran.outputs / model["path"] / "data" / "model.keras").stat().st_size > 0
+    assert (ran.outputs / "model_summary.txt").is_file()
+
+
+BOARD = """
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(1)
+inputs = np.random.rand(64, 4).astype("float32")
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile(loss="mse", optimizer="adam")
+board = keras.callbacks.TensorBoard("logs/fit")
+kept = model.fit(inputs, inputs.sum(axis=1), epochs=3, validation_split=0.5, callbacks=[board], verbose=2)
+print("kept", kept.history["loss"][-1], kept.history["val_loss"][-1])
+"""
+
+
+def test_keras_that_writes_for_tensorboard(run, user):
+    """Nothing of MLflow, nothing of ours: its event files, and what it prints, are metrics all the same."""
+    ran = run(BOARD)
+    loss, validation = (float(word) for word in ran.out.split("kept ")[1].split())
+    assert ran.info["train/epoch_loss"] == pytest.approx(loss, rel=1e-6)
+    assert ran.info["validation/epoch_loss"] == pytest.approx(validation, rel=1e-6)
+    assert [step for step, _ in ran.series("train/epoch_loss")] == [0, 1, 2]
+    ask(user.home / "demo", "local", "MetricsFromLog", "true")
+    ran = run(BOARD)
+    assert ran.info["val_loss"] == pytest.approx(ran.info["validation/epoch_loss"], abs=1e-3)
+
+
+LIGHTNING = """
+import lightning
+import mlflow
+import torch
+
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, _):
+        inputs, wanted = batch
+        loss = torch.nn.functional.mse_loss(self.layer(inputs), wanted)
+        self.log("train_loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.05)
+
+
+torch.manual_seed(1)
+inputs = torch.randn(64, 4)
+data = torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
+mlflow.pytorch.autolog(log_models=False)
+trainer = lightning.Trainer(max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False)
+trainer.fit(Model(), torch.utils.data.DataLoader(data, batch_size=16))
+"""
+
+
+def test_autolog_of_lightning(run, python):
+    folder, version = wheels()
+    install(python, "--find-links", str(folder), f"torch=={version}", "lightning")
+    ran = run(LIGHTNING)
+    losses = ran.series("train_loss")
+    assert [step for step, _ in losses] == [0, 1, 2]
+    assert losses[0][1] > losses[2][1] == ran.info["train_loss"]
+    assert ran.named("param")["optimizer_name"] == "SGD"
+    assert ran.files()["model_summary.txt"] == "text"
+
+
+# -- somebody else's server ----------------------------------------------------------------------------
+
+
+def test_a_server_that_the_user_names_is_the_one(run):
+    """And what the script does with MLflow's own stores is as it is anywhere else."""
+    script = "import mlflow, os; print(mlflow.get_tracking_uri(), os.environ.get('MLFLOW_ALLOW_FILE_STORE'))"
+    assert run(script).out.split()[1] == "None"
+    ran = run(script, "--env", "MLFLOW_TRACKING_URI=http://tracking.invalid:5000")
+    assert ran.out.split() == ["http://tracking.invalid:5000", "None"]
+    assert os.listdir(ran.outputs) == []

@@ -1,0 +1,68 @@
+"""``import mlflow`` in a container, and on a machine elsewhere: what it logs comes home with the run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.elsewhere import Away
+from tests.e2e.test_environment import manage, point
+from tests.e2e.test_mlflow import Ran
+from tests.machines.channel import depend
+
+PATIENCE = 560  # seconds; the environment is built first
+pytestmark = pytest.mark.timeout(PATIENCE + 40)
+
+LOGS = """
+import mlflow
+
+mlflow.set_experiment("far away")
+with mlflow.start_run(run_name="the first"):
+    mlflow.log_params({"lr": 0.1, "depth": 5})
+    mlflow.set_tag("stage", "trial")
+    for step in range(5):
+        mlflow.log_metric("loss", 1 / (step + 1), step=step)
+    mlflow.log_text("a note", "notes/one.txt")
+    with mlflow.start_run(run_name="inner", nested=True):
+        mlflow.log_metric("fold", 7)
+        mlflow.log_text("mine", "own.txt")
+print("mlflow", mlflow.__version__, mlflow.get_tracking_uri())
+"""
+
+
+def must_have_logged(laptop, done):
+    assert done.code == 0, done
+    ran = Ran(laptop, done)
+    assert ran.info["status"] == "Completed"
+    assert ran.info["loss"] == 0.2 and "fold" not in ran.info
+    assert ran.series("loss") == [(step, 1 / (step + 1)) for step in range(5)]
+    assert ran.named("param") == {"lr": "0.1", "depth": "5"}
+    assert ran.named("tag")["stage"] == "trial"
+    child = ran.children()["inner"]
+    assert child["parent"] is None and child["status"] == "completed"
+    assert ran.named("metric", child["run"]) == {"fold": 7.0}
+    assert ran.files() == {"notes/one.txt": "text"}
+    assert (ran.outputs / "notes" / "one.txt").read_text() == "a note"
+    [file] = ran.of("file", child["run"])
+    assert (ran.outputs / file["path"]).read_text() == "mine"
+    assert ran.of("ended") == [{"status": "completed"}]
+    return ran
+
+
+def test_in_a_container(laptop, engine, channel):
+    laptop.uses(engine)
+    root = laptop.project("demo", train=LOGS)
+    depend(root, channel, "mlflow")
+    point(root, "docker", "baseDockerImage", engine.image)
+    done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=root, timeout=PATIENCE)
+    ran = must_have_logged(laptop, done)
+    assert "mlw:run" in ran.out
+
+
+@pytest.mark.parametrize("package", ["mlflow-skinny", "mlflow-skinny<3"])
+def test_on_a_machine_elsewhere(laptop, machine, channel, package):
+    root = laptop.project("far", train=LOGS)
+    depend(root, channel, package)
+    away = Away(laptop, machine(), "remote", project=root)
+    manage(root, "box")
+    done = away.submit("train.py", timeout=PATIENCE)
+    must_have_logged(laptop, done)

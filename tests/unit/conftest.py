@@ -1,0 +1,27 @@
+"""What the tests of the in-run library share."""
+
+import shutil
+import sys
+
+import pytest
+
+from .inrun import INRUN, PYTHONS, Place
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """A copy, as on a target: the tests leave no bytecode in the source tree."""
+    copy = tmp_path_factory.mktemp("lib") / "inrun"
+    shutil.copytree(INRUN, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+@pytest.fixture(params=[path for _, path in PYTHONS], ids=["{}.{}".format(*version) for version, _ in PYTHONS])
+def place(request, library, tmp_path):
+    return Place(request.param, library, tmp_path)
+
+
+@pytest.fixture
+def here(library, tmp_path):
+    """For what does not depend on the version."""
+    return Place(sys.executable, library, tmp_path)
