@@ -20,7 +20,7 @@ from context import Context, await_supervisor, is_alive
 from table import Line, Section, median, ms, time_of, times
 from timing import Contestant, Program, Timing, measure, take_turns
 
-from mlworkbench.history.store import History
+from mlworkbench.history.door import History
 from mlworkbench.paths import UserPaths
 
 RUNS = 100_000
@@ -115,9 +115,9 @@ def history_section(context: Context) -> Section:
     section = Section(f"{RUNS:,} runs in the history")
     section.notes.append(f"load average before: {machine.load()}")
     few, large = Store(context, context.scratch / "history-few"), Store(context, context.scratch / "history-large")
-    _fill(few, FEW)
+    fill(few, FEW)
     context.call(few.mlw("history", "rebuild"))
-    _fill(large, RUNS)
+    fill(large, RUNS)
     quiet = context.quiet()
     rebuilds = _rebuild_lines(large, quiet)
     peer = next(one for one in peers.find_all() if one.name == "mlflow")
@@ -282,22 +282,23 @@ def _check_count(said: str, count: int) -> None:
 # -- the same runs for all -----------------------------------------------------------------------------
 
 
-def _runs(count: int) -> Iterator[dict[str, Any]]:
+def runs_of(count: int, more: int = 0) -> Iterator[dict[str, Any]]:
+    """So many runs with 4 metrics, and ``more`` of them."""
     dice = random.Random(SEED)
     for number in range(count):
-        names = ("accuracy", "loss", "f1")
+        names = ("accuracy", "loss", "f1", *(f"metric-{index}" for index in range(more)))
         metrics = {**{name: dice.random() for name in names}, "epoch": number % 100}
         yield {"number": number, "metrics": metrics, "lr": round(dice.random() / 10, 5)}
 
 
 def _hits(count: int) -> int:
-    return sum(one["metrics"]["accuracy"] > 0.999 and one["lr"] < 0.05 for one in _runs(count))
+    return sum(one["metrics"]["accuracy"] > 0.999 and one["lr"] < 0.05 for one in runs_of(count))
 
 
-def _fill(store: Store, count: int) -> None:
+def fill(store: Store, count: int, more: int = 0) -> None:
     """Folders of so many runs that have ended; the index knows the first of them only."""
     store.home.mkdir(mode=0o700)
-    runs = _runs(count)
+    runs = runs_of(count, more)
     _write(store.home / "runs" / "bench-00000-x", next(runs))
     store.context.call(store.mlw("history", "list", "--all"))
     for one in runs:
@@ -331,26 +332,31 @@ def _write(folder: Path, one: dict[str, Any]) -> None:
 # -- the peer ------------------------------------------------------------------------------------------
 
 
-def _search_of_peer(context: Context, peer: peers.Peer) -> Contestant[Timing]:
-    """Its search, once it has the same runs."""
-    place = str(context.scratch / "mlflow.db")
-    program = _python(context, peer, "-c", _LOAD, place)
-    text = "".join(json.dumps(one) + "\n" for one in _runs(RUNS))
+def load_peer(context: Context, peer: peers.Peer, place: str, count: int, more: int = 0) -> None:
+    """The same runs into a store of the peer."""
+    program = python_of(context, peer, "-c", _LOAD, place)
+    text = "".join(json.dumps(one) + "\n" for one in runs_of(count, more))
     done = subprocess.run(
         program.command, cwd=program.folder, env=program.environment, input=text, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"mlflow could not load the runs: {done.stderr[-2000:]}")
-    search = _python(context, peer, "-c", _SEARCH, place)
+
+
+def _search_of_peer(context: Context, peer: peers.Peer) -> Contestant[Timing]:
+    """Its search, once it has the same runs."""
+    place = str(context.scratch / "mlflow.db")
+    load_peer(context, peer, place, RUNS)
+    search = python_of(context, peer, "-c", _SEARCH, place)
     found = int(context.call(search).split()[-1])
-    wanted = sum(one["metrics"]["accuracy"] > 0.999 for one in _runs(RUNS))
+    wanted = sum(one["metrics"]["accuracy"] > 0.999 for one in runs_of(RUNS))
     if found != wanted:
         raise RuntimeError(f"mlflow found {found} runs, and there are {wanted}")
     return Contestant("mlflow", lambda: measure(search), context.slow)
 
 
-def _python(context: Context, peer: peers.Peer, *words: str) -> Program:
+def python_of(context: Context, peer: peers.Peer, *words: str) -> Program:
     assert peer.program
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
     return Program((str(peer.program.parent / "python"), *words), context.outside, {**context.environment, **quiet})

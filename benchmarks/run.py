@@ -21,10 +21,12 @@ from environments import cold_section, import_section, second_section, warm_sect
 from following import delay_section, throughput_section
 from history import history_section
 from idle import idle_section
+from recording import recording_section
 from resubmit import resubmit_section
 from stages import stages_section
 from startup import first_line_section, help_section
 from table import Section, page
+from tracked import search_section, series_section
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
@@ -41,6 +43,10 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
         },
     ),
     "history": ("The history, measured", {"history": history_section}),
+    "tracking": (
+        "Tracking, measured",
+        {"recording": recording_section, "series": series_section, "search": search_section},
+    ),
     "elsewhere": (
         "Runs on another machine, measured",
         {"away-first-line": first_line_away_section, "away-upload": upload_section, "away-log": log_away_section},

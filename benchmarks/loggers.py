@@ -1,0 +1,173 @@
+"""A script that logs as a training does, through one library: what a call costs, and all of it until it is on the disk.
+
+    python loggers.py LIBRARY CALLS FOLDER
+
+Run by the section in recording.py with the Python of the library's own environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BURSTS = 20
+STEPS, TURNS = 40, 20  # of the training
+Log = Callable[[float, int], Any]
+Finish = Callable[[], Any]
+
+
+def mlworkbench(folder: Path) -> tuple[Log, Finish]:
+    os.environ.update(MLW_RUN_ID="bench", MLW_RUN_FOLDER=str(folder))
+    (folder / "work" / "outputs").mkdir(parents=True)
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src" / "mlworkbench" / "remote" / "inrun"))
+    from mlworkbench import flush, log  # noqa: PLC0415 - of the contestant
+
+    return lambda value, step: log("loss", value, step), flush
+
+
+def mlflow(folder: Path) -> tuple[Log, Finish]:
+    import mlflow  # noqa: PLC0415 - of the contestant
+
+    mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
+    mlflow.set_experiment("bench")
+    mlflow.start_run()
+    return lambda value, step: mlflow.log_metric("loss", value, step=step), mlflow.end_run
+
+
+def wandb(folder: Path) -> tuple[Log, Finish]:
+    places = dict.fromkeys(("WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"), str(folder))
+    os.environ.update(WANDB_SILENT="true", **places)
+    import wandb  # noqa: PLC0415 - of the contestant
+
+    run = wandb.init(mode="offline", project="bench", dir=str(folder))
+    return lambda value, step: run.log({"loss": value}, step=step), run.finish
+
+
+def trackio(folder: Path) -> tuple[Log, Finish]:
+    os.environ["TRACKIO_DIR"] = os.environ["HF_HOME"] = str(folder)
+    import trackio  # noqa: PLC0415 - of the contestant
+
+    trackio.init(project="bench")
+    return lambda value, step: trackio.log({"loss": value}, step=step), trackio.finish
+
+
+class Training:
+    """A small network of three layers, batches of 512 images of 28 x 28, with numpy on one core."""
+
+    def __init__(self) -> None:
+        import numpy  # noqa: PLC0415 - of the contestant
+
+        self._relu = numpy.maximum
+        dice = numpy.random.default_rng(1)
+        self._images, self._labels = dice.random((512, 784)), dice.random((512, 10))
+        self._layers = [dice.random(shape) / 100 for shape in ((784, 512), (512, 256), (256, 10))]
+
+    def step(self) -> float:
+        """Forwards, backwards; the loss."""
+        seen = [self._images]
+        for layer in self._layers[:-1]:
+            seen.append(self._relu(seen[-1] @ layer, 0))
+        error = seen[-1] @ self._layers[-1] - self._labels
+        loss = float((error * error).mean())
+        for layer, before in zip(reversed(self._layers), reversed(seen), strict=True):
+            change = before.T @ error
+            error = error @ layer.T * (before > 0)
+            layer -= 1e-7 * change
+        return loss
+
+
+class Slowdown:
+    """The same steps with and without a log call in each, in turns: once one first, once the other.
+
+    Also what a call takes there, where the work between two calls has emptied the caches, and the writing's time on a
+    processor. Who logs also waits until all of it is written, although a training would not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        _, self._finish = mlworkbench(folder)
+        self._training = Training()
+        self._calls: list[float] = []
+        self._writing = 0.0
+
+    def measure(self) -> dict[str, float]:
+        for _ in range(2):
+            self._logging(), self._plain()
+        self._calls, self._writing = [], 0.0
+        plain, more = [], []
+        for turn in range(TURNS):
+            first, second = (self._logging, self._plain) if turn % 2 else (self._plain, self._logging)
+            taken = {first: first(), second: second()}
+            plain.append(taken[self._plain] / STEPS)
+            more.append(taken[self._logging] / taken[self._plain] - 1)
+        low, high = _interval(more)
+        call, writing = sum(self._calls) / len(self._calls), self._writing / len(self._calls)
+        return {"step": sorted(plain)[TURNS // 2], "call": call, "writing": writing, "low": low, "high": high}
+
+    def _plain(self) -> float:
+        began = time.perf_counter()
+        for _ in range(STEPS):
+            self._training.step()
+        return time.perf_counter() - began
+
+    def _logging(self) -> float:
+        from mlworkbench import log  # noqa: PLC0415 - of the contestant
+
+        began = time.perf_counter()
+        others = time.process_time() - time.thread_time()
+        for step in range(STEPS):
+            loss = self._training.step()
+            before = time.perf_counter()
+            log("loss", loss, step)
+            self._calls.append(time.perf_counter() - before)
+        self._writing += time.process_time() - time.thread_time() - others
+        before = time.thread_time()
+        self._finish()  # what the thread had not written yet
+        self._writing += time.thread_time() - before
+        return time.perf_counter() - began
+
+
+def _interval(values: list[float]) -> tuple[float, float]:
+    """Where the median is, with 95 in 100: by the ranks, which no outlier moves."""
+    values, half = sorted(values), 0.98 * len(values) ** 0.5
+    return values[int(len(values) / 2 - half)], values[min(len(values) - 1, int(len(values) / 2 + half))]
+
+
+def _call(log: Log, count: int) -> float:
+    """Seconds of a call, in bursts with pauses: a training has other work, and libraries write meanwhile."""
+    taken = []
+    for burst in range(BURSTS):
+        began = time.perf_counter()
+        for step in range(burst * count, burst * count + count):
+            log(0.123456789 * step, 200 + step)
+        taken.append((time.perf_counter() - began) / count)
+        time.sleep(0.1)
+    return sorted(taken)[BURSTS // 2]
+
+
+def main() -> None:
+    library, calls, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    folder.mkdir(parents=True)
+    if library == "training":
+        sys.stdout.write("\n" + json.dumps(Slowdown(folder).measure()) + "\n")
+        return
+    log, finish = globals()[library](folder)
+    for step in range(min(100, calls // 10)):  # what the first call starts is not the cost of a call
+        log(0.5, step)
+    call = _call(log, min(calls // BURSTS, 5000))
+    began = time.perf_counter()
+    for step in range(10**6, 10**6 + calls):
+        log(1 / step, step)
+    looped = time.perf_counter() - began
+    finish()
+    ended = time.perf_counter() - began
+    result = {"call": call, "row": looped / calls, "all": ended / calls}
+    sys.stdout.write("\n" + json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()

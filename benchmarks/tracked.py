@@ -1,0 +1,301 @@
+"""What was tracked, looked at again: a long series drawn, and a search among many runs; beside MLflow (SQLite)."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import machine
+import peers
+from context import Context
+from history import Store, fill, load_peer, python_of, runs_of
+from table import Line, Section, median, ms, time_of, times
+from timing import Contestant, Program, Timing, measure, take_turns
+
+POINTS = 1_000_000
+WIDTH = 320  # columns: so many points the peer's own page asks for
+RUNS = 100_000
+MORE = 6  # metrics, besides the 4 that each run has anyway
+CALLS = 5
+LONGEST = 120.0  # seconds that a call of the peer is waited for
+QUICKER_AIM = 10.0
+DRAW_AIM = 0.1  # seconds: what people take for at once
+RATE_AIM = 500_000  # points each second
+
+CONDITION = "accuracy > 0.999 and loss < 0.5"
+THEIRS = "metrics.accuracy > 0.999 and metrics.loss < 0.5"
+
+_DRAW = """
+import json, sys, time
+from mlworkbench.history.series.series import Series
+from mlworkbench.remote.folder import RunFolder
+taken = {}
+with Series(RunFolder(sys.argv[1])) as series:
+    began = time.perf_counter()
+    series.catch_up()
+    taken["taken in"] = time.perf_counter() - began
+    count = len(series.drawn("loss", int(sys.argv[2])))
+    taken["drawn"] = time.perf_counter() - began
+    began = time.perf_counter()
+    found = len(series.points("loss"))
+    taken["all"] = time.perf_counter() - began
+assert (count, found) == (int(sys.argv[2]), int(sys.argv[3])), (count, found)
+print(json.dumps(taken))
+"""
+_SEARCH = """
+import json, sys, time
+from pathlib import Path
+from mlworkbench.history.expression import parse
+from mlworkbench.history.query import Query
+from mlworkbench.history.store import History
+from mlworkbench.paths import UserPaths
+history = History(UserPaths(Path(sys.argv[1])))
+def search():
+    return len(history.search(Query(where=parse(sys.argv[2]))))
+def best():
+    return len(history.search(Query(sort="accuracy", descending=True, limit=10)))
+"""
+# One point is logged as its documentation has it; the others are copies of its row with other values.
+_LOAD_POINTS = """
+import math, sqlite3, sys, time
+from mlflow.tracking import MlflowClient
+client = MlflowClient(tracking_uri="sqlite:///" + sys.argv[1])
+run = client.create_run(client.create_experiment("bench")).info.run_id
+client.log_metric(run, "loss", 0.0, step=-1)
+store = sqlite3.connect(sys.argv[1])
+found = store.execute("SELECT * FROM metrics")
+names = [column[0] for column in found.description]
+row = dict(zip(names, found.fetchone()))
+def rows():
+    for number in range(int(sys.argv[2])):
+        row.update(value=math.sin(number / 1000) / (1 + number), step=number, timestamp=1763190000000 + number)
+        yield tuple(row[name] for name in names)
+store.execute("DELETE FROM metrics")
+store.executemany("INSERT INTO metrics VALUES (" + ", ".join("?" * len(names)) + ")", rows())
+store.commit()
+print(run)
+"""
+_DRAW_THEIRS = """
+import json, sys, time
+from mlflow.tracking import MlflowClient
+client = MlflowClient(tracking_uri="sqlite:///" + sys.argv[1])
+run, width, count = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+client.get_run(run)  # what its first question costs is not the cost of this one
+store = client._tracking_client.store
+began = time.perf_counter()
+if width:
+    found = len(store.get_metric_history_bulk_interval([run], "loss", width, None, None))
+    assert 0 < found <= width + 2, found
+else:
+    found = len(client.get_metric_history(run, "loss"))
+    assert found == count, found
+print(json.dumps({"drawn" if width else "all": time.perf_counter() - began}))
+"""
+_SEARCH_THEIRS = """
+import json, sys, time
+from mlflow.tracking import MlflowClient
+client = MlflowClient(tracking_uri="sqlite:///" + sys.argv[1])
+place = client.get_experiment_by_name("bench").experiment_id
+def search():
+    return len(client.search_runs([place], sys.argv[2], max_results=1000))
+def best():
+    return len(client.search_runs([place], order_by=["metrics.accuracy DESC"], max_results=10))
+"""
+# The median of some calls in a process that is up; the first one is not counted.
+_TIMED = """
+call, taken = globals()[sys.argv[3]], []
+for _ in range(int(sys.argv[4]) + 1):
+    began = time.perf_counter()
+    found = call()
+    taken.append(time.perf_counter() - began)
+print(json.dumps({"found": found, "taken": sorted(taken[1:] or taken)[len(taken[1:]) // 2]}))
+"""
+_ONCE = "print(search())\n"
+
+Told = dict[str, float]
+
+
+def _mlflow() -> peers.Peer:
+    return peers.find(next(recipe for recipe in peers.RECIPES if recipe.name == "mlflow"))
+
+
+def _ours(context: Context, script: str, *words: object) -> Program:
+    return Program((sys.executable, "-c", script, *map(str, words)), context.outside, context.environment)
+
+
+def _told(context: Context, program: Program) -> Told:
+    told: Told = json.loads(context.call(program).splitlines()[-1])
+    return told
+
+
+# -- a long series -------------------------------------------------------------------------------------
+
+
+def series_section(context: Context) -> Section:
+    section = Section(f"a series of {POINTS:,} points")
+    section.notes.append(f"load average before: {machine.load()}")
+    folder = context.scratch / "series"
+    _write_points(folder / "metrics")
+    peer, quiet = _mlflow(), context.quiet()
+    later = _ours(context, _DRAW, folder, WIDTH, POINTS)
+    contestants = [
+        Contestant("first", partial(_first, context, folder)),
+        Contestant("later", lambda: _told(context, later)),
+    ]
+    if peer.program:
+        place, run = _load_points(context, peer)
+        drawn, whole = (
+            python_of(context, peer, "-c", _DRAW_THEIRS, place, run, str(width), str(POINTS)) for width in (WIDTH, 0)
+        )
+        contestants.append(Contestant("mlflow drawn", partial(_told, context, drawn)))
+        contestants.append(Contestant("mlflow all", partial(_told, context, whole), 1))
+    results = take_turns(contestants, context.slow, quiet)
+    section.lines += [*_series_lines(results), *_peer_lines(peer, results)]
+    size = (folder / "series.db").stat().st_size
+    section.notes += [
+        f"median of {context.slow} rounds, each a new process; a call in it, without what it imports; {quiet.words()}",
+        "to draw is to get what a picture needs: here the least, the largest and the latest value in each of "
+        f"{WIDTH} columns; there {WIDTH} of the points, as its own page asks for",
+        f"the metric file has {(folder / 'metrics' / '1-0').stat().st_size / POINTS:.0f} bytes a point, what is made of"
+        f" it {size / POINTS:.0f}",
+    ]
+    shutil.rmtree(folder)
+    return section
+
+
+def _write_points(folder: Path) -> None:
+    """As the in-run library writes them."""
+    folder.mkdir(parents=True)
+    with open(folder / "1-0", "w") as file:
+        for number in range(POINTS):
+            value, when = math.sin(number / 1000) / (1 + number), 1763190000 + number / 1000
+            file.write(f'{{"n": "loss", "v": {value!r}, "t": {when:.6f}, "s": {number}, "i": {number + 1}}}\n')
+
+
+def _first(context: Context, folder: Path) -> Told:
+    for path in folder.glob("series.db*"):
+        path.unlink()
+    return _told(context, _ours(context, _DRAW, folder, WIDTH, POINTS))
+
+
+def _load_points(context: Context, peer: peers.Peer) -> tuple[str, str]:
+    """The store that has them, and the run."""
+    place = str(context.scratch / "points.db")
+    return place, context.call(python_of(context, peer, "-c", _LOAD_POINTS, place, str(POINTS))).split()[-1]
+
+
+def _of(results: dict[str, list[Told]], name: str, what: str) -> list[float]:
+    return [one[what] for one in results[name]]
+
+
+def _series_lines(results: dict[str, list[Told]]) -> list[Line]:
+    later, first = _of(results, "later", "drawn"), _of(results, "first", "drawn")
+    rate = POINTS / median(_of(results, "first", "taken in"))
+    return [
+        Line("drawn", time_of(later), "", "", f"≤ {ms(DRAW_AIM)}", median(later) <= DRAW_AIM),
+        Line(
+            "drawn for the first time", time_of(first), f"{rate:,.0f} points taken in each second", "",
+            f"≥ {RATE_AIM:,} points/s", rate >= RATE_AIM,
+        ),
+        Line("all points", time_of(_of(results, "later", "all"))),
+    ]  # fmt: skip
+
+
+def _peer_lines(peer: peers.Peer, results: dict[str, list[Told]]) -> list[Line]:
+    if "mlflow drawn" not in results:
+        return [Line(f"{peer.name}, the same", "not installed", peer.problem)]
+    lines = []
+    for what, name in (("drawn", "what its page asks for"), ("all", "`get_metric_history`, once")):
+        theirs = _of(results, f"mlflow {what}", what)
+        ratio, first = (median(theirs) / median(_of(results, when, what)) for when in ("later", "first"))
+        beside = f"drawn for the first time: {times(first)}" if what == "drawn" else ""
+        lines.append(Line(f"{peer.name} {peer.version}, SQLite store: {name}", time_of(theirs), beside, times(ratio)))
+    return lines
+
+
+# -- a search ------------------------------------------------------------------------------------------
+
+
+def search_section(context: Context) -> Section:
+    section = Section(f"a search among {RUNS:,} runs with {4 + MORE} metrics each")
+    section.notes.append(f"load average before: {machine.load()}")
+    store = Store(context, context.scratch / "history-tracked")
+    fill(store, RUNS, MORE)
+    context.call(store.mlw("history", "rebuild"))
+    peer, quiet, place = _mlflow(), context.quiet(), str(context.scratch / "tracked.db")
+    ours = partial(_ours, context, _SEARCH + _TIMED, store.home, CONDITION)
+    calls = {"search": ours("search", CALLS), "best": ours("best", CALLS)}
+    commands = {"mlw": store.mlw("history", "list", "--where", CONDITION)}
+    best = math.nan
+    if peer.program:
+        load_peer(context, peer, place, RUNS, MORE)
+        theirs = partial(python_of, context, peer, "-c")
+        calls["mlflow"] = theirs(_SEARCH_THEIRS + _TIMED, place, THEIRS, "search", str(CALLS))
+        commands["mlflow"] = theirs(_SEARCH_THEIRS + _ONCE, place, THEIRS)
+        best = _patiently(theirs(_SEARCH_THEIRS + _TIMED, place, THEIRS, "best", "0"))
+    turns = [Contestant(name, partial(_told, context, one)) for name, one in calls.items()]
+    told = take_turns(turns, context.slow, quiet)
+    whole = take_turns([Contestant(name, partial(measure, one)) for name, one in commands.items()], context.slow, quiet)
+    _check(told)
+    section.lines += _search_lines(peer, told, whole, best)
+    section.notes += [
+        f"median of {context.slow} rounds; a call: the median of {CALLS} in a process that is up; a command: from its"
+        f" start to its end; {quiet.words()}",
+        f"`{CONDITION}` fits {int(told['search'][0]['found'])} of the runs, which are handed over whole",
+        f"the best runs were asked of {peer.name} once, and no longer waited for than {LONGEST:.0f} s",
+    ]
+    return section
+
+
+def _patiently(program: Program) -> float:
+    """Seconds of one call; infinity if it took longer than anybody waits."""
+    try:
+        done = subprocess.run(
+            program.command, cwd=program.folder, env=program.environment, capture_output=True, text=True, check=True,
+            timeout=LONGEST,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return math.inf
+    return float(json.loads(done.stdout.splitlines()[-1])["taken"])
+
+
+def _check(told: dict[str, list[Told]]) -> None:
+    fits = sum(one["metrics"]["accuracy"] > 0.999 and one["metrics"]["loss"] < 0.5 for one in runs_of(RUNS, MORE))
+    for name, rounds in told.items():
+        if any(one["found"] != (10 if name == "best" else fits) for one in rounds):
+            raise RuntimeError(f"{name} found {rounds}, and there are {fits}")
+
+
+def _search_lines(
+    peer: peers.Peer, told: dict[str, list[Told]], whole: dict[str, list[Timing]], best: float
+) -> list[Line]:
+    theirs = _of(told, "mlflow", "taken") if "mlflow" in told else []
+    commands = [one.total for one in whole.get("mlflow", [])]
+    command = f"`mlw history list --where '{CONDITION}'`, a command"
+    return [
+        _beside(peer, f"runs with `{CONDITION}`, a call", _of(told, "search", "taken"), theirs),
+        _beside(peer, "the 10 runs of the best accuracy, a call", _of(told, "best", "taken"), [best] if theirs else []),
+        _beside(peer, command, [one.total for one in whole["mlw"]], commands),
+    ]
+
+
+def _beside(peer: peers.Peer, what: str, ours: list[float], theirs: list[float]) -> Line:
+    if not theirs:
+        return Line(what, time_of(ours), f"{peer.name} is not installed: {peer.problem}")
+    late = math.isinf(median(theirs))
+    ratio = (LONGEST if late else median(theirs)) / median(ours)
+    taken = f"not done after {LONGEST:.0f} s" if late else time_of(theirs)
+    beside = f"{peer.name} {peer.version} `search_runs`, SQLite store: {taken}"
+    return Line(
+        what,
+        time_of(ours),
+        beside,
+        ("> " if late else "") + times(ratio),
+        f"≥ {QUICKER_AIM:.0f}×",
+        ratio >= QUICKER_AIM,
+    )
