@@ -23,6 +23,7 @@ _VERBS = {
     "gpus": ("gpus:gpus", "Show the GPUs of a machine and who uses them"),
     "doctor": ("doctor_gpu:doctor", "Find what is wrong with a machine"),
     "history": ("history:history", "Look at past runs"),
+    "ui": ("ui:ui", "Open the Workbench in the browser"),
     "asset": ("asset:asset", "Fetch and list what was promoted from runs"),
     "completion": ("completion:completion", "Print the completion script for a shell"),
     "submit": ("submit:submit", "Run a script (short for: experiment submit)"),

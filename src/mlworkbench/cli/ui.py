@@ -1,0 +1,71 @@
+"""``mlw ui``: the Workbench in the browser."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import UsageError
+from ..paths import user_paths
+from . import render
+from .options import debugging, in_project, maybe_project
+
+if TYPE_CHECKING:
+    from ..ui.server import Places
+
+_MISSING = "the parts of mlw ui are not installed"
+
+
+@click.command(epilog="Example: mlw ui --no-browser")
+@click.option("--port", type=click.IntRange(1, 65535), help="On this port; else on the first free one from 8521 on.")
+@click.option("--browser/--no-browser", default=True, help="Open the browser (default), or only print the link.")
+@click.option("--host", metavar="ADDRESS", help="Listen to other machines, too. Asks for a password.")
+@in_project
+@debugging
+def ui(port: int | None, browser: bool, host: str | None, folder: str | None) -> None:
+    """Open the Workbench in the browser.
+
+    Only this machine, and only with the link that is printed, unless --host is given. Ctrl-C stops it; runs go on.
+    """
+    from ..ui import server  # noqa: PLC0415 - other commands do without
+
+    files = server.places(user_paths())
+    if host is None and port is None:
+        link = server.running_link(files)
+        if link:
+            render.message("mlw ui is running already")
+            _open(files, link, browser)
+            return
+    password = _password(host) if host else None
+    made = server.Server(server.listen(host, port), files, password)
+    _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
+    try:
+        from ..ui.app import make  # noqa: PLC0415 - takes a second
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("mlworkbench"):
+            raise
+        raise UsageError(f"{_MISSING}: {error.name}", 'install them with: pip install "mlworkbench[ui]"') from error
+    made.serve(make(maybe_project(folder), made.link))
+    render.message("mlw ui has stopped; runs go on")
+
+
+def _open(files: Places, link: str, browser: bool) -> None:
+    """The link is printed in any case: a machine without a browser of its own is reached through a tunnel."""
+    render.message(f"ML Workbench: {link}")
+    render.message("hint: the link is good once, for two minutes; Ctrl-C stops the server, and runs go on")
+    if browser:
+        from ..ui.server import opener_file  # noqa: PLC0415 - see ui
+
+        webbrowser.open(opener_file(files, link))
+
+
+def _password(host: str) -> str:
+    render.warn(
+        f"mlw ui will listen on {host}: whoever has the password can run programs as you, and nothing is encrypted"
+    )
+    if not sys.stdin.isatty():
+        raise UsageError("--host needs a password, and there is nobody to ask", "type it at a terminal")
+    return str(click.prompt("Password for the browser", hide_input=True, confirmation_prompt=True, err=True))

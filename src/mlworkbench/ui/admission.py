@@ -1,0 +1,123 @@
+"""Whether a request may come in at all, from the raw request alone. Pure: a table of cases tests it.
+
+Who asks is another question (``sessions``). This is about where the request comes from and what it looks like: names
+that are not ours (DNS rebinding), other sites and other ports of this machine (CSRF), paths that try to be another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LOGIN, LOGOUT = "/login", "/logout"
+_LONGEST = 4096
+_READING = ("GET", "HEAD")
+_CHANGING = ("POST", "PUT", "PATCH", "DELETE")
+_OURS = ("same-origin", "none")  # of Sec-Fetch-Site: our own page, or the user's hand
+_ONCE = ("host", "origin", "cookie", "authorization", "content-length", "sec-fetch-site")
+# An encoded separator or dot, a doubled slash, a backslash: a later reader could take the path for another one.
+_ODD_PATH = re.compile(
+    rb"//|\\|[^\x21-\x7e]|%(?:2[ef]|5c|[01][0-9a-f]|7f|(?![0-9a-f]{2}))|/\.{1,2}(?:/|\Z)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Door:
+    """The names under which this server may be spoken to, with the port: ``127.0.0.1:8521``."""
+
+    hosts: frozenset[str]
+    cookie: str  # its name: browsers send one to all ports of a host
+
+    @property
+    def origins(self) -> frozenset[str]:
+        return frozenset(f"http://{host}" for host in self.hosts)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer that the application never hears of."""
+
+    status: int
+    words: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the gate looks at."""
+
+    method: str  # WEBSOCKET for one
+    path: bytes  # as it came, undecoded
+    query: bytes
+    headers: Mapping[str, str]
+    doubled: tuple[str, ...] = ()  # headers that came more than once and must not
+    client: str | None = None
+
+    @staticmethod
+    def of(scope: Mapping[str, Any]) -> Request:
+        found: dict[str, str] = {}
+        doubled = []
+        for raw, value in scope["headers"]:
+            name = raw.decode("latin-1").lower()
+            if name in found and name in _ONCE:
+                doubled.append(name)
+            found[name] = value.decode("latin-1")
+        path = scope.get("raw_path") or scope["path"].encode("utf-8")
+        method = scope["method"] if scope["type"] == "http" else "WEBSOCKET"
+        client = scope.get("client")
+        return Request(
+            method, path, scope.get("query_string", b""), found, tuple(doubled), client[0] if client else None
+        )
+
+    @property
+    def length(self) -> int:
+        """Of its body, as it says."""
+        told = self.headers.get("content-length", "0")
+        return int(told) if told.isascii() and told.isdigit() else 1 << 62
+
+    @property
+    def bearer(self) -> str | None:
+        kind, _, token = self.headers.get("authorization", "").partition(" ")
+        return token.strip() if kind.lower() == "bearer" and token else None
+
+
+def judge(request: Request, door: Door) -> Refusal | None:
+    """None: it may come in, if it can show who it is."""
+    if request.doubled:
+        return Refusal(400, f"the header {request.doubled[0]} came twice")
+    if request.headers.get("host", "").lower() not in door.hosts:
+        return Refusal(421, "this server does not have that name")
+    if len(request.path) + len(request.query) > _LONGEST:
+        return Refusal(414, "the address is too long")
+    if not request.path.startswith(b"/") or _ODD_PATH.search(request.path):
+        return Refusal(400, "that is no address of this server")
+    if request.method not in (*_READING, *_CHANGING, "WEBSOCKET"):
+        return Refusal(403, f"{request.method} is not allowed")
+    return _foreign(request, door)
+
+
+def _foreign(request: Request, door: Door) -> Refusal | None:
+    """Whether another site, or another port of this machine, makes the browser ask."""
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    other = Refusal(403, "another site may not ask this server")
+    if origin is not None and origin.lower() not in door.origins:
+        return other
+    if site is not None and site not in _OURS:
+        # Following a link to a page of ours is harmless: it changes nothing, and no frame may hold it.
+        follows = request.method == "GET" and request.headers.get("sec-fetch-dest") == "document"
+        return None if follows and request.headers.get("sec-fetch-mode") == "navigate" else other
+    if request.method in (*_CHANGING, "WEBSOCKET") and request.bearer is None and origin is None:
+        return Refusal(403, "a request that changes something must say where it comes from")
+    return None
+
+
+def wants_login(request: Request) -> bool:
+    return request.path == LOGIN.encode()
+
+
+def safe_next(text: str | None) -> str:
+    """Where to go after the login: a page of ours, never another site."""
+    if not text or not re.fullmatch(r"/(?![/\\])[\x21-\x7e]{0,2000}", text) or "\\" in text:
+        return "/"
+    return text

@@ -1,0 +1,123 @@
+"""Coming in: by the one-time link, or by the password where the server listens to other machines."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import html
+from collections.abc import Awaitable, Callable, MutableMapping
+from hashlib import scrypt
+from os import urandom
+from typing import Any
+from urllib.parse import parse_qs
+
+from .admission import Request, safe_next
+from .sessions import Sessions
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_LARGEST = 4096
+_PAUSE, _LONGEST = 0.5, 30.0  # seconds after a wrong password; twice as long after each further one
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ML Workbench</title>
+<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:4rem auto;padding:0 1rem;
+color-scheme:light dark}}input,button{{font:inherit;padding:.4rem .6rem}}</style>
+<main><h1>ML Workbench</h1><p role="status">{words}</p>{form}</main></html>"""
+_FORM = """<form method="post" action="/login"><input type="hidden" name="next" value="{next}">
+<label>Password <input type="password" name="password" autocomplete="current-password" autofocus required></label>
+<button>Log in</button></form>"""
+
+
+class Password:
+    """Kept as a hash, for as long as the server lives."""
+
+    def __init__(self, text: str) -> None:
+        self._salt = urandom(16)
+        self._hash = self._of(text)
+
+    def fits(self, text: str) -> bool:
+        return hmac.compare_digest(self._of(text), self._hash)
+
+    def _of(self, text: str) -> bytes:
+        return scrypt(text.encode("utf-8", "surrogateescape"), salt=self._salt, n=2**14, r=8, p=1)
+
+
+class Login:
+    """Answers /login, the only address that is open to everybody who got through ``admission.judge``."""
+
+    def __init__(self, sessions: Sessions, password: Password | None = None) -> None:
+        self._sessions = sessions
+        self._password = password
+        self._wrong = 0
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, request: Request, receive: Receive, send: Send) -> None:
+        if request.method == "POST":
+            await self._by_password(receive, send)
+        elif request.method == "GET":
+            await self._by_code(request, send)
+        else:
+            await _answer(send, 403, "this cannot be done here")
+
+    async def _by_code(self, request: Request, send: Send) -> None:
+        asked = parse_qs(request.query.decode("latin-1"), max_num_fields=10)
+        code = asked.get("code", [""])[0]
+        session = self._sessions.redeem(code) if code else None
+        target = safe_next(asked.get("next", [None])[0])
+        if session is not None:
+            await self._come_in(send, session, target)
+        elif self._sessions.knows(request):  # the page was loaded again
+            await _answer(send, 200, "Opening …", _onward(target))
+        elif self._password is not None:
+            await _answer(send, 401, "This Workbench asks for its password.", _FORM.format(next=html.escape(target)))
+        else:
+            words = "This link was used already, or is too old. Type mlw ui again; it opens a new one."
+            await _answer(send, 401, words if code else "Open this with the link that mlw ui prints.")
+
+    async def _by_password(self, receive: Receive, send: Send) -> None:
+        asked = parse_qs((await _body(receive)).decode("latin-1"), max_num_fields=10)
+        target = safe_next(asked.get("next", [None])[0])
+        if self._password is None:
+            await _answer(send, 403, "This Workbench has no password.")
+            return
+        async with self._turn:  # one guess at a time, whoever guesses
+            given = asked.get("password", [""])[0]
+            fits = await asyncio.to_thread(self._password.fits, given.encode("latin-1").decode("utf-8", "replace"))
+            if not fits:
+                self._wrong += 1
+                await asyncio.sleep(min(_LONGEST, _PAUSE * 2 ** min(self._wrong, 10)))
+        if fits:
+            self._wrong = 0
+            await self._come_in(send, self._sessions.begin(), target)
+        else:
+            await _answer(send, 401, "That is not the password.", _FORM.format(next=html.escape(target)))
+
+    async def _come_in(self, send: Send, session: str, target: str) -> None:
+        """By a page of ours that leads on: after a redirect a browser holds back the cookie that it just got."""
+        cookie = (b"set-cookie", self._sessions.cookie(session).encode())
+        await _answer(send, 200, "Opening …", _onward(target), [cookie])
+
+
+async def _body(receive: Receive) -> bytes:
+    found = b""
+    while len(found) <= _LARGEST:
+        message = await receive()
+        found += message.get("body") or b""
+        if message["type"] != "http.request" or not message.get("more_body"):
+            break
+    return found[:_LARGEST]
+
+
+def _onward(target: str) -> str:
+    return f'<meta http-equiv="refresh" content="0;url={html.escape(target)}">'
+
+
+async def _answer(
+    send: Send, status: int, words: str, more: str = "", headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    body = _PAGE.format(words=html.escape(words), form=more).encode()
+    size = (b"content-length", str(len(body)).encode())
+    headers = [(b"content-type", b"text/html; charset=utf-8"), size, *(headers or ())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,226 @@
+"""The server: its sockets, its files, its beginning and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+import urllib.request
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from ..paths import UserPaths
+from ..remote.journal import read_json, write_whole
+from .admission import Door
+from .gate import App, Gate
+from .login import Login, Password
+from .sessions import Sessions
+
+PORT = 8521
+_TRIES = 30
+_LOOPBACK = ("127.0.0.1", "::1")
+_SOCKET_LARGEST = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Places:
+    """The files of the server, all of them its user's alone."""
+
+    folder: Path
+
+    @property
+    def sessions(self) -> Path:
+        return self.folder / "sessions.json"
+
+    @property
+    def running(self) -> Path:
+        return self.folder / "server.json"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "server.log"
+
+    @property
+    def opener(self) -> Path:
+        return self.folder / f"open-{os.getpid()}.html"
+
+
+def places(paths: UserPaths) -> Places:
+    folder = paths.home / "ui"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return Places(folder)
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where the server can be reached."""
+
+    sockets: tuple[socket.socket, ...]
+    host: str  # for people: 127.0.0.1, or the name that was asked for
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"http://{_bracketed(self.host)}:{self.port}"
+
+
+def listen(host: str | None, port: int | None) -> Listening:
+    """On the loopback interface, unless another one is asked for; on the next free port, unless one is asked for."""
+    hosts = (host,) if host else _LOOPBACK
+    wanted = [port] if port is not None else [*range(PORT, PORT + _TRIES), 0]
+    for number in wanted:
+        try:
+            sockets = _bind(hosts, number)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and number != wanted[-1]:
+                continue
+            if error.errno == errno.EADDRINUSE:
+                raise UsageError(f"port {number} is taken", "leave --port away, and mlw ui finds a free one") from error
+            if isinstance(error, socket.gaierror) or error.errno in (errno.EADDRNOTAVAIL, errno.EACCES):
+                raise UsageError(
+                    f"cannot listen on {host or 'this machine'}, port {number}: {error.strerror}"
+                ) from error
+            raise
+        return Listening(tuple(sockets), host or hosts[0], sockets[0].getsockname()[1])
+    raise AssertionError("the last port was tried")
+
+
+def _bind(hosts: tuple[str, ...], port: int) -> list[socket.socket]:
+    """The same port on all of them. A machine without IPv6 does without it."""
+    sockets: list[socket.socket] = []
+    try:
+        for host in hosts:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            if os.name == "posix":
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                one.bind((address[0], port, *address[2:]))
+            except OSError as error:
+                if sockets[0] is one or error.errno == errno.EADDRINUSE:
+                    raise
+                sockets.pop().close()
+                continue
+            port = one.getsockname()[1]
+            one.listen(128)  # from now on a browser waits, and is not refused
+        return sockets
+    except BaseException:
+        for one in sockets:
+            one.close()
+        raise
+
+
+def door_of(listening: Listening) -> Door:
+    names = {listening.host, *(("localhost", *_LOOPBACK) if listening.host in _LOOPBACK else ())}
+    if listening.host in ("0.0.0.0", "::", ""):
+        names |= {"localhost", *_LOOPBACK, socket.gethostname(), *_own_addresses()}
+    hosts = frozenset(f"{_bracketed(name).lower()}:{listening.port}" for name in names if name)
+    return Door(hosts, f"mlw_{listening.port}")
+
+
+def _own_addresses() -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None)}
+    except OSError:
+        return set()
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class Server:
+    """One server of this user, from its sockets on."""
+
+    def __init__(self, listening: Listening, files: Places, password: str | None = None) -> None:
+        self.listening = listening
+        self._files = files
+        self._door = door_of(listening)
+        self._password = password
+        self.sessions = Sessions(files.sessions, self._door.cookie)
+        self._note()
+
+    def link(self) -> str:
+        """An address that lets one browser in, once."""
+        return f"{self.listening.address}/login?code={self.sessions.new_code()}"
+
+    def serve(self, app: App) -> None:
+        """Until it is stopped by Ctrl-C or SIGTERM."""
+        import uvicorn  # noqa: PLC0415 - slow to load
+
+        log_to(self._files.log)
+        login = Login(self.sessions, Password(self._password) if self._password else None)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                Gate(app, self._door, self.sessions, login),
+                log_config=None,
+                access_log=False,  # it would hold the codes of links
+                server_header=False,
+                proxy_headers=False,
+                ws_max_size=_SOCKET_LARGEST,
+                timeout_graceful_shutdown=2,
+            )
+        )
+        # uvicorn ends in order on both signals, and then hands them on to us.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            with suppress(KeyboardInterrupt):
+                asyncio.run(server.serve(sockets=list(self.listening.sockets)))
+        finally:
+            self._forget()
+
+    def _note(self) -> None:
+        """So that a second `mlw ui` finds this one, and programs of this user get in."""
+        facts = {"pid": os.getpid(), "address": self.listening.address, "token": self.sessions.token}
+        write_whole(str(self._files.running), facts)
+
+    def _forget(self) -> None:
+        known = read_json(str(self._files.running)) or {}
+        if known.get("token") == self.sessions.token:
+            self._files.running.unlink(missing_ok=True)
+        self._files.opener.unlink(missing_ok=True)
+
+
+def running_link(files: Places) -> str | None:
+    """An address for one more browser, from the server that runs already; None if there is none."""
+    facts = read_json(str(files.running), "address", "token") or {}
+    if not facts:
+        return None
+    headers = {"Authorization": f"Bearer {facts['token']}"}
+    request = urllib.request.Request(f"{facts['address']}/api/link", method="POST", headers=headers)
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+            return str(json.load(answer)["link"])
+    except (OSError, ValueError, KeyError):
+        return None  # it was killed, and its file is left
+
+
+def opener_file(files: Places, link: str) -> str:
+    """A page that leads to the link: given to the browser in its place, for other users can see command lines."""
+    page = f'<!doctype html><title>ML Workbench</title><meta http-equiv="refresh" content="0;url={link}">'
+    path = files.opener
+    part = path.with_suffix(f".{secrets.token_hex(4)}")
+    with open(part, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(page)
+    os.replace(part, path)
+    return path.as_uri()
+
+
+def log_to(path: Path) -> None:
+    """What goes wrong inside, for whoever looks into it."""
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    path.touch(mode=0o600)

@@ -1,0 +1,92 @@
+"""Who may come in: browsers that were let in once, and programs of this user that can read the token's file."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import time
+from hashlib import sha256
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+
+from ..remote.journal import read_json, write_whole
+from .admission import Request
+
+_DAYS = 30
+_MOST = 100
+_CODE_SECONDS = 120
+
+
+class Sessions:
+    """The file holds only digests: whoever reads it cannot come in with it. It outlives the server."""
+
+    def __init__(self, file: Path, cookie: str) -> None:
+        self._file = file
+        self._cookie = cookie
+        self._known = self._load()
+        self._codes: dict[str, float] = {}
+        self.token = secrets.token_urlsafe(32)  # for programs; a new one with every start
+
+    # -- coming in -------------------------------------------------------------------------------------------
+
+    def new_code(self) -> str:
+        """Good once, for two minutes: it stands in an address, and addresses are remembered by browsers."""
+        code = secrets.token_urlsafe(32)
+        self._codes[_digest(code)] = time.monotonic() + _CODE_SECONDS
+        return code
+
+    def redeem(self, code: str) -> str | None:
+        """The session for a code; None if it is wrong, old or used."""
+        until = self._codes.pop(_digest(code), 0.0)
+        return self.begin() if time.monotonic() < until else None
+
+    def begin(self) -> str:
+        """A new session: the value of its cookie."""
+        value = secrets.token_urlsafe(32)
+        self._known[_digest(value)] = time.time()
+        self._store()
+        return value
+
+    def end(self, request: Request) -> None:
+        value = self._value(request)
+        if value is not None and self._known.pop(_digest(value), None) is not None:
+            self._store()
+
+    # -- being in ----------------------------------------------------------------------------------------------
+
+    def knows(self, request: Request) -> bool:
+        if request.bearer is not None:
+            return hmac.compare_digest(_digest(request.bearer), _digest(self.token))
+        value = self._value(request)
+        began = self._known.get(_digest(value)) if value else None  # of digests: their comparing tells nothing
+        return began is not None and time.time() - began < _DAYS * 86400
+
+    def cookie(self, value: str) -> str:
+        """The header that gives a browser its session; an empty value takes it away."""
+        age = _DAYS * 86400 if value else 0
+        return f"{self._cookie}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
+
+    def _value(self, request: Request) -> str | None:
+        try:
+            found = SimpleCookie(request.headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return None
+        return found.value if found else None
+
+    # -- the file ------------------------------------------------------------------------------------------------
+
+    def _load(self) -> dict[str, float]:
+        told = read_json(str(self._file)) or {}
+        oldest = time.time() - _DAYS * 86400
+        return {str(key): float(at) for key, at in told.items() if isinstance(at, (int, float)) and at > oldest}
+
+    def _store(self) -> None:
+        newest = sorted(self._known.items(), key=lambda item: item[1])[-_MOST:]
+        self._known = dict(newest)
+        os.makedirs(self._file.parent, mode=0o700, exist_ok=True)
+        write_whole(str(self._file), self._known)
+
+
+def _digest(value: str) -> str:
+    return sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
