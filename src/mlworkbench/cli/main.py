@@ -37,6 +37,16 @@ def main() -> None:
         # Die of the signal itself: a shell ends its loop only then, and reports 130 all the same.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
+    _leave(code)
+
+
+def _leave(code: int) -> None:
+    """py-rattler's threads may still want to report something, which now and then crashes an interpreter that ends."""
+    if "rattler" in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+        os._exit(code)
     sys.exit(code)
 
 
