@@ -11,7 +11,9 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.
 # A module may import from its own layer's folder and from layers further down.
 LAYERS = [
     {"cli"},
-    {"attach", "submit", "prepare", "follow", "fetch", "export"},
+    {"ui"},
+    {"report"},
+    {"attach", "submit", "prepare", "follow", "refresh", "fetch", "export"},
     {"plan"},
     {"sweep"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},

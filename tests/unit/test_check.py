@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from mlworkbench.cli.units import size
 from mlworkbench.errors import ConfigError
 from mlworkbench.hosts.facts import Cpu, Engine, Facts, Logind, Memory, Nvidia, Python, Reach, Store, System
 from mlworkbench.model import Compute, Interpreter
+from mlworkbench.report.units import size
 from mlworkbench.targets.check import ERROR, OK, WARNING, Finding, Link, is_fit, judge
 
 LOCAL = Compute(name="local", type="local")

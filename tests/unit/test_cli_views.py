@@ -10,19 +10,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlworkbench.cli import paper
 from mlworkbench.cli.annotate import _tagged
-from mlworkbench.cli.best import Ranking, differing
-from mlworkbench.cli.compare import differences
 from mlworkbench.cli.formats import as_grid
-from mlworkbench.cli.group import groups, value_of
 from mlworkbench.cli.page import page
-from mlworkbench.cli.records import children_ids, finite, record
 from mlworkbench.errors import UnknownName
 from mlworkbench.history.family import children_of
 from mlworkbench.history.query import Query
 from mlworkbench.history.store import History
 from mlworkbench.model import Entry, Noted, Run, Span, Status
+from mlworkbench.report.differences import differences
+from mlworkbench.report.groups import groups, value_of
+from mlworkbench.report.ranking import Ranking, differing
+from mlworkbench.report.records import children_ids, record
+from mlworkbench.report.values import finite, shown
 from mlworkbench.sweep import suggests
 from tests.unit.test_history_store import paths, spec
 
@@ -216,7 +216,7 @@ def test_values_for_programs_are_json(value):
 @example("\x1b[31m\r\n")
 @example(["\x9b", "\u2028"])
 def test_values_for_people_are_one_harmless_line(value):
-    text = paper.shown(value, 30)
+    text = shown(value, 30)
     assert len(text.splitlines()) <= 1 and not set("\x1b\x9b") & set(text) and len(text) <= 330
 
 

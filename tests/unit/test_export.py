@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.cli.records import for_people, record
 from mlworkbench.export.csvfile import cell, write_points, write_runs
 from mlworkbench.export.html.charts import COLOURS, Curve, draw
 from mlworkbench.export.html.markup import lasting, shown
@@ -31,6 +30,7 @@ from mlworkbench.history.series.drawing import Column
 from mlworkbench.history.store import History
 from mlworkbench.model import Entry, Run, Status
 from mlworkbench.remote.folder import RunFolder
+from mlworkbench.report.records import for_people, record
 from tests.unit.test_history_store import paths, spec
 
 EVIL = ('"><script>alert(1)</script>', "<img src=x onerror=alert(1)>", "' onclick='alert(1)", "javascript:alert(1)")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.cli.filters import since
 from mlworkbench.errors import UsageError
 from mlworkbench.history.door import History
 from mlworkbench.history.expression import Compare, Join, Not, parse, parse_sort
 from mlworkbench.history.parameters import number, parameters
 from mlworkbench.history.query import Query
 from mlworkbench.model import Compute, Entry
+from mlworkbench.report.wishes import since
 from tests.unit.test_history_store import paths, spec
 
 METRICS = [

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.cli import formats, render, units
+from mlworkbench.cli import formats, render
 from mlworkbench.errors import ConfigError, MlwError, UnknownName, UsageError
+from mlworkbench.report import units
 
 HOSTILE = "\x1b]0;pwned\x07[red]x[/red]\x9b2J\u202e\nforged"
 

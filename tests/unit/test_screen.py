@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.cli.screen import LONGEST, Screen, plain
+from mlworkbench.cli.screen import LONGEST, Screen
+from mlworkbench.report.plain import plain
 
 SGR = re.compile(rb"\x1b\[[0-9;:]*m")
 

@@ -13,10 +13,11 @@ from ..history.query import Query
 from ..history.store import History
 from ..model import Noted, Run
 from ..paths import user_paths
-from . import paper, render, units
+from ..report import units
+from ..report.plain import plain
+from . import paper, render
 from .completion import complete_run
 from .options import debugging
-from .screen import plain
 
 _LONGEST_TAG, _LONGEST_NAME, _LONGEST_NOTE = 250, 250, 20_000
 

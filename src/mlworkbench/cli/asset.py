@@ -15,8 +15,9 @@ from ..errors import ConfigError, UsageError
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
+from ..report import units
 from ..runfiles import asset as kept
-from . import render, units
+from . import render
 from .completion import complete_run
 from .download import SHOWN, tell, tell_more
 from .opening import open_run

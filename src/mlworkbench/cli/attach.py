@@ -14,7 +14,8 @@ from ..attach.wish import Wish
 from ..config.yamlfile import show_path
 from ..errors import UsageError
 from ..paths import user_paths
-from . import render, units
+from ..report import units
+from . import render
 from .options import debugging, in_project, rendering, the_project
 
 TYPES = ("remotedocker", "remote", "cluster")

@@ -11,8 +11,9 @@ from ..history.store import History
 from ..model import Compute, Run
 from ..paths import UserPaths, user_paths
 from ..remote.environments.stock import notes
+from ..report import units
 from ..runfiles.clean import KINDS, Cleaner, Find, check_ours
-from . import render, units
+from . import render
 from .completion import complete_target
 from .options import in_project, rendering, the_project
 

@@ -18,10 +18,11 @@ from ..hosts.facts import Facts
 from ..hosts.ssh import SshHost
 from ..model import Compute, Interpreter
 from ..paths import UserPaths, user_paths
+from ..report import units
 from ..submit import open_target
 from ..targets.check import Finding, is_fit, judge
 from ..targets.remote import OUTSIDE, find_attachment, look, not_attached
-from . import render, units
+from . import render
 from .completion import complete_target
 from .gpus import section
 from .options import in_project, rendering, the_project

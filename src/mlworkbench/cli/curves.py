@@ -7,7 +7,7 @@ from itertools import groupby
 from math import log10
 
 from ..history.series.drawing import Column
-from .screen import plain
+from ..report.plain import plain
 
 Dots = set[tuple[int, int]]  # (column, row), the latter counted from below
 Cell = tuple[str, int]  # a sign, and which curve it belongs to

@@ -9,13 +9,14 @@ import click
 
 from ..history.store import History
 from ..paths import user_paths
+from ..report import units
+from ..report.plain import plain
 from ..runfiles.diagnostics import Member, collect, secret_values, write_bundle
-from . import render, units
+from . import render
 from .completion import complete_run
 from .mask import Mask
 from .opening import open_run, refuse_outside
 from .options import debugging, in_project
-from .screen import plain
 from .submit import known_secrets
 
 _SHOWN = 40

@@ -13,7 +13,8 @@ from ..environments.inventory import SHORT, Details, Environment, Inventory, Rem
 from ..errors import LaunchError, UsageError
 from ..hosts.host import Host
 from ..paths import user_paths
-from . import render, units
+from ..report import units
+from . import render
 from .completion import complete_target
 from .options import confirm, in_project, rendering, the_project
 from .verbs import Verbs

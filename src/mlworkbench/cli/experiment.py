@@ -15,12 +15,12 @@ from ..follow import INTERRUPTED, Follower, forget, waits_for_turn
 from ..history.store import History
 from ..model import IN_CONTACT
 from ..paths import user_name, user_paths
+from ..refresh import refresh
+from ..report.records import NOW, summary
 from . import render
 from .completion import complete_run
 from .opening import current, find_run, open_run, refuse_outside
 from .options import debugging, in_project, maybe_project, rendering
-from .records import NOW, summary
-from .refresh import refresh
 from .show import show_run, show_runs
 from .submit import known_secrets, put_to_work
 from .submit import resume as resume_run
@@ -91,7 +91,7 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
     """List the runs that have not ended."""
     history = History(user_paths())
     project = None if everywhere else maybe_project(folder)
-    runs = refresh(history, history.unfinished(project.id if project else None), PATIENCE)
+    runs = refresh(history, history.unfinished(project.id if project else None), PATIENCE, render.warn)
     going = [run for run in runs if not run.status.final]
     waiting: Counter[str | None] = Counter()
     if output == "table" and query is None:  # a sweep may have a thousand of them

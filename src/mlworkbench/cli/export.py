@@ -16,13 +16,14 @@ from ..errors import MlwError, UsageError
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
+from ..report.plain import plain
+from ..report.records import for_people, record
+from ..report.wishes import make_query
 from . import render
 from .completion import complete_run
-from .filters import make_query, narrowing
+from .filters import narrowing
 from .history import refreshed
 from .options import debugging, in_project, maybe_project
-from .records import for_people, record
-from .screen import plain
 
 _MISTAKES = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 KINDS = ("csv", "json", "html")

@@ -15,10 +15,10 @@ from ..export.mlflow.rest import Server
 from ..fetch import bring_outputs, is_home
 from ..history.store import History
 from ..model import Run
+from ..report.records import for_people, record
 from ..secret import find_secret
 from . import render
 from .mask import Mask
-from .records import for_people, record
 
 _CHUNK = 1 << 20
 _BYTES = "outputs"

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 
-from .screen import plain
+from ..report.plain import plain
 
 # Longer cells would make every line of a plain table as long as the longest; JSON has them whole.
 WIDEST_CELL = 200

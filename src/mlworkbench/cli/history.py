@@ -10,10 +10,12 @@ import click
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
-from . import render, units
-from .filters import expect, filtering, make_query
+from ..report import units
+from ..report.records import LIST
+from ..report.wishes import expect, make_query
+from . import render
+from .filters import filtering
 from .options import debugging, in_project, maybe_project, rendering
-from .records import LIST
 from .show import show_part, show_run, show_runs
 from .verbs import Verbs
 
@@ -90,9 +92,9 @@ def refreshed(store: History, runs: list[Run]) -> list[Run]:
     if not runs:
         return []
     # Takes 40 ms, and a list of runs that have all ended needs none of it.
-    from .refresh import refresh  # noqa: PLC0415
+    from ..refresh import refresh  # noqa: PLC0415
 
-    return refresh(store, runs, PATIENCE)
+    return refresh(store, runs, PATIENCE, render.warn)
 
 
 @history.command(epilog="Example: mlw history last -o json")

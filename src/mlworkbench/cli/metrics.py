@@ -21,13 +21,13 @@ from ..history.series.series import Column, Name
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
+from ..report.plain import plain
+from ..report.values import finite, shown
 from . import paper, render
 from .completion import complete_run
 from .curves import chart, sparkline
 from .opening import look_up
 from .options import debugging, in_project
-from .records import finite
-from .screen import plain
 
 HEIGHT = 14
 SPARK = 24
@@ -118,17 +118,17 @@ def _row(run: Run, measured: Measured, one: Name) -> list[Any]:
     name, count = plain(one.name, _CELL), str(one.count)
     if one.kind == "row":
         newest = measured.rows(one.name, newest=1)
-        cells = [f"{column}={paper.shown(value)}" for column, value in newest[-1].items()] if newest else []
+        cells = [f"{column}={shown(value)}" for column, value in newest[-1].items()] if newest else []
         return [name, count, plain(", ".join(cells), _CELL), "", "", []]
     if one.kind == "value":
         value = _newest(measured, one.name)
-        return [name, count, paper.shown(value, _CELL), "", "", _list_columns(value, SPARK)]
+        return [name, count, shown(value, _CELL), "", "", _list_columns(value, SPARK)]
     drawn = measured.drawn(one.name, SPARK)
     last = run.metrics.get(one.name)
     if not isinstance(last, (int, float)):  # it was logged as a text since
         last = drawn[-1].last if drawn else None
     ends = measured.ends(one.name) or (None, None)
-    return [name, count, paper.shown(last), *map(paper.shown, ends), drawn if one.count > 1 else []]
+    return [name, count, shown(last), *map(shown, ends), drawn if one.count > 1 else []]
 
 
 def _spark(drawn: Sequence[Column], room: int) -> str:
@@ -181,13 +181,13 @@ def _texts(run: Run, measured: Measured, one: Name) -> list[str]:
     if one.kind == "row":
         rows = measured.rows(one.name)
         titles = list(dict.fromkeys(key for row in rows for key in row))
-        cells = [[paper.shown(row.get(key), _CELL) for key in titles] for row in rows[-_TEXTS:]]
+        cells = [[shown(row.get(key), _CELL) for key in titles] for row in rows[-_TEXTS:]]
         return [paper.bold(plain(one.name)), *_more(len(rows)), *paper.table(titles, cells), ""]
     if one.kind == "number":
-        return [f"{plain(one.name)}  {paper.shown(run.metrics.get(one.name))}"]
+        return [f"{plain(one.name)}  {shown(run.metrics.get(one.name))}"]
     values = measured.values(one.name, newest=_TEXTS)
     steps = ["" if value.step is None else str(value.step) for value in values]
-    cells = [[step, paper.shown(value.value, 200)] for step, value in zip(steps, values, strict=True)]
+    cells = [[step, shown(value.value, 200)] for step, value in zip(steps, values, strict=True)]
     return [*_more(one.count), *paper.table(["Step", one.name], cells, {0}), ""]
 
 

@@ -17,18 +17,20 @@ from ..history.store import History
 from ..model import IN_CONTACT, Run
 from ..paths import user_paths
 from ..remote.folder import is_outside
+from ..report import units
+from ..report.children import best, judged_by, rank
+from ..report.plain import plain
+from ..report.ranking import differing
+from ..report.records import gpu_words, outcome, summary
+from ..report.values import shown
 from ..sweep import name_of
-from . import paper, units
-from .best import differing
+from . import paper
 from .completion import complete_run
 from .history import refreshed
 from .metrics import lines_of
 from .opening import look_up
 from .options import in_project, rendering
-from .records import gpu_words, outcome, summary
-from .screen import plain
 from .show import show_part, show_run
-from .sweep import best, judged_by, rank
 from .view import cause_lines
 
 _PARAMETERS, _METRICS, _CHILDREN, _FILES = 40, 30, 15, 6  # of each as many at most
@@ -116,7 +118,7 @@ def _trouble(run: Run) -> Lines:
 
 def _parameters(run: Run) -> Lines:
     known = of_run(run)
-    rows = [[plain(name, 60), "yes" if value is None else paper.shown(value)] for name, value in known.items()]
+    rows = [[plain(name, 60), "yes" if value is None else shown(value)] for name, value in known.items()]
     return [*paper.table(["Parameter", "Value"], rows[:_PARAMETERS]), *_more(len(rows) - _PARAMETERS, "-o json")]
 
 
@@ -168,9 +170,9 @@ def _table(children: Sequence[Run], metric: str | None, first: Run | None) -> Li
         [
             child.id,
             *([plain(child.name or "", 40)] if named else []),
-            *(paper.shown(varied[name][at], 30) for name in names),
+            *(shown(varied[name][at], 30) for name in names),
             outcome(child),
-            *([paper.shown(child.metrics.get(metric), 30)] if metric else []),
+            *([shown(child.metrics.get(metric), 30)] if metric else []),
             "best" if child is first else "",
         ]
         for at, child in enumerate(children)

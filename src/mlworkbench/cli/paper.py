@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
+from ..report.plain import plain
 from . import formats, render
-from .records import is_long
-from .screen import colours, plain
+from .screen import colours
 
 WIDTH = 80  # where nobody looks on
 _BOLD, _FAINT = "1", "2"
@@ -63,23 +60,6 @@ def pairs(facts: Iterable[tuple[str, str]]) -> list[str]:
     known = [(plain(name), text) for name, text in facts]
     wide = max((len(name) for name, _ in known), default=0)
     return [f"{bold(name)}{' ' * (wide - len(name))}  {text}" for name, text in known]
-
-
-def shown(value: Any, limit: int = 60) -> str:
-    """A metric or a parameter in few words."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else _odd(value)
-    if is_long(value):
-        return f"{plain(str(value['long']), 20)} of {plain(str(value['size']), 20)}"
-    return plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
-
-
-def _odd(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _encoding() -> str:

@@ -14,7 +14,8 @@ from ..model import Run
 from ..paths import user_paths
 from ..remote.environments.tally import Tally
 from ..remote.folder import is_outside
-from . import render, units
+from ..report import units
+from . import render
 from .completion import complete_run
 from .history import refreshed
 from .options import confirm, debugging

@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from ..errors import MlwError, UnknownName
-from . import formats, units
-from .screen import colours, plain
+from ..report import units
+from ..report.plain import plain
+from . import formats
+from .screen import colours
 
 TYPE_CHECKING = False  # as in typing, whose import would cost more than this module
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import click
 from ..errors import UsageError
 from ..history.store import History
 from ..paths import user_paths
+from ..report import units
 from ..runfiles.restore import restore_in_place, restore_new
-from . import render, units
+from . import render
 from .completion import complete_run
 from .opening import refuse_outside
 from .options import debugging, in_project, maybe_project, the_project

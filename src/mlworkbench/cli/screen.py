@@ -9,7 +9,8 @@ from __future__ import annotations
 import codecs
 import os
 import re
-import unicodedata
+
+from ..report.plain import escape
 
 # No colour sequence in use is longer; a longer one is shown like any other foreign sequence. It is also the
 # most that is ever held back.
@@ -28,11 +29,6 @@ _SUSPECT = bytes(sorted(set(range(256)) - _HARMLESS))
 # After decoding: C0, DEL, C1, bidi overrides and isolates, line separators that only some programs know, and
 # bytes that were no UTF-8 (as lone surrogates). ESC is not among them: only colours are left of it by then.
 _HIDDEN = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\udc80-\udcff]")
-
-# Persian and the Indian scripts, and emoji, are written with these two joiners.
-_JOINERS = "\u200c\u200d"
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_ESCAPES = {"\x1b": "^[", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def colours() -> bool:
@@ -94,42 +90,15 @@ class Screen:
         return _HIDDEN.sub(_reveal, text).encode(self._encoding, "backslashreplace")
 
 
-def plain(text: str, limit: int | None = None) -> str:
-    """``text`` in one line that a terminal shows and does not obey; at most ``limit`` characters of it."""
-    if limit is not None:
-        text = text[: limit + 1]
-    if not text.isprintable():
-        text = "".join(_escape(char) if _unseen(char) else char for char in text)
-    if limit is not None and len(text) > limit:
-        text = text[: max(limit - 1, 0)] + "…"
-    return text
-
-
 def _unfinished(data: bytes) -> int:
     """Where a colour sequence begins that the end of the data cuts off; the end itself if there is none."""
     start = data.rfind(b"\x1b", max(0, len(data) - LONGEST + 1))
     return start if start >= 0 and _PARTIAL.fullmatch(data, start) else len(data)
 
 
-def _escape(char: str) -> str:
-    known = _ESCAPES.get(char)
-    if known:
-        return known
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # how Python spells a byte that is no UTF-8
-        code -= 0xDC00
-    if code <= 0xFF:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-
-def _unseen(char: str) -> bool:
-    return unicodedata.category(char) in _UNSEEN and char not in _JOINERS
-
-
 # Bytes that are no UTF-8 are all alike, except those that would be 8-bit controls: these are named.
 _SHOWN = {
-    char: "\ufffd" if char >= "\udca0" else _escape(char)
+    char: "\ufffd" if char >= "\udca0" else escape(char)
     for char in map(chr, (*range(0xA0), *range(0x2028, 0x206A), *range(0xDC80, 0xDD00)))
     if _HIDDEN.match(char)
 }

@@ -20,10 +20,12 @@ from ..history.store import History
 from ..model import Run
 from ..paths import RunFolder
 from ..remote.tree import READ, Folders
+from ..report import units
+from ..report.records import children_ids, for_people, gpu_word, outcome, record
+from ..report.values import finite, is_long
 from ..runfiles.manifest import read_outputs
-from . import render, units
+from . import render
 from .mask import Mask
-from .records import children_ids, finite, for_people, gpu_word, is_long, outcome, record
 from .screen import Screen
 
 LOGS = ("driver_log", "log")  # the original's name for it, and ours

@@ -20,11 +20,12 @@ from ..paths import user_name, user_paths
 from ..plan import Request
 from ..remote import endings
 from ..remote.gpus.request import EXAMPLES, parse
+from ..report import units
+from ..report.records import record
 from ..secret import find_secret, registry_password
 from ..targets.target import Target
-from . import render, sweepwords, units
+from . import render, sweepwords
 from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
-from .records import record
 from .view import detached, hint_back, watch
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -247,9 +248,10 @@ def _finish(follower: Follower, asked: dict[str, Any], secrets: dict[str, str]) 
     code = _watch(follower, secrets, sys.stderr)
     found = record(follower.run)
     if follower.run.spec.sweep:
-        from .sweep import children_at_home, with_children  # noqa: PLC0415 - other runs do without
+        from ..report.children import children_at_home  # noqa: PLC0415 - other runs do without
+        from .sweep import with_children  # noqa: PLC0415 - other runs do without
 
-        found = with_children(follower.run, children_at_home(follower.history, follower.run))
+        found = with_children(follower.run, children_at_home(follower.history, follower.run.spec))
     render.emit(found, output=asked["output"], query=asked["query"])
     return code
 

@@ -12,11 +12,14 @@ from ..errors import HistoryError, HostError, LaunchError
 from ..follow import INTERRUPTED, Follower
 from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
+from ..report import units
+from ..report.plain import plain
+from ..report.records import exit_code, gpu_words, summary
+from ..report.values import shown
 from ..runfiles.manifest import read_outputs
-from . import paper, render, units
+from . import render
 from .mask import Mask
-from .records import exit_code, gpu_words, summary
-from .screen import Screen, plain
+from .screen import Screen
 
 if TYPE_CHECKING:
     from .sweep import Children
@@ -79,9 +82,10 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
         return LaunchError.exit_code
     closing(follower.run, follower.history.paths.root.run(follower.run.id))
     if family:
-        from .sweep import show_children  # noqa: PLC0415 - other runs do without
+        from ..report.children import children_at_home  # noqa: PLC0415 - other runs do without
+        from .sweep import show_children  # noqa: PLC0415
 
-        show_children(follower.run, family.runs())
+        show_children(follower.run, children_at_home(follower.history, follower.run.spec))
     return exit_code(follower.run)
 
 
@@ -223,7 +227,7 @@ def cause_lines(text: str) -> list[tuple[str, str]]:
 
 def _metrics(run: Run) -> str:
     names = list(run.metrics)
-    words = [f"{plain(name)} {paper.shown(run.metrics[name])}" for name in names[:_SHOWN]]
+    words = [f"{plain(name)} {shown(run.metrics[name])}" for name in names[:_SHOWN]]
     return ", ".join(words) + (f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 

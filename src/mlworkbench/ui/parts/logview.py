@@ -14,7 +14,7 @@ class LogView(Element, component="logview.js"):
         self._props["live"] = live
         self._props["start"] = start
 
-    def mark(self, numbers: list[int], here: int) -> None:
+    def point_out(self, numbers: list[int], here: int) -> None:
         """Lines that a search has found, and the one to go to."""
         self.run_method("mark", numbers, here)
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from .. import submit as submitting
-from ..errors import MlwError
-from ..follow import Follower, in_sweep, wait_for_turn, waits_for_turn
-from ..history.store import History
-from ..model import Run
-from ..targets.target import Target
-from . import render
+from . import submit as submitting
+from .errors import MlwError
+from .follow import Follower, in_sweep, wait_for_turn, waits_for_turn
+from .history.store import History
+from .model import Run
+from .targets.target import Target
 
 
-def refresh(history: History, runs: Iterable[Run], patience: float) -> list[Run]:
+def refresh(
+    history: History, runs: Iterable[Run], patience: float, warn: Callable[[str], None] = lambda words: None
+) -> list[Run]:
     """The runs as they stand now; of a machine that does not answer in time, as they stood at the last contact."""
     groups: dict[str, tuple[Target, list[Run]]] = {}
     found: dict[str, Run] = {}
@@ -25,7 +26,7 @@ def refresh(history: History, runs: Iterable[Run], patience: float) -> list[Run]
         try:
             target = submitting.open_target(run.spec.compute, history.paths)
         except MlwError as error:  # one run that cannot be asked about must not hide the others
-            render.warn(f"run {run.id}: {error.message}")
+            warn(f"run {run.id}: {error.message}")
             continue
         groups.setdefault(target.host.identity, (target, []))[1].append(run)
     for _, ours in groups.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..history.parameters import of_run
 from ..model import Run, RunSpec, Status
 from ..remote import endings
 from . import units
+from .values import finite
 
 LIST = (
     *("run_id", "status", "script_name", "arguments", "children", "target", "start_time_utc", "duration", "gpu"),
@@ -103,20 +103,6 @@ def children_ids(run: Run) -> list[str] | None:
     inner = {name: told.get("parent") for name, told in run.children.items()}
     direct = (name for name, above in inner.items() if above not in inner or above == name)
     return list(dict.fromkeys(child_id(run.id, name) for name in direct))
-
-
-def is_long(value: object) -> bool:
-    """Whether the index has only the size of it; the whole is in the run's series."""
-    return isinstance(value, dict) and set(value) == {"long", "size"}
-
-
-def finite(value: Any) -> Any:
-    """NaN and infinities are no numbers to a query: one diverged run must not break it for all."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list):
-        return [finite(one) for one in value]
-    return {name: finite(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def for_people(facts: dict[str, Any]) -> dict[str, Any]:
