@@ -10,7 +10,7 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.
 
 # A module may import from its own layer's folder and from layers further down.
 LAYERS = [
-    {"cli"},
+    {"cli", "__main__"},
     {"ui"},
     {"report"},
     {"attach", "submit", "prepare", "follow", "refresh", "fetch", "export"},

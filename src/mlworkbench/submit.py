@@ -17,6 +17,7 @@ from .config.project import Project
 from .environments.choose import is_managed, settle_environment
 from .environments.site import Settled, Site
 from .errors import ConfigError, HistoryError, LaunchError, PreflightError, UnknownName, UsageError
+from .history.folders import make_folder
 from .history.names import new_id
 from .history.store import History, IdTaken
 from .model import Compute, Entry, Run, RunConfig, RunSpec
@@ -213,7 +214,7 @@ def launch(
     """Put a recorded run to work. Harmless if it already is. ``progress`` is of the code and packages that travel."""
     children = children_of(history, spec)
     for one in (spec, *children):
-        history.make_folder(one)
+        make_folder(history.paths.root, one)
     run = history.take_over(spec.id)
     failpoint("launching")
     target.launch(spec, secrets, stock_of(history.paths, progress), everything, children)

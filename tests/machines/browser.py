@@ -61,3 +61,45 @@ def workbench(user: Any, cwd: Path, place: Path, *words: str) -> Iterator[Workbe
         if process.poll() is None:
             process.terminate()
             process.wait(20)
+
+
+class Looker:
+    """A person with a browser who is let in; keeps what the pages complain about and whom else they ask."""
+
+    def __init__(self, browser: Any, bench: Workbench, **settings: Any) -> None:
+        self.bench = bench
+        self.context = browser.new_context(viewport={"width": 1400, "height": 900}, **settings)
+        self.complaints: list[str] = []
+        self.outside: list[str] = []
+        self.page = self.tab()
+        self.page.goto(bench.link)
+        self.page.wait_for_url(bench.address + "/")
+
+    def tab(self) -> Any:
+        page = self.context.new_page()
+        page.on(
+            "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", self._note)
+        return page
+
+    def go(self, path: str) -> Any:
+        self.page.goto(self.bench.address + path)
+        return self.page
+
+    def must_be_content(self) -> None:
+        """No page complained, and none asked another host for anything."""
+        assert self.complaints == []
+        assert self.outside == []
+
+    def _note(self, request: Any) -> None:
+        if not request.url.startswith((self.bench.address, "data:", "blob:")):
+            self.outside.append(request.url)
+
+
+@contextmanager
+def looking(user: Any, cwd: Path, place: Path, *words: str, **settings: Any) -> Iterator[Looker]:
+    """`mlw ui` in this folder, and a browser that was let in."""
+    with workbench(user, cwd, place, *words) as bench, chromium() as browser:
+        yield Looker(browser, bench, **settings)

@@ -96,7 +96,7 @@ def _read_nothing(connection):
 
 def test_a_run_without_its_folder_yet_is_kept(history, monkeypatch):
     """Recorded, and its submit is about to make the folder."""
-    monkeypatch.setattr(History, "make_folder", lambda self, stored: None)
+    monkeypatch.setattr("mlworkbench.history.store.make_folder", lambda root, stored: None)
     history.add(spec(200))
     assert history.rebuild() == 31
     assert history.get("demo-00200").status is Status.SUBMITTING

@@ -15,6 +15,7 @@ import pytest
 
 from mlworkbench.errors import UnknownName
 from mlworkbench.history import rows
+from mlworkbench.history import store as history_store
 from mlworkbench.history.door import History
 from mlworkbench.history.expression import parse
 from mlworkbench.history.query import Query
@@ -254,11 +255,11 @@ def test_account_follows_every_change(tmp_path):
 
 
 def _add(place: Path, worker: int, count: int, answers: multiprocessing.Queue[str]) -> None:
+    history_store.make_folder = lambda root, stored: None  # the index is what is tried
     history = History(UserPaths(place))
     try:
         for number in range(count):
             one = spec(worker * 1000 + number)
-            history.make_folder = lambda stored: None  # type: ignore[method-assign]  # the index is what is tried
             history.add(one)
         answers.put("")
     except Exception as error:  # noqa: BLE001

@@ -12,6 +12,7 @@ import click
 from .. import submit as submitting
 from ..errors import HistoryError, Unreachable, UsageError
 from ..follow import INTERRUPTED, Follower, forget, waits_for_turn
+from ..history.folders import make_folder
 from ..history.store import History
 from ..model import IN_CONTACT
 from ..paths import user_name, user_paths
@@ -160,7 +161,7 @@ def _await_end(history: History, follower: Follower) -> str:
 
 def ask_to_end(history: History, follower: Follower, grace: float | None) -> None:
     run = follower.run
-    history.make_folder(run.spec)  # an interrupted submit may not have got that far
+    make_folder(history.paths.root, run.spec)  # an interrupted submit may not have got that far
     submitting.cancel(run, follower.target, f"{user_name()} with mlw cancel", grace)
     follower.refresh()
     _record_end(history, follower)

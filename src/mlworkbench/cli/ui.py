@@ -48,7 +48,8 @@ def ui(port: int | None, browser: bool, host: str | None, folder: str | None) ->
         if (error.name or "").startswith("mlworkbench"):
             raise
         raise UsageError(f"{_MISSING}: {error.name}", 'install them with: pip install "mlworkbench[ui]"') from error
-    made.serve(make(maybe_project(folder), made.link))
+    here = maybe_project(folder)
+    made.serve(make(user_paths(), here.root if here else None, made.link))
     render.message("mlw ui has stopped; runs go on")
 
 

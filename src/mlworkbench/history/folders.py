@@ -7,9 +7,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ..errors import HistoryError
 from ..model import Run, RunSpec
 from ..remote.folder import Root, RunFolder, is_outside
-from ..remote.journal import read_json
+from ..remote.journal import read_json, write_whole
 from ..remote.tree import NOFOLLOW
 from .annotations import noted_of, read_all
 from .family import children_of
@@ -22,6 +23,17 @@ Family = list[tuple[Run, Reading]]
 
 CHUNK = 4 * 1024 * 1024
 _FLAGS = os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def make_folder(root: Root, spec: RunSpec) -> None:
+    """The run's folder with its spec; there already if an earlier attempt got that far."""
+    folder = root.run(spec.id)
+    try:
+        os.makedirs(folder.path, mode=0o700, exist_ok=True)
+        if read_json(folder.spec) is None:
+            write_whole(folder.spec, spec.to_json())
+    except OSError as error:
+        raise HistoryError(f"cannot write {folder.path}: {error.strerror}") from error
 
 
 def run_names(root: Root) -> list[str]:

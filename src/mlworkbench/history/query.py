@@ -61,6 +61,7 @@ class Query:
     descending: bool = False
     oldest: bool = False  # of those that are alike the oldest first
     limit: int | None = None
+    offset: int = 0  # as many of those that fit are passed over
 
 
 class _Sql:
@@ -216,5 +217,14 @@ def find(connection: apsw.Connection, query: Query) -> list[int]:
         value = sql.either_kind(query.sort)
         order = f"{value} {'DESC' if query.descending else 'ASC'} NULLS LAST, {order}"
     limit = sql.bind(-1 if query.limit is None else query.limit)
-    asked = f"SELECT seq FROM runs NOT INDEXED WHERE {fits} ORDER BY {order} LIMIT {limit}"
+    asked = (
+        f"SELECT seq FROM runs NOT INDEXED WHERE {fits} ORDER BY {order} LIMIT {limit} OFFSET {sql.bind(query.offset)}"
+    )
     return [seq for (seq,) in connection.execute(asked, sql.values)]
+
+
+def how_many(connection: apsw.Connection, query: Query) -> int:
+    """Of all that fit, without looking at their order."""
+    sql = _Sql()
+    asked = f"SELECT count(*) FROM runs NOT INDEXED WHERE {sql.narrowed(query)}"
+    return int(next(iter(connection.execute(asked, sql.values)))[0])

@@ -15,17 +15,16 @@ from ..paths import UserPaths, user_paths
 from ..remote import endings, machine
 from ..remote.failpoint import failpoint
 from ..remote.folder import is_outside
-from ..remote.journal import read_json, write_whole
 from ..remote.tree import remove
 from . import rows
 from .annotations import write_noted
 from .database import Database
 from .family import child_id, children_of
-from .folders import read_family
+from .folders import make_folder, read_family
 from .intake import take_in
 from .migrate import migrate
 from .outside import FACTS, outside_names, told_end
-from .query import Query, find
+from .query import Query, find, how_many
 from .renew import Progress, fill, put, renew
 from .rows import Reading
 
@@ -87,19 +86,9 @@ class History:
         stored, new = self._database.write(insert)
         failpoint("recorded")
         for one in stored:
-            self.make_folder(one)
+            make_folder(self.paths.root, one)
         failpoint("foldered")
         return stored[0], new
-
-    def make_folder(self, spec: RunSpec) -> None:
-        """The run's folder with its spec; there already if an earlier attempt got that far."""
-        folder = self.paths.root.run(spec.id)
-        try:
-            os.makedirs(folder.path, mode=0o700, exist_ok=True)
-            if read_json(folder.spec) is None:
-                write_whole(folder.spec, spec.to_json())
-        except OSError as error:
-            raise HistoryError(f"cannot write {folder.path}: {error.strerror}") from error
 
     def append(self, run_id: str, since: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:
         """Take in new bytes of the run's files, read from ``since``. Appending twice is harmless."""
@@ -205,6 +194,16 @@ class History:
             return rows.fetch(connection, find(connection, query))
 
         return self._database.read(search)
+
+    def count(self, query: Query) -> int:
+        """How many runs fit, whatever the limit."""
+        self._take_outside()
+
+        def count(connection: apsw.Connection) -> int:
+            self._database.check(connection, rows.verify)
+            return how_many(connection, query)
+
+        return self._database.read(count)
 
     def unfinished(self, project_id: str | None = None) -> Runs:
         def unfinished(connection: apsw.Connection) -> Runs:

@@ -25,7 +25,8 @@ SANDBOX = "sandbox; default-src 'none'; img-src 'self' data:; style-src 'unsafe-
 
 def policy(door: Door) -> str:
     """NiceGUI needs inline scripts and eval; everything comes from here, and no other site may frame it."""
-    sockets = " ".join(f"ws://{host}" for host in sorted(door.hosts))
+    # 'self' covers sockets in newer browsers; an address of IPv6 cannot be written here at all.
+    sockets = " ".join(f"ws://{host}" for host in sorted(door.hosts) if "[" not in host)
     return "; ".join(
         (
             "default-src 'self'",

@@ -1,18 +1,40 @@
-"""The HTTP API: what the pages and other programs of this user ask for."""
+"""The HTTP API: what the pages and other programs of this user ask for. One file for each kind of thing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from ...errors import ConfigError, HostError, MlwError, UnknownName, UsageError
+from ..desk import Desk
+from . import errands, files, logs, metrics, outputs, projects, runs, targets
+
+_PARTS = (runs, logs, metrics, outputs, projects, files, targets, errands)
+_STATUS = {UnknownName: 404, UsageError: 400, ConfigError: 422, HostError: 502}
 
 
-def routes(link: Callable[[], str]) -> APIRouter:
+def install(app: FastAPI, desk: Desk, link: Callable[[], str]) -> None:
     """All of it, below /api."""
-    router = APIRouter()
+    for part in _PARTS:
+        app.include_router(part.routes(desk), prefix="/api")
+    app.include_router(_doors(link), prefix="/api")
+    app.add_exception_handler(MlwError, _told)
+
+
+def _doors(link: Callable[[], str]) -> APIRouter:
+    router = APIRouter(tags=["server"])
 
     @router.post("/link", summary="An address that lets one browser in, once")
     def new_link() -> dict[str, str]:
         return {"link": link()}
 
     return router
+
+
+async def _told(request: Request, error: Exception) -> JSONResponse:
+    """One sentence and a hint, as on the command line."""
+    assert isinstance(error, MlwError)
+    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
+    return JSONResponse({"error": error.message, "hint": error.hint}, status)

@@ -1,15 +1,18 @@
-"""The pages, one file each. They show what the verbs answer, and decide nothing."""
+"""The pages, one file each. They show what the desk answers, and decide nothing."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
-from ...config.project import Project
+from ..desk import Desk
+from . import compare, files, project, projects, run, runs, targets, terminal
+
+_PAGES = (projects, project, files, targets, terminal, runs, run, compare)
+_LOOK = '<link rel="stylesheet" href="/static/mlw.css">'
 
 
-def register(project: Project | None) -> None:
+def register(desk: Desk) -> None:
     """Under their addresses."""
-
-    @ui.page("/")
-    def home() -> None:
-        ui.label("ML Workbench")
+    ui.add_head_html(_LOOK, shared=True)
+    for page in _PAGES:
+        page.register(desk)

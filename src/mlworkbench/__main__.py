@@ -1,0 +1,5 @@
+"""``python -m mlworkbench`` is ``mlw``."""
+
+from .cli.main import main
+
+main()

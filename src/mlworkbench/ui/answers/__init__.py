@@ -1,0 +1,1 @@
+"""What the desk answers, one file for each kind of thing. Functions of a History; they change nothing."""

@@ -1,0 +1,11 @@
+"""Runs: search, look, annotate, cancel, remove."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ..desk import Desk
+
+
+def routes(desk: Desk) -> APIRouter:
+    return APIRouter(tags=["runs"])

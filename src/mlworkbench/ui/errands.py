@@ -1,0 +1,167 @@
+"""Commands of mlw that the browser sets off. Each is a process of its own, and goes on if the server stops.
+
+So the browser can do nothing that the command line cannot, and says the same words about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import sys
+import time
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import MlwError
+from ..report.plain import plain
+
+_KEPT = 200  # errands that can still be looked at
+_LINES = 5000
+_LONGEST = 64 * 1024 * 1024  # bytes of an answer
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_MARKS = {"error: ": "error", "hint: ": "hint", "warning: ": "warning", "note: ": "note"}
+
+
+@dataclass
+class Errand:
+    """One command: what it says, line by line, and what it answers in the end."""
+
+    id: str
+    words: tuple[str, ...]  # without mlw; nothing secret is among them
+    began: float
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    said: int = 0  # lines so far, also those that are no longer kept
+    code: int | None = None
+    answer: Any = None  # what it wrote to stdout: JSON if it is some, else the text
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def failed(self) -> bool:
+        return self.code not in (None, 0)
+
+    def error(self) -> MlwError | None:
+        """Why it failed, as it told itself."""
+        if not self.failed:
+            return None
+        told = [line for line in self.lines if line.startswith("error: ")]
+        hints = [line.removeprefix("hint: ") for line in self.lines if line.startswith("hint: ")]
+        last = next((line for line in reversed(self.lines) if line), "")
+        words = told[-1].removeprefix("error: ") if told else last or f"mlw ended with {self.code}"
+        return MlwError(words, hints[-1] if hints and told else None)
+
+    def since(self, number: int) -> list[str]:
+        """The lines from this one on, as far as they are kept."""
+        first = self.said - len(self.lines)
+        return list(self.lines)[max(0, number - first) :]
+
+    def hear(self, data: bytes) -> None:
+        text = _COLOUR.sub("", data.decode("utf-8", "replace")).rstrip("\r\n")
+        self.lines.append(plain(text.rpartition("\r")[2], 4000))
+        self.said += 1
+
+
+class Errands:
+    """Those of this server."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Errand] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(
+        self,
+        *words: str,
+        cwd: Path | None = None,
+        secret: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Errand:
+        """Set it off. ``secret`` goes to its standard input; ``environment`` is added to ours."""
+        errand = Errand(secrets.token_hex(8), words, time.time())
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "mlworkbench", *words),
+            cwd=cwd,
+            env={**os.environ, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **(environment or {})},
+            stdin=asyncio.subprocess.DEVNULL if secret is None else asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=1 << 20,
+            start_new_session=os.name == "posix",  # Ctrl-C at the server is not meant for it
+        )
+        self._known[errand.id] = errand
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        task = asyncio.create_task(_attend(errand, process, secret))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return errand
+
+    async def do(
+        self,
+        *words: str,
+        cwd: Path | None = None,
+        secret: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Carry it out and wait for its answer; what went wrong is raised."""
+        errand = await self.start(*words, cwd=cwd, secret=secret, environment=environment)
+        await errand.done.wait()
+        error = errand.error()
+        if error is not None:
+            raise error
+        return errand.answer
+
+    def get(self, name: str) -> Errand | None:
+        return self._known.get(name)
+
+    def going(self) -> Sequence[Errand]:
+        return [one for one in self._known.values() if one.code is None]
+
+
+async def _attend(errand: Errand, process: asyncio.subprocess.Process, secret: str | None) -> None:
+    assert process.stdout is not None and process.stderr is not None
+    if process.stdin is not None:
+        process.stdin.write(f"{secret}\n".encode())
+        process.stdin.close()
+    answer, _ = await asyncio.gather(_whole(process.stdout), _hear(errand, process.stderr))
+    errand.code = await process.wait()
+    errand.answer = _parsed(answer)
+    errand.done.set()
+
+
+async def _whole(stream: asyncio.StreamReader) -> bytes:
+    found = bytearray()
+    while chunk := await stream.read(1 << 16):
+        if len(found) < _LONGEST:
+            found += chunk
+    return bytes(found)
+
+
+async def _hear(errand: Errand, stream: asyncio.StreamReader) -> None:
+    rest = b""
+    while chunk := await stream.read(1 << 16):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            errand.hear(line)
+        rest = rest[-_LINES:]
+    if rest:
+        errand.hear(rest)
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode("utf-8", "replace").strip()
+
+
+def kind_of(line: str) -> tuple[str, str]:
+    """What a line of an errand is (error, hint, warning, note, or just said), and its words."""
+    for mark, kind in _MARKS.items():
+        if line.startswith(mark):
+            return kind, line.removeprefix(mark)
+    return "said", line

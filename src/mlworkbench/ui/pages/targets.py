@@ -1,0 +1,15 @@
+"""targets."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from ..desk import Desk
+from ..parts.frame import frame
+
+
+def register(desk: Desk) -> None:
+    @ui.page("/p/{key}/targets")
+    def targets(key: str) -> None:
+        with frame(desk, "targets"):
+            ui.label("targets")
