@@ -15,6 +15,7 @@ from pathlib import Path
 
 import machine
 from away import missing
+from browsing import lacks
 from context import CACHE, Context
 from elsewhere import first_line_away_section, log_away_section, upload_section
 from environments import cold_section, import_section, second_section, warm_section
@@ -27,6 +28,7 @@ from stages import stages_section
 from startup import first_line_section, help_section
 from table import Section, page
 from tracked import search_section, series_section
+from ui import SECTIONS as UI_SECTIONS
 
 RESULTS = Path(__file__).resolve().parent / "results"
 SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
@@ -47,6 +49,7 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
         "Tracking, measured",
         {"recording": recording_section, "series": series_section, "search": search_section},
     ),
+    "ui": ("The Workbench in the browser, measured", UI_SECTIONS),
     "elsewhere": (
         "Runs on another machine, measured",
         {"away-first-line": first_line_away_section, "away-upload": upload_section, "away-log": log_away_section},
@@ -62,6 +65,8 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
     ),
 }
 
+_LACKS = {"elsewhere": missing, "ui": lacks}
+
 
 def main() -> int:
     asked = _arguments()
@@ -70,9 +75,9 @@ def main() -> int:
     try:
         for subject, (title, sections) in SUBJECTS.items():
             chosen = {name: make for name, make in sections.items() if not asked.only or name in asked.only}
-            lacks = missing() if chosen and subject == "elsewhere" else ""
-            if lacks:
-                print(f"{subject}: not measured, for this is missing: {lacks} (scripts/test-tools installs it)")
+            absent = _LACKS[subject]() if chosen and subject in _LACKS else ""
+            if absent:
+                print(f"{subject}: not measured, for this is missing: {absent} (scripts/test-tools installs it)")
             elif chosen:
                 text = _measure(context, title, chosen)
                 print("\n" + text)

@@ -23,7 +23,7 @@ FIRST, LONGEST = 0.5, 30.0  # seconds between attempts to get into contact again
 SERIES = 5.0  # seconds between two times that new points are put where they are quickly drawn
 CARE = 1.0  # seconds between attempts to put a new supervisor to work
 BUILD = "build.log"
-SAMPLES, MOST_SAMPLES = "gpu.jsonl", 64 * 1024 * 1024
+SAMPLES, EFFORT, MOST_SAMPLES = "gpu.jsonl", "effort.jsonl", 64 * 1024 * 1024
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
 
 
@@ -44,6 +44,9 @@ class Follower:
         self._kept = time.monotonic()  # when the series were last brought up to date
         self._failures = 0
         self._lost = False  # as our user was told
+        self.lively = False  # whether what the machine measures of a run elsewhere comes home while it goes on
+        self._sampled = 0.0
+        self._asked = False  # the machine was asked: to ask it for more takes no long wait
 
     def refresh(self) -> Run:
         """See how the run stands. One that nobody watches gets a new supervisor, which finds out."""
@@ -62,6 +65,9 @@ class Follower:
         while not is_outside(self.run.id):  # of which there is no log
             final = self.run.status.final
             data = self._next(live)
+            if self.lively and not self._failures and time.monotonic() - self._sampled > SERIES:
+                self._sampled = time.monotonic()
+                self._bring_samples()
             if data:
                 self.offset += len(data)
                 quiet_since = time.monotonic()
@@ -90,19 +96,26 @@ class Follower:
         return self.run.status.final and self._mirror.size() >= (self.run.log_size or 0)
 
     def _bring_samples(self) -> None:
-        """What the GPUs of a run elsewhere did, second by second. Its sum came with the end; this may be had later."""
-        if self._mirror is None or not self.run.status.final or not self.run.gpu or not self.run.gpu.get("used"):
+        """What a run elsewhere and its GPUs did, second by second. The sum came with the end; this may be had later."""
+        if self._mirror is None or not (self.run.status.final or (self.lively and self.run.started)):
             return
-        offset = self._mirror.size(SAMPLES)
+        used = bool(self.run.gpu and (self.run.gpu.get("used") or self.lively))
+        for name, wanted in ((SAMPLES, used), (EFFORT, self._asked)):
+            if wanted and not self._bring_file(self._mirror, name):
+                return
+
+    def _bring_file(self, mirror: Mirror, name: str) -> bool:
+        offset = mirror.size(name)
         try:
             while offset < MOST_SAMPLES:
-                data = self.target.host.read_file(self.run.id, SAMPLES, offset, CHUNK)
+                data = self.target.host.read_file(self.run.id, name, offset, CHUNK)
                 if not data:
-                    return
-                self._mirror.write(SAMPLES, offset, data)
+                    break
+                mirror.write(name, offset, data)
                 offset += len(data)
         except HostError:
-            return
+            return False  # also of a target that knows no such file
+        return True
 
     def _pause(self, quiet_since: float) -> None:
         if self._failures:  # each a little later than the last, and not all followers at the same moment
@@ -129,6 +142,7 @@ class Follower:
 
     def _ask(self, offsets: dict[str, int], wait: float) -> News:
         news = self.target.news(self.run.id, offsets, CHUNK, wait)
+        self._asked = True
         if self._mirror is not None:
             for name, data in news.parts.items():
                 self._mirror.write(name, offsets.get(name, 0), data)

@@ -224,7 +224,7 @@ def test_another_site_gets_nothing_out_of_a_browser_that_is_in(bench, place):
     name = "127.0.0.1" if place == "another port" else "evil.example"
     try:
         with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as browser:
-            page = browser.new_page()
+            page = browser.new_context().new_page()
             page.goto(bench.link)
             page.get_by_text("ML Workbench").first.wait_for()
             heard: list[tuple[int, str]] = []

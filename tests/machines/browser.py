@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 from tests.machines.network import wait_until
 
 CHROMIUM = "/usr/bin/chromium"
+DEAF = Path(__file__).parent / "deaf.py"
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-dev-shm-usage",
@@ -24,8 +27,11 @@ _ARGUMENTS = (
 def chromium(*arguments: str) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*_ARGUMENTS, *arguments])
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as place:
+        starter = Path(place) / "chromium"
+        starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{DEAF}" {CHROMIUM} "$@"\n')
+        starter.chmod(0o755)
+        browser = playwright.chromium.launch(executable_path=starter, args=[*_ARGUMENTS, *arguments])
         try:
             yield browser
         finally:
@@ -92,6 +98,10 @@ class Looker:
         """No page complained, and none asked another host for anything."""
         assert self.complaints == []
         assert self.outside == []
+
+    def _hear(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.complaints.append(said.text)
 
     def _note(self, request: Any) -> None:
         if not request.url.startswith((self.bench.address, "data:", "blob:")):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mlworkbench.errors import UsageError
 from mlworkbench.history.door import History
 from mlworkbench.history.expression import Compare, Join, Not, parse, parse_sort
+from mlworkbench.history.overview import values
 from mlworkbench.history.parameters import number, parameters
 from mlworkbench.history.query import Query
 from mlworkbench.model import Compute, Entry
@@ -185,3 +186,11 @@ def test_parameters():
         "neg": "-0.5",
     }
     assert [number(text) for text in ("1", "1e-3", "x", "nan", None, "1e400")] == [1, 0.001, None, None, 1, None]
+
+
+def test_how_many_have_each_value(history):
+    assert values(history, Query(), "script") == {"train.py": 2, "src/train.py": 1, "other.py": 1, "odd\\udcff.py": 1}
+    assert values(history, Query(scripts=["train.py"]), "target") == {"local": 3}
+    assert values(history, Query(), "tags") == {
+        "best": 1, "x y": 1, "team=vision": 1, "fold:3": 1, "team=audio": 1, "fold=0.5": 1
+    }  # fmt: skip

@@ -14,6 +14,7 @@ from mlworkbench.errors import HistoryError
 from mlworkbench.history import checked, gather, renew, rows
 from mlworkbench.history.door import History
 from mlworkbench.history.expression import parse
+from mlworkbench.history.overview import generation
 from mlworkbench.history.query import Query
 from mlworkbench.model import Run, Status
 from mlworkbench.remote import endings
@@ -200,10 +201,29 @@ def test_what_has_not_changed_is_looked_at_once(history, looks, tmp_path):
     assert len(looks) == 2
 
 
-def test_a_file_that_changed_just_now_is_not_trusted(history, looks, monkeypatch):
+def test_a_file_that_changed_just_now_is_not_trusted(history, looks, monkeypatch, tmp_path):
+    monkeypatch.setattr(checked, "_SETTLED", 1000.0)
+    other = History(paths(tmp_path))
+    assert history.list() == other.list()
+    other.close()
+    assert len(looks) == 2
+
+
+def test_whoever_stays_looks_again_only_after_a_write(history, looks, monkeypatch, tmp_path):
+    """However young the file: SQLite tells a connection of every write, its own and those of others."""
     monkeypatch.setattr(checked, "_SETTLED", 1000.0)
     assert history.list() == history.list()
+    assert len(looks) == 1
+    history.add(spec(300))
+    assert len(history.list()) == len(history.list()) == 31
     assert len(looks) == 2
+    other = History(paths(tmp_path))
+    before = generation(history)
+    other.add(spec(301))
+    assert generation(history) > before
+    assert len(history.list()) == len(history.list()) == 32
+    assert len(looks) == 3
+    other.close()
 
 
 def test_damage_after_the_look_is_noticed(tmp_path, looks):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.cli.mask import Mask
+from mlworkbench.runfiles.mask import Mask
 
 
 def through(mask: Mask, *chunks: bytes) -> bytes:

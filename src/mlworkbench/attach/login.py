@@ -14,7 +14,7 @@ from ..hosts.openssh import HostKeyChanged, LoginRefused, key_changed
 from ..hosts.ssh import SshHost
 from ..remote.failpoint import failpoint
 from .attempt import Attempt
-from .wish import Talk, Wish
+from .wish import Talk, Unanswered, Wish
 
 MARK = "mlw-"  # the comment of our line in authorized_keys begins so
 
@@ -46,9 +46,10 @@ def _ask_about_key(draft: Attachment, shown: contact.Contact, talk: Talk) -> Non
     talk.say(f"{draft.identity} has never been met; it shows the key {shown.fingerprint} ({shown.kind})")
     answer = talk.confirm("Is that the key of the machine?")
     if answer is None:
-        raise HostError(
+        raise Unanswered(
             f"nobody vouches for the key of {draft.identity}, and there is no terminal to ask at",
             f"compare it with the machine itself, then say --host-key {shown.fingerprint}",
+            {"asks": "host_key", "identity": draft.identity, "host_key": shown.fingerprint, "kind": shown.kind},
         )
     if not answer:
         raise UsageError(
@@ -183,10 +184,14 @@ def _with_own_key(attempt: Attempt) -> None:
         return
     line = path.with_suffix(".pub").read_text().strip()
     talk.say(f"append this line to ~/.ssh/authorized_keys of {draft.username} on {draft.address}:\n\nrestrict {line}\n")
-    if talk.confirm("Is it there?") and contact.key_works(with_key):
+    answer = talk.confirm("Is it there?")
+    if answer and contact.key_works(with_key):
         attempt.entered(with_key)
         return
-    raise LoginRefused(f"{draft.identity} does not know that key yet", "append the line, and attach again", ())
+    words = f"{draft.identity} does not know that key yet", "append the line, and attach again"
+    if answer is None:
+        raise Unanswered(*words, {"asks": "public_key", "identity": draft.identity, "line": f"restrict {line}"})
+    raise LoginRefused(*words, ())
 
 
 def as_before(attempt: Attempt, wish: Wish) -> bool:

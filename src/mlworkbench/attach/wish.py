@@ -7,8 +7,8 @@ from typing import Protocol
 
 from ..config.place import is_plain_name
 from ..config.project import Project
-from ..errors import ConfigError, UsageError
-from ..model import Compute
+from ..errors import ConfigError, HostError, UsageError
+from ..model import Compute, JsonDict
 
 DEFAULT_KIND = "remotedocker"  # the original's, when --type was left out
 
@@ -31,6 +31,14 @@ class Wish:
     mounts: tuple[str, ...] = ()
     image: str | None = None
     replace: bool = False
+
+
+class Unanswered(HostError):
+    """There was nobody to ask. ``question`` is for the program that can, and attaches again with the answer."""
+
+    def __init__(self, message: str, hint: str, question: JsonDict) -> None:
+        super().__init__(message, hint)
+        self.question = question
 
 
 class Talk(Protocol):

@@ -10,7 +10,7 @@ import click
 
 from ..attach import detach as detaching
 from ..attach.attach import attach as attach_machine
-from ..attach.wish import Wish
+from ..attach.wish import Unanswered, Wish
 from ..config.yamlfile import show_path
 from ..errors import UsageError
 from ..paths import user_paths
@@ -73,7 +73,12 @@ def attach(**asked: Any) -> int:
     are tried first; a password is used once, to install a key for this target, and is stored nowhere.
     """
     wish = _wish(asked)
-    done = attach_machine(the_project(asked["folder"]), wish, user_paths(), Terminal(), units.size)
+    try:
+        done = attach_machine(the_project(asked["folder"]), wish, user_paths(), Terminal(), units.size)
+    except Unanswered as error:
+        if asked["output"] != "table" or asked["query"]:
+            render.emit(error.question, output=asked["output"], query=asked["query"])
+        raise
     for path in done.written:
         render.message(f"wrote {show_path(Path(path))}")
     for finding in done.findings:

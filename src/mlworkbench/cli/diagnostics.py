@@ -12,9 +12,9 @@ from ..paths import user_paths
 from ..report import units
 from ..report.plain import plain
 from ..runfiles.diagnostics import Member, collect, secret_values, write_bundle
+from ..runfiles.mask import Mask
 from . import render
 from .completion import complete_run
-from .mask import Mask
 from .opening import open_run, refuse_outside
 from .options import debugging, in_project
 from .submit import known_secrets

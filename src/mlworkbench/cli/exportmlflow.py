@@ -16,9 +16,9 @@ from ..fetch import bring_outputs, is_home
 from ..history.store import History
 from ..model import Run
 from ..report.records import for_people, record
+from ..runfiles.mask import Mask
 from ..secret import find_secret
 from . import render
-from .mask import Mask
 
 _CHUNK = 1 << 20
 _BYTES = "outputs"

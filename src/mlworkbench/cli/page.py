@@ -21,7 +21,7 @@ from ..report import units
 from ..report.children import best, judged_by, rank
 from ..report.plain import plain
 from ..report.ranking import differing
-from ..report.records import gpu_words, outcome, summary
+from ..report.records import cause_lines, gpu_words, outcome, summary
 from ..report.values import shown
 from ..sweep import name_of
 from . import paper
@@ -31,7 +31,6 @@ from .metrics import lines_of
 from .opening import look_up
 from .options import in_project, rendering
 from .show import show_part, show_run
-from .view import cause_lines
 
 _PARAMETERS, _METRICS, _CHILDREN, _FILES = 40, 30, 15, 6  # of each as many at most
 _DIGEST = 12

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
-import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,23 +12,22 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
-from ..errors import HistoryError, UnknownName
+from ..errors import HistoryError
 from ..history.query import Query
 from ..history.store import History
 from ..model import Run
 from ..paths import RunFolder
-from ..remote.tree import READ, Folders
 from ..report import units
 from ..report.records import children_ids, for_people, gpu_word, outcome, record
 from ..report.values import finite, is_long
 from ..runfiles.manifest import read_outputs
+from ..runfiles.mask import Mask
+from ..runfiles.outputfile import open_output
 from . import render
-from .mask import Mask
 from .screen import Screen
 
 LOGS = ("driver_log", "log")  # the original's name for it, and ours
 _CHUNK = 1 << 20
-_SHOWN = 20
 _METRICS = 8  # as many columns of a list at most
 _GAP = 3
 _ATTACHED = 1000  # outputs named in a record at most
@@ -163,7 +160,7 @@ def _text(value: object) -> str:
 
 def show_artifact(run: RunFolder, artifact: str, secrets: Iterable[str]) -> None:
     """Write one output: safe on a terminal, byte for byte elsewhere; known secrets are masked."""
-    with open(_open_output(run, artifact), "rb") as file:
+    with open(open_output(run, artifact), "rb") as file:
         stages: list[Mask | Screen] = []
         values = [os.fsencode(value) for value in secrets]
         if values:
@@ -178,37 +175,3 @@ def show_artifact(run: RunFolder, artifact: str, secrets: Iterable[str]) -> None
         for stage in stages:
             rest = stage.feed(rest) + stage.end()
         render.pour(rest)
-
-
-def _open_output(run: RunFolder, artifact: str) -> int:
-    """The file behind ``outputs/x`` or ``x``. Names are opened one by one, so that no link leads elsewhere."""
-    names = [name for name in artifact.replace(os.sep, "/").split("/") if name not in ("", ".")]
-    if names[:1] == ["outputs"] and len(names) > 1:
-        names = names[1:]
-    if not names or ".." in names or "\0" in artifact:
-        raise UnknownName("artifact", artifact, _artifacts(run))
-    try:
-        with Folders(run.outputs) as folders:
-            flags = READ | getattr(os, "O_NONBLOCK", 0)  # a pipe that nobody writes to would hold us for ever
-            handle = os.open(names[-1], flags, dir_fd=folders.open("/".join(names[:-1])))
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENAMETOOLONG):
-            raise UnknownName("artifact", artifact, _artifacts(run)) from None
-        if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise HistoryError(f"{artifact} is a link, which is not followed") from None
-        raise HistoryError(f"cannot read {artifact}: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise UnknownName("artifact", artifact, _artifacts(run), "it is no plain file")
-    return handle
-
-
-def _artifacts(run: RunFolder) -> list[str]:
-    """Some that there are, for whoever has mistyped one."""
-    found = ["driver_log"]
-    for folder, _, names in os.walk(run.outputs):
-        place = os.path.relpath(folder, run.outputs)
-        found += [os.path.normpath(os.path.join("outputs", place, name)) for name in sorted(names)]
-        if len(found) > _SHOWN:
-            return [*found[:_SHOWN], "…"]
-    return found

@@ -14,11 +14,11 @@ from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
 from ..report import units
 from ..report.plain import plain
-from ..report.records import exit_code, gpu_words, summary
+from ..report.records import cause_lines, exit_code, gpu_words, summary
 from ..report.values import shown
 from ..runfiles.manifest import read_outputs
+from ..runfiles.mask import Mask
 from . import render
-from .mask import Mask
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -215,14 +215,6 @@ def closing(run: Run, folder: RunFolder) -> None:
     render.message("\nExecution Summary\n=================")
     for name, text in lines:
         render.message(f"{name + ':' if name else '':<10} {text}")
-
-
-def cause_lines(text: str) -> list[tuple[str, str]]:
-    """What the supervisor says: a sentence, of a failed build a few lines, and what to do about it."""
-    words, _, hint = text.partition("; hint: ")
-    first, *more = [plain(line.strip()) for line in words.splitlines() if line.strip()] or [""]
-    found = [("Cause", first), *(("", line) for line in more)]
-    return [*found, ("Remedy", plain(hint))] if hint else found
 
 
 def _metrics(run: Run) -> str:

@@ -222,7 +222,7 @@ def validate_project(project: Project) -> list[Problem]:
     """All problems of all files of a project: each file by itself, then what one file says of another."""
     found: list[Problem] = []
     for path in sorted(project.folder.iterdir()) if project.folder.is_dir() else ():
-        if path.suffix in (COMPUTE_SUFFIX, RUNCONFIG_SUFFIX, OLD_SUFFIX) or _is_dependencies(path.name):
+        if is_checked(path):
             found += problems(path)
     if not project.computes():
         hint = "add one, such as local.compute with the line `type: local`"
@@ -234,6 +234,17 @@ def validate_project(project: Project) -> list[Problem]:
     for name in project.runconfigs():
         found += _references(project, project.runconfig_file(name))
     return found
+
+
+def is_checked(path: Path) -> bool:
+    """Whether a file of aml_config is one that is read."""
+    return path.suffix in (COMPUTE_SUFFIX, RUNCONFIG_SUFFIX, OLD_SUFFIX) or _is_dependencies(path.name)
+
+
+def problems_of(project: Project, path: Path) -> list[Problem]:
+    """Those of one file, which may be a copy in another place of one of the project's."""
+    named = _references(project, path) if path.suffix in (RUNCONFIG_SUFFIX, OLD_SUFFIX) else []
+    return [*problems(path), *named]
 
 
 def _is_dependencies(name: str) -> bool:

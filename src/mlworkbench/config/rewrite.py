@@ -23,7 +23,11 @@ _OTHERWISE = re.compile(r"(true|false|yes|no|on|off|y|n|null|~|\.inf|\.nan|\.[\d
 def rewrite(path: Path, changes: Changes[str, object]) -> None:
     """Sets top-level keys of a YAML file; None removes one. All or nothing, also when the power fails."""
     shown = show_path(path)
-    data = read_bytes(path, shown)
+    replace_file(path, rewritten(read_bytes(path, shown), shown, changes), shown)
+
+
+def rewritten(data: bytes, shown: str, changes: Changes[str, object]) -> bytes:
+    """The bytes of a file with keys set or removed; errors call it ``shown``."""
     before = parse(data, shown)
     if before.flow:
         raise ConfigError(
@@ -46,7 +50,7 @@ def rewrite(path: Path, changes: Changes[str, object]) -> None:
             path=shown,
         )
     mark = b"\xef\xbb\xbf" if data.startswith(b"\xef\xbb\xbf") else b""
-    replace_file(path, mark + text.encode(), shown)
+    return mark + text.encode()
 
 
 def _change(mapping: Mapping, text: str, name: str, value: object) -> str:

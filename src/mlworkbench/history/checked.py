@@ -23,10 +23,14 @@ class Checked:
 
     def look(self) -> Look | None:
         """How the files look now. None where that would not tell a change."""
-        facts = [_facts(path) for path in self._files]
+        facts = self.facts()
         newest = max((max(one[3:]) for one in facts if one), default=0)
         # A clock that was set back makes it seem young for ever: then everything is checked every time.
         return sum(facts, ()) if time.time() - newest / 1e9 > _SETTLED else None
+
+    def facts(self) -> tuple[Look, ...]:
+        """How the files look now, however young they are."""
+        return tuple(_facts(path) for path in self._files)
 
     def holds(self, look: Look | None) -> bool:
         """Whether all was found sound when the files looked so."""

@@ -53,6 +53,8 @@ class Database:
         self._mark = Mark(f"{path}.mark")
         self._checked = Checked(path)
         self._look: Look | None = None
+        self._facts: tuple[Look, ...] = ()  # of the files, before what is being read was
+        self._sound: tuple[object, ...] | None = None  # the state that this connection has looked at wholly
         self._connection: apsw.Connection | None = None
         self._file: tuple[int, int] | None = None
 
@@ -61,6 +63,7 @@ class Database:
 
         def looked(connection: apsw.Connection) -> Answer:
             self._look = self._checked.look()  # before anything is read: what changes later is seen to be younger
+            self._facts = self._checked.facts()
             return transact(connection, body, "BEGIN")
 
         return self._safely(looked)
@@ -68,11 +71,19 @@ class Database:
     def check(self, connection: apsw.Connection, everything: Step) -> None:
         """Within ``read``: ``everything`` is looked at, unless it was and the file has not changed since."""
         look = self._look
-        if look is None or look[:2] != self._file or _on_network(self._path):  # there times come late
+        if _on_network(self._path):  # there times come late
+            everything(connection)
+            return
+        # SQLite knows of every write, also of one too soon after another for the times of the files to tell.
+        seen = (self._facts, _value(connection, "PRAGMA data_version"), connection.total_changes())
+        if seen == self._sound:
+            return
+        if look is None or look[:2] != self._file:
             everything(connection)
         elif not self._checked.holds(look):
             everything(connection)
             self._checked.note(look)
+        self._sound = seen
 
     def write(self, body: Callable[[apsw.Connection], Answer]) -> Answer:
         """Run ``body`` in a transaction that is on disk when this returns. ``body`` may run twice."""
@@ -82,6 +93,7 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._sound = None
 
     def _safely(self, body: Callable[[apsw.Connection], Answer]) -> Answer:
         for _ in range(5):
@@ -152,7 +164,7 @@ class Database:
             transact(connection, self._upgrade)
         elif version != VERSION or not _is_sound(connection, self._path):
             raise Damaged("check of the whole file")
-        if _generation(connection) < reached:
+        if generation(connection) < reached:
             raise Damaged("writes are lost")  # a damaged WAL is cut off by SQLite without a word
 
     def _build(self) -> None:
@@ -291,14 +303,15 @@ def _is_damage(path: Path, error: apsw.Error) -> bool:
     return getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
 
 
-def _generation(connection: apsw.Connection) -> int:
+def generation(connection: apsw.Connection) -> int:
+    """How often the index was written to."""
     found = _value(connection, "SELECT generation FROM account")
     return found if isinstance(found, int) else -1
 
 
 def _count_up(connection: apsw.Connection) -> int:
     connection.execute("UPDATE account SET generation = generation + 1")
-    return _generation(connection)
+    return generation(connection)
 
 
 def transact(

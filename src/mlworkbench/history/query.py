@@ -37,6 +37,7 @@ _SOFT = {"note": "json_extract(facts, '$.note')", "children": "json_extract(fact
 OWN = frozenset({*_OWN, *_SOFT, "tags"})
 _METRICS, _PARAMETERS, _TAGS = "metrics.", "params.", "tags."
 _SPANS = {"min.": 0, "max.": 1}  # of a series: where its least and its greatest value stand
+_COLUMNS = {"script": "script", "target": "target", "status": "status", "project": "project"}
 _ALL_TAGS = "json_each(facts, '$.tags')"
 
 
@@ -228,3 +229,15 @@ def how_many(connection: apsw.Connection, query: Query) -> int:
     sql = _Sql()
     asked = f"SELECT count(*) FROM runs NOT INDEXED WHERE {sql.narrowed(query)}"
     return int(next(iter(connection.execute(asked, sql.values)))[0])
+
+
+def each_value(connection: apsw.Connection, query: Query, name: str) -> dict[str, int]:
+    """How many of the runs that fit have each value of ``script``, ``target``, ``status``, ``project`` or ``tags``."""
+    sql = _Sql()
+    fits = sql.narrowed(query)
+    found = (
+        f"SELECT value, count(*) FROM (SELECT * FROM runs NOT INDEXED WHERE {fits}), {_ALL_TAGS} GROUP BY value"
+        if name == "tags"
+        else f"SELECT {_COLUMNS[name]}, count(*) FROM runs NOT INDEXED WHERE {fits} GROUP BY 1"
+    )
+    return {str(value): count for value, count in connection.execute(found, sql.values)}

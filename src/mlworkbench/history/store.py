@@ -18,13 +18,13 @@ from ..remote.folder import is_outside
 from ..remote.tree import remove
 from . import rows
 from .annotations import write_noted
-from .database import Database
+from .database import Answer, Database
 from .family import child_id, children_of
 from .folders import make_folder, read_family
 from .intake import take_in
 from .migrate import migrate
 from .outside import FACTS, outside_names, told_end
-from .query import Query, find, how_many
+from .query import Query, find
 from .renew import Progress, fill, put, renew
 from .rows import Reading
 
@@ -187,23 +187,20 @@ class History:
 
     def search(self, query: Query) -> Runs:
         """The runs that fit, in the order that was asked for."""
+        return self.look(lambda connection: rows.fetch(connection, find(connection, query)))
+
+    def look(self, body: Callable[[apsw.Connection], Answer], *, all_of_them: bool = True) -> Answer:
+        """For ``overview``: run ``body`` over one unchanging state. Every row is looked at before, unless it needs few
+        of them and checks those itself."""
+        if not all_of_them:
+            return self._database.read(body)
         self._take_outside()
 
-        def search(connection: apsw.Connection) -> Runs:
+        def look(connection: apsw.Connection) -> Answer:
             self._database.check(connection, rows.verify)
-            return rows.fetch(connection, find(connection, query))
+            return body(connection)
 
-        return self._database.read(search)
-
-    def count(self, query: Query) -> int:
-        """How many runs fit, whatever the limit."""
-        self._take_outside()
-
-        def count(connection: apsw.Connection) -> int:
-            self._database.check(connection, rows.verify)
-            return how_many(connection, query)
-
-        return self._database.read(count)
+        return self._database.read(look)
 
     def unfinished(self, project_id: str | None = None) -> Runs:
         def unfinished(connection: apsw.Connection) -> Runs:

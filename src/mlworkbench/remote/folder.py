@@ -77,11 +77,13 @@ class RunFolder:
         self.git_diff = _join(path, "git.diff")
         self.lease = _join(path, "lease.json")  # the GPUs that it holds
         self.gpu = _join(path, "gpu.jsonl")  # what they did, sample by sample
+        self.effort = _join(path, "effort.jsonl")  # what the run's own processes did, sample by sample
         self.noted = _join(path, "noted.json")  # at home only: what people wrote on it and on the runs inside it
         self.children = _join(path, "children.jsonl")  # of a sweep: what each of its runs is
         self.home = _join(path, "home.json")  # all outputs of a run elsewhere have been brought here
         # only where the command runs in a container
         self.container = _join(path, "container.json")  # there may be one
+        self.inside = _join(path, "inside.json")  # its first process, as this machine numbers it
         self.word = _join(path, "word")  # a FIFO
         self.watch = _join(path, "watch")  # a lock: held by the launcher, or by who watches in its place
         self.pull = _join(path, "pull.json")  # the image is being fetched

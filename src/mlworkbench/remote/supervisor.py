@@ -18,6 +18,7 @@ from .notes import read_exit, read_gate, read_started
 from .processes import Processes
 from .stopping import Stopping
 from .tracking.watch import Tracking
+from .usage import Usage
 from .workcopy import place, recycle
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -42,6 +43,7 @@ class Supervisor:
         self._stopping = Stopping(run, spec, self.journal, self._work)
         self._gpus = GpuWatch(root, run, spec, self.journal)
         self._tracking = Tracking(run, spec)
+        self._usage = Usage(run)
         self._beat = 0.0
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
@@ -181,6 +183,7 @@ class Supervisor:
         while time.monotonic() < self._beat + HEARTBEAT:
             self._stopping.look(facts)
             self._gpus.tick(facts)
+            self._usage.tick(facts)
             self._track_safely(self._tracking.tick, facts)
             if wait(LOOK) or facts is None or os.path.exists(self.run.exit):
                 return

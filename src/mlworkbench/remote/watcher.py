@@ -13,7 +13,7 @@ from . import machine
 from .engine import NO_WORD, Engine, forget_login, read_signal
 from .failpoint import failpoint
 from .folder import RunFolder
-from .journal import log
+from .journal import log, write_note
 from .launcher import stand_fast
 from .notes import alive, promote, read_exit, read_started, read_starting, write_exit
 
@@ -135,6 +135,7 @@ class _Watch:
             if self._engine.call("wait", self._engine.name, timeout=None)[0]:
                 time.sleep(0.2)
             return
+        self._tell_inside(pid, start)
         wait, noticed = machine.waiter(pid), time.monotonic()
         while alive((pid, start)):
             wait(NOTICE if hasattr(os, "pidfd_open") else 0.2)
@@ -142,6 +143,13 @@ class _Watch:
             if time.monotonic() >= noticed + NOTICE:
                 noticed = time.monotonic()
                 self._notice()
+
+    def _tell_inside(self, pid: int, start: int) -> None:
+        """For whoever measures what the run does."""
+        try:
+            write_note(self._run.inside, {"pid": pid, "start": start})
+        except OSError:
+            pass  # a full disk: it is not measured
 
     def _notice(self) -> None:
         mark = self._engine.mark()

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..model import Run
 from ..paths import Root
 from ..remote.manifest import read_manifest
+from ..remote.tree import READ, Folders, join
+from ..snapshot.scan import Scan
 
 LARGEST = 256 * 1024  # bytes of a file that is shown line by line
 LINES = 400  # of the diff of one file
 ALL_LINES = 4000
+_CHUNK = 1 << 20
+_OPEN = READ | getattr(os, "O_NONBLOCK", 0)
+
+File = tuple[str, str, int]  # kind, content (a file's digest, or the text of a link), mode
+Lines = Callable[[str, "File | None"], "list[str] | None"]  # of the file under this path; None: not to be shown
 
 
 def code_difference(root: Root, old: Run, new: Run, budget: list[int]) -> dict[str, Any]:
@@ -25,33 +36,65 @@ def code_difference(root: Root, old: Run, new: Run, budget: list[int]) -> dict[s
         before, after = _files(root, old), _files(root, new)
     except OSError as error:
         return {"files": [], "diff": [], "problem": f"the code of a run is no longer stored: {error.strerror}"}
+    return _told(before, after, partial(_text, root), partial(_text, root), budget)
+
+
+def folder_difference(root: Root, run: Run, folder: str, budget: list[int]) -> dict[str, Any]:
+    """The same between the code of a run and a project's folder as it is now."""
+    if not run.spec.snapshot:
+        return {"files": [], "diff": [], "problem": f"run {run.id} was not submitted, and its code was not kept"}
+    try:
+        before = _files(root, run)
+        home, base = os.path.realpath(root.path), os.path.realpath(folder)
+        scan = Scan(base, {}, skip=os.path.relpath(home, base) if home.startswith(base + os.sep) else None)
+        with Folders(base) as handles:
+            after = _files_now(scan, handles)
+            return _told(before, after, partial(_text, root), partial(_text_now, handles), budget)
+    except OSError as error:
+        return {"files": [], "diff": [], "problem": f"the code cannot be compared: {error.strerror}"}
+
+
+def _told(before: dict[str, File], after: dict[str, File], old: Lines, new: Lines, budget: list[int]) -> dict[str, Any]:
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     files = [{"path": path, "change": _change(before.get(path), after.get(path))} for path in changed]
     diff: list[str] = []
     for path in changed:
-        shown = _diff(root, path, before.get(path), after.get(path)) if budget[0] > 0 else []
+        shown = _diff(path, before.get(path), after.get(path), old, new) if budget[0] > 0 else []
         budget[0] -= len(shown)
         diff += shown
     return {"files": files, "diff": diff}
 
 
-def _files(root: Root, run: Run) -> dict[str, tuple[str, str, int]]:
+def _files(root: Root, run: Run) -> dict[str, File]:
     """Path → kind, content and mode: a file's digest, or the text of a link."""
     manifest = read_manifest(root.snapshot(run.spec.snapshot))
     found = {path: ("file", sha256, mode) for path, sha256, _, mode in manifest["files"]}
     return {**found, **{path: ("link", text, 0) for path, text in manifest["links"]}}
 
 
-def _change(before: tuple[str, str, int] | None, after: tuple[str, str, int] | None) -> str:
+def _files_now(scan: Scan, handles: Folders) -> dict[str, File]:
+    found: dict[str, File] = {}
+    for folder, one in scan.folders.items():
+        for name, known in one["files"].items():
+            with open(os.open(name, _OPEN, dir_fd=handles.open(folder)), "rb", buffering=0) as file:
+                digest = hashlib.sha256()
+                while data := file.read(_CHUNK):
+                    digest.update(data)
+            found[join(folder, name)] = ("file", digest.hexdigest(), known[4])
+        found.update({join(folder, name): ("link", text, 0) for name, text in one["links"].items()})
+    return found
+
+
+def _change(before: File | None, after: File | None) -> str:
     if before is None or after is None:
         return "added" if before is None else "removed"
     return "mode" if before[:2] == after[:2] else "changed"
 
 
-def _diff(root: Root, path: str, before: tuple[str, str, int] | None, after: tuple[str, str, int] | None) -> list[str]:
+def _diff(path: str, before: File | None, after: File | None, read_old: Lines, read_new: Lines) -> list[str]:
     if before is not None and after is not None and before[:2] == after[:2]:
         return [f"--- {path}", f"+++ {path}", f"mode {before[2]:o} -> {after[2]:o}"]
-    old, new = _text(root, before), _text(root, after)
+    old, new = read_old(path, before), read_new(path, after)
     if old is None or new is None:
         return [f"--- {path}", f"+++ {path}", "(not shown: binary, large or no longer stored)"]
     names = path if before else "(nothing)", path if after else "(nothing)"
@@ -61,7 +104,7 @@ def _diff(root: Root, path: str, before: tuple[str, str, int] | None, after: tup
     return found
 
 
-def _text(root: Root, known: tuple[str, str, int] | None) -> list[str] | None:
+def _text(root: Root, path: str, known: File | None) -> list[str] | None:
     """The lines of a file; None if they cannot be shown."""
     if known is None:
         return []
@@ -73,6 +116,20 @@ def _text(root: Root, known: tuple[str, str, int] | None) -> list[str] | None:
             data = file.read(LARGEST + 1)
     except OSError:
         return None
+    return _lines(data)
+
+
+def _text_now(handles: Folders, path: str, known: File | None) -> list[str] | None:
+    if known is None:
+        return []
+    if known[0] == "link":
+        return [f"link to {known[1]}"]
+    folder, _, name = path.rpartition("/")
+    with open(os.open(name, _OPEN, dir_fd=handles.open(folder)), "rb") as file:
+        return _lines(file.read(LARGEST + 1))
+
+
+def _lines(data: bytes) -> list[str] | None:
     if len(data) > LARGEST or b"\0" in data:
         return None
     return data.decode("utf-8", "replace").splitlines()

@@ -12,6 +12,7 @@ from ..history.parameters import of_run
 from ..model import Run, RunSpec, Status
 from ..remote import endings
 from . import units
+from .plain import plain
 from .values import finite
 
 LIST = (
@@ -120,13 +121,24 @@ def for_people(facts: dict[str, Any]) -> dict[str, Any]:
     return {**shown, **gpu_words(shown.pop("gpu", None))}
 
 
+def cause_lines(text: str) -> list[tuple[str, str]]:
+    """What the supervisor says: a sentence, of a failed build a few lines, and what to do about it."""
+    words, _, hint = text.partition("; hint: ")
+    first, *more = [plain(line.strip()) for line in words.splitlines() if line.strip()] or [""]
+    found = [("Cause", first), *(("", line) for line in more)]
+    return [*found, ("Remedy", plain(hint))] if hint else found
+
+
 def gpu_words(gpu: dict[str, Any] | None) -> dict[str, str]:
     """What is known of a run's GPUs, in lines for people: the verdict, its cause and the remedy."""
     if not gpu:
         return {}
     found = {"gpu": str(gpu["line"]).partition(": ")[2]} if gpu.get("line") else {}
-    told = gpu.get("diagnosis") or (gpu.get("idle") or {}).get("diagnosis") or {}
-    warning = (gpu.get("idle") or {}).get("warning") if not found else None
+    told_idle = gpu.get("idle")
+    idle: dict[str, Any] = told_idle if isinstance(told_idle, dict) else {}
+    told = gpu.get("diagnosis") or idle.get("diagnosis") or {}
+    told = told if isinstance(told, dict) else {}  # it comes from a target
+    warning = idle.get("warning") if not found else None
     more = {"gpu_warning": warning, "gpu_cause": told.get("cause"), "gpu_remedy": told.get("remedy")}
     return {**found, **{name: str(text) for name, text in more.items() if text}}
 

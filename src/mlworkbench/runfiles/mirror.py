@@ -15,7 +15,7 @@ from ..remote.tree import NOFOLLOW
 
 LOG = "log"
 # The names come from the target: anything else could lead out of the folder.
-_OURS = re.compile(r"(log|build\.log|events\.jsonl|gpu\.jsonl|metrics/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,120})\Z")
+_OURS = re.compile(r"(log|build\.log|events\.jsonl|(?:gpu|effort)\.jsonl|metrics/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,120})\Z")
 _FLAGS = os.O_CREAT | NOFOLLOW | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LOGIN, LOGOUT = "/login", "/logout"
-_LONGEST = 4096
+_LONGEST, _LONGEST_QUERY = 4096, 16384  # bytes; hundreds of runs may stand in the address of a comparison
 _READING = ("GET", "HEAD")
 _CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 _OURS = ("same-origin", "none")  # of Sec-Fetch-Site: our own page, or the user's hand
@@ -88,7 +88,7 @@ def judge(request: Request, door: Door) -> Refusal | None:
         return Refusal(400, f"the header {request.doubled[0]} came twice")
     if request.headers.get("host", "").lower() not in door.hosts:
         return Refusal(421, "this server does not have that name")
-    if len(request.path) + len(request.query) > _LONGEST:
+    if len(request.path) > _LONGEST or len(request.query) > _LONGEST_QUERY:
         return Refusal(414, "the address is too long")
     if not request.path.startswith(b"/") or _ODD_PATH.search(request.path):
         return Refusal(400, "that is no address of this server")
@@ -114,6 +114,10 @@ def _foreign(request: Request, door: Door) -> Refusal | None:
 
 def wants_login(request: Request) -> bool:
     return request.path == LOGIN.encode()
+
+
+def wants_logout(request: Request) -> bool:
+    return request.path == LOGOUT.encode() and request.method == "POST"
 
 
 def safe_next(text: str | None) -> str:

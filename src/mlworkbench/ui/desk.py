@@ -8,9 +8,12 @@ from typing import Concatenate
 from ..history.store import History
 from ..paths import UserPaths
 from .answers.projects import Projects
+from .drafts import Drafts
 from .errands import Errands
+from .gpuwatch import GpuWatch
 from .hands import Answer, Hands, Words
 from .live import Live
+from .shells import Shells
 
 
 class Desk:
@@ -21,7 +24,10 @@ class Desk:
         self.hands = Hands(paths)
         self.errands = Errands()
         self.live = Live(paths)
+        self.gpus = GpuWatch(paths)
         self.projects = Projects(paths.home / "ui" / "projects.json")
+        self.drafts = Drafts(paths.home / "ui" / "drafts")
+        self.shells = Shells()
 
     async def ask(
         self,
@@ -37,4 +43,7 @@ class Desk:
 
     def close(self) -> None:
         self.live.stop()
+        self.gpus.close()
+        self.shells.close()
+        self.drafts.flush()
         self.hands.close()

@@ -13,12 +13,12 @@ import secrets
 import sys
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import MlwError
+from ..errors import ConfigError, HistoryError, HostError, MlwError, UnknownName, UsageError
 from ..report.plain import plain
 
 _KEPT = 200  # errands that can still be looked at
@@ -26,6 +26,22 @@ _LINES = 5000
 _LONGEST = 64 * 1024 * 1024  # bytes of an answer
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _MARKS = {"error: ": "error", "hint: ": "hint", "warning: ": "warning", "note: ": "note"}
+
+
+class _Unknown(UnknownName):
+    """One whose message came from the command."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        MlwError.__init__(self, message, hint)
+
+
+_KINDS: dict[int, Callable[[str, str | None], MlwError]] = {
+    UsageError.exit_code: UsageError,
+    UnknownName.exit_code: _Unknown,
+    ConfigError.exit_code: ConfigError,
+    HostError.exit_code: HostError,
+    HistoryError.exit_code: HistoryError,
+}
 
 
 @dataclass
@@ -53,7 +69,7 @@ class Errand:
         hints = [line.removeprefix("hint: ") for line in self.lines if line.startswith("hint: ")]
         last = next((line for line in reversed(self.lines) if line), "")
         words = told[-1].removeprefix("error: ") if told else last or f"mlw ended with {self.code}"
-        return MlwError(words, hints[-1] if hints and told else None)
+        return _KINDS.get(self.code or 0, MlwError)(words, hints[-1] if hints and told else None)
 
     def since(self, number: int) -> list[str]:
         """The lines from this one on, as far as they are kept."""
@@ -72,6 +88,7 @@ class Errands:
     def __init__(self) -> None:
         self._known: OrderedDict[str, Errand] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._titled: list[tuple[str, str, Errand]] = []
 
     async def start(
         self,
@@ -120,6 +137,17 @@ class Errands:
 
     def going(self) -> Sequence[Errand]:
         return [one for one in self._known.values() if one.code is None]
+
+    # -- those of a project's page, so that whoever comes back finds them -------------------------------------
+
+    def remember(self, key: str, title: str, errand: Errand) -> None:
+        self._titled = [one for one in self._titled if one[2].code is None][-100:] + [(key, title, errand)]
+
+    def going_of(self, key: str) -> list[tuple[str, Errand]]:
+        return [(title, errand) for whose, title, errand in self._titled if whose == key and errand.code is None]
+
+    def find_of(self, key: str, name: str) -> tuple[str, Errand] | None:
+        return next(((title, one) for whose, title, one in self._titled if whose == key and one.id == name), None)
 
 
 async def _attend(errand: Errand, process: asyncio.subprocess.Process, secret: str | None) -> None:

@@ -6,12 +6,13 @@ raw request (``admission.judge``); it never asks the application.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .admission import Door, Refusal, Request, judge, wants_login
+from .admission import Door, Refusal, Request, judge, wants_login, wants_logout
 from .headers import harden
 from .login import Login
 from .sessions import Sessions
@@ -41,15 +42,15 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, harden(send, self._door))
+            await self._http(_direct(scope), receive, harden(send, self._door))
         elif scope["type"] == "websocket":
-            await self._socket(scope, receive, send)
+            await self._socket(_direct(scope), receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request.of(scope)
         refusal = judge(request, self._door)
         if refusal is None and wants_login(request):
-            await self._login(request, receive, send)
+            await _guarded(_Coming(receive), send, lambda receive, send: self._login(request, receive, send))
             return
         if refusal is None and not self._sessions.knows(request):
             refusal = Refusal(401, "open this with the link that `mlw ui` prints")
@@ -58,7 +59,10 @@ class Gate:
         if refusal is not None:
             await refuse(send, refusal, request)
             return
-        await self._pass_on(scope, _bounded(receive), send)
+        if wants_logout(request):
+            await self._login.leave(request, send)
+            return
+        await _guarded(_Coming(receive), send, lambda receive, send: self._app(scope, receive, send))
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request.of(scope)
@@ -66,38 +70,73 @@ class Gate:
             await receive()  # websocket.connect
             await send({"type": "websocket.close", "code": _POLICY})
             return
-        await self._app(scope, receive, send)
-
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What goes wrong inside is told to the log, not to the browser: it may name paths and variables."""
-        begun = False
-
-        async def noticed(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
+        ending = self._sessions.ending(request) if request.bearer is None else asyncio.Event()
+        over = asyncio.ensure_future(ending.wait())
         try:
-            await self._app(scope, receive, noticed)
-        except Exception:
-            name = secrets.token_hex(4)
-            log.exception("error %s", name)
-            if begun:
-                raise
-            await refuse(send, Refusal(500, f"something went wrong; the log of mlw ui has it as error {name}"))
+            await self._app(scope, _until(over, receive, send), send)
+        finally:
+            over.cancel()
 
 
-def _bounded(receive: Receive) -> Receive:
-    """A body that says it is small, or says nothing, and goes on and on."""
-    came = 0
+def _direct(scope: Scope) -> Scope:
+    """Without what a proxy would say: there is none, and NiceGUI would write it into its pages."""
+    kept = [(name, value) for name, value in scope["headers"] if not name.lower().startswith(b"x-forwarded-")]
+    return {**scope, "headers": kept}
 
-    async def bounded() -> Message:
-        nonlocal came
-        message = await receive()
-        came += len(message.get("body") or b"")
-        return message if came <= LARGEST else {"type": "http.disconnect"}
 
-    return bounded
+class _Coming:
+    """The body of a request. One that says it is small, or says nothing, and goes on and on, is cut off."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._came = 0
+        self.gone = False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._came += len(message.get("body") or b"")
+        if self._came > LARGEST:
+            message = {"type": "http.disconnect"}
+        self.gone = message["type"] == "http.disconnect"
+        return message
+
+
+async def _guarded(coming: _Coming, send: Send, work: Callable[[Receive, Send], Awaitable[None]]) -> None:
+    """What goes wrong inside is told to the log, not to the browser: it may name paths and variables."""
+    begun = False
+
+    async def noticed(message: Message) -> None:
+        nonlocal begun
+        begun = True
+        await send(message)
+
+    try:
+        await work(coming, noticed)
+    except Exception:
+        if coming.gone and not begun:
+            return  # whoever asked has turned to another page meanwhile, and what was asked has noticed
+        name = secrets.token_hex(4)
+        log.exception("error %s", name)
+        if begun:
+            raise
+        await refuse(send, Refusal(500, f"something went wrong; the log of mlw ui has it as error {name}"))
+
+
+def _until(over: asyncio.Future[Any], receive: Receive, send: Send) -> Receive:
+    """A socket lives no longer than the session that it came in with."""
+
+    async def until() -> Message:
+        coming = asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait({coming, over}, return_when=asyncio.FIRST_COMPLETED)
+            if not over.done():
+                return coming.result()
+        finally:
+            coming.cancel()
+        await send({"type": "websocket.close", "code": _POLICY})
+        return {"type": "websocket.disconnect", "code": _POLICY}
+
+    return until
 
 
 async def refuse(send: Send, refusal: Refusal, request: Request | None = None) -> None:

@@ -112,6 +112,7 @@ class Live:
             run = history.known(name)[0]
             target = submitting.open_target(run.spec.compute, self._paths)
             follower = Follower(history, run, target)
+            follower.lively = True
             for _ in follower.chunks():
                 if self._stop.is_set():
                     return

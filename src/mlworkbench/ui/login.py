@@ -19,12 +19,15 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _LARGEST = 4096
+_SLOWEST = 20.0  # seconds for the password to arrive
 _PAUSE, _LONGEST = 0.5, 30.0  # seconds after a wrong password; twice as long after each further one
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ML Workbench</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:4rem auto;padding:0 1rem;
 color-scheme:light dark}}input,button{{font:inherit;padding:.4rem .6rem}}</style>
 <main><h1>ML Workbench</h1><p role="status">{words}</p>{form}</main></html>"""
-_FORM = """<form method="post" action="/login"><input type="hidden" name="next" value="{next}">
+# The policy of all pages, no referrer, would make the browser hide from us that this form is ours.
+_FORM = """<meta name="referrer" content="same-origin"><form method="post" action="/login">
+<input type="hidden" name="next" value="{next}">
 <label>Password <input type="password" name="password" autocomplete="current-password" autofocus required></label>
 <button>Log in</button></form>"""
 
@@ -60,8 +63,13 @@ class Login:
         else:
             await _answer(send, 403, "this cannot be done here")
 
+    async def leave(self, request: Request, send: Send) -> None:
+        self._sessions.end(request)
+        cookie = (b"set-cookie", self._sessions.cookie("").encode())
+        await _answer(send, 200, "You are logged out. Type mlw ui to come in again.", "", [cookie])
+
     async def _by_code(self, request: Request, send: Send) -> None:
-        asked = parse_qs(request.query.decode("latin-1"), max_num_fields=10)
+        asked = _fields(request.query)
         code = asked.get("code", [""])[0]
         session = self._sessions.redeem(code) if code else None
         target = safe_next(asked.get("next", [None])[0])
@@ -76,7 +84,11 @@ class Login:
             await _answer(send, 401, words if code else "Open this with the link that mlw ui prints.")
 
     async def _by_password(self, receive: Receive, send: Send) -> None:
-        asked = parse_qs((await _body(receive)).decode("latin-1"), max_num_fields=10)
+        try:
+            asked = _fields(await asyncio.wait_for(_body(receive), _SLOWEST))
+        except asyncio.TimeoutError:
+            await _answer(send, 408, "The password did not arrive.")
+            return
         target = safe_next(asked.get("next", [None])[0])
         if self._password is None:
             await _answer(send, 403, "This Workbench has no password.")
@@ -107,6 +119,14 @@ async def _body(receive: Receive) -> bytes:
         if message["type"] != "http.request" or not message.get("more_body"):
             break
     return found[:_LARGEST]
+
+
+def _fields(data: bytes) -> dict[str, list[str]]:
+    """None at all where there are more than we ever send."""
+    try:
+        return parse_qs(data.decode("latin-1"), max_num_fields=10)
+    except ValueError:
+        return {}
 
 
 def _onward(target: str) -> str:

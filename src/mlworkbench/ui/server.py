@@ -158,11 +158,14 @@ class Server:
         """Until it is stopped by Ctrl-C or SIGTERM."""
         import uvicorn  # noqa: PLC0415 - slow to load
 
+        from .patience import Patient  # noqa: PLC0415 - the same
+
         log_to(self._files.log)
         login = Login(self.sessions, Password(self._password) if self._password else None)
         server = uvicorn.Server(
             uvicorn.Config(
                 Gate(app, self._door, self.sessions, login),
+                http=Patient,
                 log_config=None,
                 access_log=False,  # it would hold the codes of links
                 server_header=False,
@@ -223,4 +226,5 @@ def log_to(path: Path) -> None:
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else whoever sends nonsense could fill the disk
     path.touch(mode=0o600)

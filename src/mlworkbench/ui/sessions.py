@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import secrets
@@ -26,6 +27,7 @@ class Sessions:
         self._cookie = cookie
         self._known = self._load()
         self._codes: dict[str, float] = {}
+        self._ends: dict[str, asyncio.Event] = {}
         self.token = secrets.token_urlsafe(32)  # for programs; a new one with every start
 
     # -- coming in -------------------------------------------------------------------------------------------
@@ -33,7 +35,9 @@ class Sessions:
     def new_code(self) -> str:
         """Good once, for two minutes: it stands in an address, and addresses are remembered by browsers."""
         code = secrets.token_urlsafe(32)
-        self._codes[_digest(code)] = time.monotonic() + _CODE_SECONDS
+        now = time.monotonic()
+        self._codes = {known: until for known, until in self._codes.items() if until > now}
+        self._codes[_digest(code)] = now + _CODE_SECONDS
         return code
 
     def redeem(self, code: str) -> str | None:
@@ -49,9 +53,12 @@ class Sessions:
         return value
 
     def end(self, request: Request) -> None:
+        """For good: also in the pages that are open with it."""
         value = self._value(request)
         if value is not None and self._known.pop(_digest(value), None) is not None:
             self._store()
+            self.ending(request).set()
+            self._ends.pop(_digest(value), None)
 
     # -- being in ----------------------------------------------------------------------------------------------
 
@@ -61,6 +68,10 @@ class Sessions:
         value = self._value(request)
         began = self._known.get(_digest(value)) if value else None  # of digests: their comparing tells nothing
         return began is not None and time.time() - began < _DAYS * 86400
+
+    def ending(self, request: Request) -> asyncio.Event:
+        """Set when the session that this request belongs to ends; what lasts longer than a request waits for it."""
+        return self._ends.setdefault(_digest(self._value(request) or ""), asyncio.Event())
 
     def cookie(self, value: str) -> str:
         """The header that gives a browser its session; an empty value takes it away."""

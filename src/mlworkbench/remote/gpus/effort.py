@@ -1,4 +1,4 @@
-"""What a run's own processes did beside the GPU: processor time, waiting for a disk. From /proc, looked at rarely."""
+"""What a run's own processes do beside the GPU: processor time, memory, waiting for a disk. From /proc."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, Iterable, List, Optional, Tuple
 
 _TICKS = float(os.sysconf("SC_CLK_TCK")) if hasattr(os, "sysconf") else 100.0
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _MOST = 4096  # processes of one run that are looked at
 
 
@@ -22,21 +23,25 @@ class Effort:
         self._when: Optional[float] = None
         self._seconds = self._used = self._busiest = self._whole = 0.0
         self._looks = self._waiting = 0
+        self.cores: Optional[float] = None  # processors kept busy between the last two looks
+        self.memory = 0  # bytes in use at the last look; what processes share is counted for each
 
     def look(self, now: float) -> None:
         found = self._read_all()
-        whole = sum(own + buried for own, buried, _ in found.values())
+        whole = sum(own + buried for own, buried, _, _ in found.values())
+        self.memory = sum(resident for _, _, _, resident in found.values())
         if self._when is not None and now > self._when:
             passed = now - self._when
             self._seconds += passed
             # A child that was buried has moved into its parent's account: the sum of all knows nothing of it.
             self._used += max(0.0, whole - self._whole)
+            self.cores = max(0.0, whole - self._whole) / passed
             # One process at work on one processor is what keeps a GPU waiting, however many others are idle.
-            grown = [own - self._last[pid] for pid, (own, _, _) in found.items() if pid in self._last]
+            grown = [own - self._last[pid] for pid, (own, _, _, _) in found.items() if pid in self._last]
             self._busiest += min(max(grown, default=0.0), passed)
         self._looks += 1
-        self._waiting += any(state == "D" for _, _, state in found.values())
-        self._last = {pid: own for pid, (own, _, _) in found.items()}
+        self._waiting += any(state == "D" for _, _, state, _ in found.values())
+        self._last = {pid: own for pid, (own, _, _, _) in found.items()}
         self._whole = whole
         self._when = now
 
@@ -56,8 +61,8 @@ class Effort:
             "disk_share": round(self._waiting / self._looks, 4),
         }
 
-    def _read_all(self) -> "Dict[int, Tuple[float, float, str]]":
-        found: Dict[int, Tuple[float, float, str]] = {}
+    def _read_all(self) -> "Dict[int, Tuple[float, float, str, int]]":
+        found: Dict[int, Tuple[float, float, str, int]] = {}
         waiting = list(self._roots())
         while waiting and len(found) < _MOST:
             pid = waiting.pop()
@@ -67,8 +72,8 @@ class Effort:
                 waiting += self._children(pid)
         return found
 
-    def _stat(self, pid: int) -> "Optional[Tuple[float, float, str]]":
-        """Processor seconds of its own and of its buried children, and its state."""
+    def _stat(self, pid: int) -> "Optional[Tuple[float, float, str, int]]":
+        """Processor seconds of its own and of its buried children, its state, and the bytes it has in memory."""
         try:
             with open("%s/%d/stat" % (self._proc, pid), "rb") as file:
                 text = file.read()
@@ -76,7 +81,8 @@ class Effort:
             return None
         fields = text[text.rindex(b")") + 2 :].split()
         own, buried = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
-        return own / _TICKS, buried / _TICKS, fields[0].decode("ascii", "replace")
+        resident = int(fields[21]) * _PAGE if len(fields) > 21 else 0
+        return own / _TICKS, buried / _TICKS, fields[0].decode("ascii", "replace"), resident
 
     def _children(self, pid: int) -> List[int]:
         folder = "%s/%d/task" % (self._proc, pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from ...errors import ConfigError, HostError, MlwError, UnknownName, UsageError
@@ -20,7 +21,9 @@ def install(app: FastAPI, desk: Desk, link: Callable[[], str]) -> None:
     for part in _PARTS:
         app.include_router(part.routes(desk), prefix="/api")
     app.include_router(_doors(link), prefix="/api")
+    app.add_api_route("/api/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE"], include_in_schema=False)
     app.add_exception_handler(MlwError, _told)
+    app.add_exception_handler(RequestValidationError, _unfit)
 
 
 def _doors(link: Callable[[], str]) -> APIRouter:
@@ -33,8 +36,20 @@ def _doors(link: Callable[[], str]) -> APIRouter:
     return router
 
 
+async def _nothing(rest: str) -> JSONResponse:
+    return JSONResponse({"error": "there is nothing at this address", "hint": "/api/openapi.json lists what is"}, 404)
+
+
 async def _told(request: Request, error: Exception) -> JSONResponse:
     """One sentence and a hint, as on the command line."""
     assert isinstance(error, MlwError)
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
     return JSONResponse({"error": error.message, "hint": error.hint}, status)
+
+
+async def _unfit(request: Request, error: Exception) -> JSONResponse:
+    """Which word does not fit and why; never the body itself, as FastAPI would: it may hold a password."""
+    assert isinstance(error, RequestValidationError)
+    told = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
+    words = "; ".join(told) or "the request is not as it should be"
+    return JSONResponse({"error": words[:2000], "hint": "/api/openapi.json says what fits"}, 422)

@@ -1,11 +1,199 @@
-"""The files of a project: tree, text, saving, what is wrong in them."""
+"""The files of a project: tree, text, saving, what is wrong in them. Paths are relative to the project's folder."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from pathlib import Path
+from typing import Annotated
 
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+
+from ...errors import MlwError, UsageError
+from .. import saving
+from ..answers import files
+from ..answers.checks import problems_in
 from ..desk import Desk
+from ..headers import SANDBOX
+
+_LONGEST = 4000
+At = Annotated[str, Query(min_length=1, max_length=_LONGEST, description="Path of the file in the project")]
+Folder = Annotated[str, Query(max_length=_LONGEST, description='Path of the folder; "" is the project itself')]
+_Path = Annotated[str, Field(min_length=1, max_length=_LONGEST)]
+_Text = Annotated[str, Field(max_length=2 * files.LARGEST)]
+
+
+class Entry(BaseModel):
+    """One name in a folder."""
+
+    path: str
+    name: str
+    kind: str = Field(description="folder, file, link or special")
+    size: int
+    modified: float
+
+
+class Listing(BaseModel):
+    """What is in a folder."""
+
+    folder: str
+    entries: list[Entry]
+    more: int = Field(description="Entries that are not shown")
+    gone: bool = Field(False, description="There is no such folder any more")
+
+
+class Text(BaseModel):
+    """A file of the project; the text only of one that can be edited."""
+
+    path: str
+    kind: str = Field(description="text, picture or other")
+    size: int
+    modified: float
+    text: str | None = None
+    digest: str = Field("", description="SHA-256 of the file, to be given back when it is saved")
+    reason: str = Field("", description="Why there is no text")
+
+
+class Saved(BaseModel):
+    """A file to be written."""
+
+    path: _Path
+    text: _Text
+    base: str | None = Field(None, max_length=64, description="Digest of what was read; without it nothing is checked")
+
+
+class Checked(BaseModel):
+    """A text to be checked."""
+
+    path: _Path
+    text: _Text
+
+
+class Problem(BaseModel):
+    """Something wrong or odd."""
+
+    line: int | None
+    severity: str
+    message: str
+    hint: str | None
+
+
+class Opened(BaseModel):
+    """Folders that a tree shows."""
+
+    folders: list[Annotated[str, Field(max_length=_LONGEST)]] = Field(max_length=200)
+
+
+class Moved(BaseModel):
+    """A new name."""
+
+    path: _Path
+    to: _Path
+
+
+class Made(BaseModel):
+    """A name."""
+
+    path: _Path
+
+
+def _listing(found: files.Listing) -> Listing:
+    return Listing(
+        folder=found.folder, entries=[Entry(**one.__dict__) for one in found.entries], more=found.more, gone=False
+    )
+
+
+def _listings(root: Path, folders: list[str]) -> list[Listing]:
+    found = []
+    for folder in folders:
+        try:
+            found.append(_listing(files.listing(root, folder)))
+        except MlwError:
+            found.append(Listing(folder=folder, entries=[], more=0, gone=True))
+    return found
+
+
+def _text(content: files.Content) -> Text:
+    known = {name: getattr(content, name) for name in ("path", "kind", "size", "modified", "digest", "reason")}
+    return Text(**known, text=content.text if content.kind == "text" else None)
+
+
+def _save(root: Path, wanted: Saved) -> dict[str, str]:
+    """With the line ends and the mark that the file has."""
+    windows = marked = False
+    try:
+        known = files.read(root, wanted.path)
+        windows, marked = known.windows, known.marked
+    except UsageError:
+        raise
+    except MlwError:
+        pass  # it is not there yet
+    data = files.encoded(wanted.text.replace("\r\n", "\n"), windows, marked)
+    return {"digest": saving.save(root, wanted.path, data, wanted.base)}
 
 
 def routes(desk: Desk) -> APIRouter:
-    return APIRouter(tags=["files"])
+    router = APIRouter(prefix="/projects/{key}", tags=["files"])
+    _reading(router, desk)
+    _changing(router, desk)
+    return router
+
+
+def _root(desk: Desk, key: str) -> Path:
+    return desk.projects.open(key).root
+
+
+def _reading(router: APIRouter, desk: Desk) -> None:
+    @router.get("/files", summary="What is in a folder of the project")
+    async def folder(key: str, folder: Folder = "") -> Listing:
+        return await desk.ask(lambda _: _listing(files.listing(_root(desk, key), folder)))
+
+    @router.post("/files/listings", summary="What is in several folders")
+    async def folders(key: str, opened: Opened) -> list[Listing]:
+        return await desk.ask(lambda _: _listings(_root(desk, key), opened.folders))
+
+    @router.get("/files/search", summary="Files and folders with a text in their path")
+    async def search(key: str, text: Annotated[str, Query(min_length=1, max_length=200)]) -> list[Entry]:
+        found = await desk.ask(lambda _: files.search(_root(desk, key), text))
+        return [Entry(**one.__dict__) for one in found]
+
+    @router.get("/file", summary="The text of a file")
+    async def read(key: str, path: At) -> Text:
+        return _text(await desk.ask(lambda _: files.read(_root(desk, key), path)))
+
+    @router.post("/file/check", summary="What is wrong in a text, as if it were that file's")
+    async def check(key: str, wanted: Checked) -> list[Problem]:
+        found = await desk.ask(lambda _: problems_in(desk.projects.open(key), files.checked(wanted.path), wanted.text))
+        return [Problem(line=one.line, severity=one.severity, message=one.message, hint=one.hint) for one in found]
+
+    @router.get("/picture", summary="An image of the project", response_class=Response)
+    async def picture(key: str, path: At) -> Response:
+        data, kind = await desk.ask(lambda _: files.picture(_root(desk, key), path))
+        headers = {"content-security-policy": SANDBOX, "content-disposition": "attachment"}
+        return Response(data, media_type=kind, headers=headers)
+
+
+def _changing(router: APIRouter, desk: Desk) -> None:
+    @router.put("/file", summary="Write a file, whole or not at all; 409 if it was changed since it was read")
+    async def save(key: str, wanted: Saved) -> dict[str, str]:
+        return await desk.ask(lambda _: _save(_root(desk, key), wanted))
+
+    @router.post("/file", summary="Make an empty file")
+    async def make(key: str, made: Made) -> dict[str, str]:
+        await desk.ask(lambda _: saving.make_file(_root(desk, key), made.path))
+        return {"path": made.path}
+
+    @router.post("/folder", summary="Make a folder")
+    async def make_folder(key: str, made: Made) -> dict[str, str]:
+        await desk.ask(lambda _: saving.make_folder(_root(desk, key), made.path))
+        return {"path": made.path}
+
+    @router.post("/files/rename", summary="Give a file or a folder another name, also in another folder")
+    async def rename(key: str, moved: Moved) -> dict[str, str]:
+        await desk.ask(lambda _: saving.rename(_root(desk, key), moved.path, moved.to))
+        return {"path": moved.to}
+
+    @router.delete("/files", summary="Delete a file, or a folder with all that is in it")
+    async def delete(key: str, path: At) -> dict[str, str]:
+        await desk.ask(lambda _: saving.delete(_root(desk, key), path))
+        return {"deleted": path}

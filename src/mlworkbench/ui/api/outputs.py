@@ -1,11 +1,139 @@
-"""The files of a run: outputs, code, environment; served so that nothing in them runs."""
+"""What a run left behind: its outputs, its code, its environment. Files are only ever downloads."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Annotated, BinaryIO
+from urllib.parse import quote
 
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from ..answers import code, outputs
 from ..desk import Desk
+from ..headers import SANDBOX
+
+_CHUNK = 1 << 18
+Path = Annotated[str, Query(min_length=1, max_length=4096, description="Below outputs/")]
+Folder = Annotated[str, Query(max_length=4096, description="Below outputs/; the top if not given")]
+File = Annotated[str, Query(min_length=1, max_length=4096, description="A file of the snapshot")]
+
+
+class Entry(BaseModel):
+    """A file, or a folder with the number and the size of what is in it."""
+
+    name: str
+    path: str
+    kind: str = Field(description="file, folder, link, …")
+    size: int
+    count: int
+    here: bool = Field(description="On this machine")
+    to: str = Field(description="Where a link points to")
+    logged: str = Field(description="What the script said that it is: image, table, …")
+
+
+class Listing(BaseModel):
+    """One folder of the outputs."""
+
+    folder: str
+    entries: list[Entry]
+    count: int
+    size: int
+    home: bool = Field(description="All outputs of the run are on this machine")
+    more: bool
+
+
+class Source(BaseModel):
+    """One file of the snapshot."""
+
+    path: str
+    size: int
+    to: str
+
+
+class Code(BaseModel):
+    """The code of a run."""
+
+    files: list[Source]
+    more: int
+    problem: str | None
+
+
+class Text(BaseModel):
+    """A file of the snapshot as text."""
+
+    path: str
+    text: str | None
+    problem: str | None
+
+
+class Package(BaseModel):
+    """One of the environment."""
+
+    name: str
+    version: str
+    source: str
+
+
+class Environment(BaseModel):
+    """What a run ran with; no values of secrets."""
+
+    kind: str
+    python: str
+    facts: list[tuple[str, str]]
+    packages: list[Package]
+    variables: list[tuple[str, str]]
+    secrets: list[str]
+    known: bool = Field(description="The packages are on record")
 
 
 def routes(desk: Desk) -> APIRouter:
-    return APIRouter(tags=["outputs"])
+    router = APIRouter(tags=["outputs"])
+
+    @router.get("/runs/{run}/outputs", summary="One folder of a run's outputs")
+    async def listing(run: str, folder: Folder = "") -> Listing:
+        return Listing(**asdict(await desk.ask(outputs.listing, run, folder)))
+
+    @router.get("/runs/{run}/outputs/file", summary="The bytes of one output")
+    async def file(run: str, path: Path) -> StreamingResponse:
+        handle, kind, growing = await desk.ask(outputs.opened, run, path)
+        headers = {"content-disposition": _attached(path), "content-security-policy": SANDBOX}
+        size = os.fstat(handle).st_size
+        if not growing:
+            headers["content-length"] = str(size)
+        return StreamingResponse(_bytes(handle, size), media_type=kind, headers=headers)
+
+    @router.get("/runs/{run}/code", summary="The files of a run's snapshot")
+    async def files(run: str) -> Code:
+        return Code(**asdict(await desk.ask(code.tree, run)))
+
+    @router.get("/runs/{run}/code/file", summary="A file of a run's snapshot, as text")
+    async def text(run: str, path: File) -> Text:
+        return Text(**asdict(await desk.ask(code.text, run, path)))
+
+    @router.get("/runs/{run}/environment", summary="What a run ran with")
+    async def environment(run: str) -> Environment:
+        return Environment(**asdict(await desk.ask(code.environment, run)))
+
+    return router
+
+
+def _attached(path: str) -> str:
+    """A file name that no header can be made of."""
+    name = path.rpartition("/")[2]
+    plain = "".join(char if char.isascii() and (char.isalnum() or char in "._- ") else "_" for char in name) or "output"
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name.encode('utf-8', 'replace'), safe='')}"
+
+
+def _bytes(handle: int, size: int) -> Iterator[bytes]:
+    return _read(open(handle, "rb"), size)  # closed with whoever holds it, also if nobody ever reads
+
+
+def _read(file: BinaryIO, size: int) -> Iterator[bytes]:
+    with file:
+        while size > 0 and (data := file.read(min(_CHUNK, size))):
+            size -= len(data)
+            yield data

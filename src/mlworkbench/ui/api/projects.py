@@ -1,11 +1,112 @@
-"""Projects: those that are known, opening and creating one."""
+"""The projects of this user: open, list, look into, forget."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
+from pydantic import BaseModel, Field
 
+from ...config.project import Project, find_project
+from ..answers import dashboard
+from ..answers.folders import the_folder
+from ..answers.projects import Card, cards
 from ..desk import Desk
 
 
+class LastRun(BaseModel):
+    """The newest run of a project."""
+
+    run_id: str
+    status: str
+    created: float = Field(description="Seconds since 1970")
+
+
+class Listed(BaseModel):
+    """A project in the list."""
+
+    key: str = Field(description="Names the project in the other addresses")
+    name: str
+    folder: str
+    last_run: LastRun | None = None
+    problem: str | None = Field(None, description="Why it cannot be opened")
+
+
+class Target(BaseModel):
+    """A compute target of a project."""
+
+    name: str
+    type: str
+    place: str = Field(description="Address of the machine")
+    problem: str | None = None
+
+
+class RunConfiguration(BaseModel):
+    """A run configuration of a project."""
+
+    name: str
+    target: str
+    framework: str
+    script: str
+    problem: str | None = None
+
+
+class Shown(BaseModel):
+    """One project."""
+
+    key: str
+    id: str
+    name: str
+    folder: str
+    targets: list[Target]
+    run_configurations: list[RunConfiguration]
+
+
+class Wanted(BaseModel):
+    """A folder that is a project."""
+
+    folder: str = Field(min_length=1, max_length=4000, description="On the machine of the server")
+
+
+def listed(card: Card) -> Listed:
+    last = card.last
+    run = LastRun(run_id=last.id, status=last.status.value, created=last.spec.created) if last else None
+    return Listed(key=card.key, name=card.name, folder=str(card.path), last_run=run, problem=card.trouble)
+
+
+def shown(key: str, project: Project) -> Shown:
+    return Shown(
+        key=key,
+        id=project.id,
+        name=project.name,
+        folder=str(project.root),
+        targets=[Target(**one.__dict__) for one in dashboard.targets(project)],
+        run_configurations=[RunConfiguration(**one.__dict__) for one in dashboard.runconfigs(project)],
+    )
+
+
 def routes(desk: Desk) -> APIRouter:
-    return APIRouter(tags=["projects"])
+    router = APIRouter(tags=["projects"])
+
+    @router.get("/projects", summary="The projects that were opened here, or that runs were submitted from")
+    async def all_projects() -> list[Listed]:
+        return [listed(one) for one in await desk.ask(cards, desk.projects)]
+
+    @router.post("/projects", summary="Open a folder that is a project, so that it is listed")
+    async def open_project(wanted: Wanted) -> Shown:
+        def opened(_: object) -> Shown:
+
+            root = find_project(the_folder(wanted.folder)).root
+            known = desk.projects.remember(root)
+            return shown(known.key, desk.projects.open(known.key))
+
+        return await desk.ask(opened)
+
+    @router.get("/projects/{key}", summary="One project with its targets and run configurations")
+    async def one_project(key: str) -> Shown:
+        return await desk.ask(lambda _: shown(key, desk.projects.open(key)))
+
+    @router.delete("/projects/{key}", summary="Take a project off the list; its folder stays as it is")
+    async def forget_project(key: str) -> dict[str, bool]:
+        await desk.ask(lambda _: desk.projects.forget(key))
+        return {"forgotten": True}
+
+    return router

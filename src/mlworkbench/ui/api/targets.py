@@ -1,11 +1,252 @@
-"""Compute targets: facts, GPUs, attach, check, prepare, clean; and submit."""
+"""Compute targets: what they are, their GPUs now, attach, check, clean, detach."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from ...config.project import Project
+from ...hosts.gpus import Gpu
+from ...model import Compute
+from ...report.gpus import used_by
+from ..answers import targets as answers
+from ..answers import words
 from ..desk import Desk
+from ..gpuwatch import Reading
+from . import submission
+from .errands import Told, told
+
+Key = Annotated[str, Query(min_length=1, max_length=64, description="The project's key, as in /api/projects")]
+Name = Annotated[str, Path(min_length=1, max_length=200, description="Of aml_config/NAME.compute")]
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class FindingAnswer(BaseModel):
+    """``state``: ok, warning, error; ``hint``: the remedy."""
+
+    what: str
+    state: str
+    found: str
+    hint: str | None = None
+
+
+class AttachedAnswer(BaseModel):
+    """What this user knows of a machine elsewhere."""
+
+    identity: str
+    key: str = Field(description="How one gets in, in words")
+    host_key: str = Field(description="Fingerprint of the machine's own key")
+    mounts: list[str] = Field(description="Folders there that containers may mount")
+    checked: float | None = Field(description="When it was last looked at, in seconds since 1970")
+
+
+class Target(BaseModel):
+    """A compute target. Findings are those of the last look; null of `attached` is a machine that is not attached."""
+
+    name: str
+    type: str | None
+    address: str | None
+    image: str | None
+    file: str
+    elsewhere: bool = Field(description="Another machine than this one")
+    attached: AttachedAnswer | None
+    findings: list[FindingAnswer]
+    run_configurations: list[str]
+    trouble: str | None = Field(description="Why it cannot be used as it is")
+    hint: str | None
+
+
+class GpuAnswer(BaseModel):
+    """One card now. What it does not tell is null. Memory in bytes, power in watts."""
+
+    index: int | None
+    uuid: str | None
+    name: str | None
+    utilisation: int | None
+    memory_used: int | None
+    memory_total: int | None
+    temperature: int | None
+    power: float | None
+    power_limit: float | None
+    slices: list[str]
+    used_by: str | None
+    error: str | None
+
+
+class GpusAnswer(BaseModel):
+    """``state``: ok; asking: no answer yet; no contact: see message, the figures are the last known."""
+
+    state: Literal["ok", "asking", "no contact"]
+    message: str | None
+    hint: str | None
+    problem: str | None = Field(description="Why the machine cannot tell of its GPUs")
+    driver: str | None
+    cuda: str | None
+    asked: float | None
+    again: float = Field(description="Seconds until it makes sense to ask again")
+    gpus: list[GpuAnswer]
+
+
+class AttachWish(BaseModel):
+    """The options of `mlw computetarget attach`."""
+
+    model_config = ConfigDict(extra="forbid")
+    project: Annotated[str, Field(min_length=1, max_length=64)]
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    kind: Literal["remotedocker", "remote", "cluster"] | None = None
+    address: Text | None = None
+    username: Text | None = None
+    port: int | None = Field(None, ge=1, le=65535)
+    jump: Text | None = None
+    password: SecretStr | None = Field(None, description="Used once to install a key; written nowhere")
+    private_key_file: Text | None = None
+    own_key: bool = Field(False, description="--use-azureml-ssh-key: answers with the line to append over there")
+    host_key: Text | None = Field(None, description="The fingerprint that the machine must have")
+    mounts: Annotated[list[Text], Field(max_length=100)] = []
+    image: Text | None = None
+    replace: bool = False
+
+
+class AttachAnswer(BaseModel):
+    """``asks``: what somebody has to answer first. host_key: ask again with that fingerprint, if it is the machine's;
+    public_key: append ``line`` to ~/.ssh/authorized_keys there, and ask again."""
+
+    attached: bool
+    errand: str
+    asks: Literal["host_key", "public_key"] | None = None
+    identity: str | None = None
+    host_key: str | None = None
+    kind: str | None = Field(None, description="Of the machine's key")
+    line: str | None = None
+    written: list[str] = []
+    findings: list[FindingAnswer] = []
+
+
+class DetachWish(BaseModel):
+    """The options of `mlw computetarget detach`."""
+
+    model_config = ConfigDict(extra="forbid")
+    purge: bool = Field(False, description="Also delete ~/.mlw there, with all runs in it")
+    keep_files: bool = False
+    force: bool = Field(False, description="Forget it also if it cannot be reached")
+
+
+class CleanRow(BaseModel):
+    """Bytes and things of one kind; can_go… only of another machine, before anything is removed."""
+
+    kind: str
+    things: int
+    bytes: int
+    can_go: int | None = None
+    can_go_bytes: int | None = None
 
 
 def routes(desk: Desk) -> APIRouter:
-    return APIRouter(tags=["targets"])
+    router = APIRouter()
+    router.include_router(submission.routes(desk))
+    _looking(router, desk)
+    _changing(router, desk)
+    return router
+
+
+def _looking(router: APIRouter, desk: Desk) -> None:
+    @router.get("/targets", tags=["targets"], summary="The compute targets of a project; no machine is asked")
+    async def every(project: Key) -> list[Target]:
+        found = await desk.ask(answers.cards, desk.projects.open(project))
+        return [_target(one) for one in found]
+
+    @router.get("/targets/{name}", tags=["targets"], summary="One compute target")
+    async def one(name: Name, project: Key) -> Target:
+        return _target(await desk.ask(answers.card, desk.projects.open(project), name))
+
+    @router.get("/targets/{name}/gpus", tags=["targets"], summary="Its GPUs as they are now, and who uses them")
+    async def gpus(name: Name, project: Key) -> GpusAnswer:
+        compute = await desk.ask(answers.compute_of, desk.projects.open(project), name)
+        return _gpus(await desk.gpus.ask(compute))
+
+    @router.post("/targets/{name}/check", tags=["targets"], summary="Look at the machine: what is there, the remedy")
+    async def check(name: Name, project: Key) -> list[FindingAnswer]:
+        here = desk.projects.open(project)
+        errand = await desk.errands.start(*words.check_words(name), cwd=here.root)
+        await errand.done.wait()
+        error = errand.error()
+        if error is not None and not isinstance(errand.answer, list):
+            raise error  # it could not be asked; what is missing there is an answer
+        return [FindingAnswer(**finding) for finding in errand.answer]
+
+
+def _changing(router: APIRouter, desk: Desk) -> None:
+    @router.post("/targets/attach", tags=["targets"], summary="Make a machine that is reached by SSH a target")
+    async def attach(asked: AttachWish) -> AttachAnswer:
+        project = desk.projects.open(asked.project)
+        wish = words.Attach(**asked.model_dump(exclude={"project", "password"}))
+        password = asked.password.get_secret_value() if asked.password else None
+        errand = await desk.errands.start(*wish.words(password is not None), cwd=project.root, secret=password)
+        await errand.done.wait()
+        found: dict[str, Any] = errand.answer if isinstance(errand.answer, dict) else {}
+        error = errand.error()
+        if error is not None and "asks" not in found:
+            raise error
+        known = {name: found[name] for name in AttachAnswer.model_fields if name in found}
+        return AttachAnswer(**{**known, "attached": error is None, "errand": errand.id})
+
+    @router.post("/targets/{name}/detach", tags=["targets"], summary="Undo an attach")
+    async def detach(name: Name, project: Key, asked: DetachWish) -> Told:
+        here = desk.projects.open(project)
+        await _let_go(desk, here, name)
+        errand = await desk.errands.start(*words.detach_words(name, **asked.model_dump()), cwd=here.root)
+        await errand.done.wait()
+        error = errand.error()
+        if error is not None:
+            raise error
+        return told(errand)
+
+    @router.post("/clean", tags=["targets"], summary="What can go from this machine or a target; remove it if told so")
+    async def clean(
+        project: Key,
+        target: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+        remove: bool = False,
+    ) -> list[CleanRow]:
+        here = desk.projects.open(project)
+        rows = await desk.errands.do(*words.clean_words(target, remove=remove), cwd=here.root)
+        return [CleanRow(**row) for row in rows or []]
+
+
+async def _let_go(desk: Desk, project: Project, name: str) -> None:
+    """The connection by which its GPUs were asked for."""
+    if name in project.computes():
+        compute: Compute = await desk.ask(answers.compute_of, project, name)
+        await desk.gpus.let_go(compute)
+
+
+def _target(card: answers.Card) -> Target:
+    known = card.attached
+    attached = AttachedAnswer(**{**asdict(known), "mounts": list(known.mounts)}) if known else None
+    return Target(
+        **{name: getattr(card, name) for name in ("name", "type", "address", "image", "file", "elsewhere")},
+        attached=attached,
+        findings=[FindingAnswer(**asdict(one)) for one in card.findings],
+        run_configurations=[use.name for use in card.uses],
+        trouble=card.trouble,
+        hint=card.hint,
+    )
+
+
+def _gpus(reading: Reading) -> GpusAnswer:
+    found = reading.gpus
+    return GpusAnswer(
+        **{name: getattr(reading, name) for name in ("state", "message", "hint", "asked", "again")},
+        problem=found.problem if found else None,
+        driver=found.driver if found else None,
+        cuda=found.cuda if found else None,
+        gpus=[_gpu(one) for one in found.gpus] if found else [],
+    )
+
+
+def _gpu(gpu: Gpu) -> GpuAnswer:
+    names = [name for name in GpuAnswer.model_fields if name not in ("slices", "used_by")]
+    slices = [one.name or one.uuid or "?" for one in gpu.mig]
+    return GpuAnswer(**{name: getattr(gpu, name) for name in names}, slices=slices, used_by=used_by(gpu))

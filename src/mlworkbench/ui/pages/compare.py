@@ -1,15 +1,184 @@
-"""compare."""
+"""Any number of runs side by side."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+from urllib.parse import quote
+
 from nicegui import ui
 
+from ...errors import MlwError
+from ...report.plain import plain
+from ...report.units import counted
+from ..answers import code as code_answers
+from ..answers import compare as answers
 from ..desk import Desk
+from ..parts.comparecharts import Curves, Spread
+from ..parts.empty import empty
 from ..parts.frame import frame
+from ..parts.sheet import DiffLines, Sheet
+
+_ACROSS = 6  # runs that are columns; more are rows
+_CHIPS = 24  # runs that are named above
+_TITLES = {"parameters": "Parameters", "metrics": "Metrics", "properties": "Properties", "packages": "Packages"}
 
 
 def register(desk: Desk) -> None:
     @ui.page("/compare")
-    def compare() -> None:
-        with frame(desk, "compare"):
-            ui.label("compare")
+    async def compare(runs: str = "") -> None:
+        ids = list(dict.fromkeys(one for one in runs.split(",") if one))
+        with frame(desk, "Compare", active="All runs", wide=True):
+            await _page(desk, ids)
+
+
+async def _page(desk: Desk, ids: list[str]) -> None:
+    if not ids:
+        _heading("Compare runs")
+        empty(
+            "compare_arrows",
+            "No runs are chosen",
+            "Choose two or more on the page All runs.",
+            "mlw history compare RUN RUN",
+        )
+        return
+    try:
+        found = await desk.ask(answers.compare, ids)
+        others = await desk.ask(answers.others, found.ids)
+    except MlwError as error:
+        _heading("Compare runs")
+        empty("error_outline", plain(error.message, 300), plain(error.hint or "", 300))
+        return
+    _heading(f"Compare {counted(len(found.runs), 'run')}")
+    _chosen(found, others)
+    if len(found.runs) < 2:
+        empty("compare_arrows", "One run is not enough", "Add another one above.")
+        return
+    for kind in ("parameters", "metrics"):
+        _table(found, kind)
+    if not any(found.tables.values()) and not any(found.changed.values()):
+        ui.label("The runs do not differ.").classes("mlw-faint")
+    if found.series:
+        Curves(found).build()
+    Spread(found).build()
+    await _images(desk, found)
+    for kind in ("properties", "packages"):
+        _table(found, kind)
+    if found.unknown_packages:
+        words = f"Packages are not compared: those of {_some(found.unknown_packages)} were not recorded."
+        ui.label(words).classes("mlw-faint")
+    Code(desk, found).build()
+
+
+def _heading(words: str) -> None:
+    with ui.element("h1"):
+        ui.label(words)
+
+
+def _section(words: str) -> None:
+    with ui.element("h2"):
+        ui.label(words)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(plain(one, 60) for one in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _address(ids: Sequence[str]) -> str:
+    return f"/compare?runs={quote(','.join(ids), safe=',')}"
+
+
+def _run_address(run_id: str) -> str:
+    return f"/runs/{quote(run_id, safe='')}"
+
+
+def _chosen(found: answers.Comparison, others: dict[str, str]) -> None:
+    """The runs, each with a way to take it out; and one to add others."""
+    ids = found.ids
+    with ui.element("div").classes("mlw-compared").props('role=group aria-label="Compared runs"'):
+        for one in found.runs[:_CHIPS]:
+            with ui.element("span").classes("mlw-compared-run"):
+                ui.link(one["name"] or one["id"], _run_address(one["id"])).classes("mlw-grid-link")
+                rest = [other for other in ids if other != one["id"]]
+                button = ui.button(icon="close", on_click=lambda rest=rest: ui.navigate.to(_address(rest)), color=None)
+                button.props("flat dense round size=xs").classes("mlw-compared-out")
+                button._props["aria-label"] = f"Take {one['id']} out"
+        if len(ids) > _CHIPS:
+            ui.label(f"and {len(ids) - _CHIPS} more").classes("mlw-faint")
+        field = ui.select(others, label="Add a run", with_input=True).props("dense outlined options-dense")
+        field.classes("mlw-compared-add")
+        field.on_value_change(lambda event: ui.navigate.to(_address([*ids, str(event.value)])) if event.value else None)
+    words = shlex.join(("mlw", "history", "compare", *ids[:6])) + (" …" if len(ids) > 6 else "")
+    ui.label(words).classes("mlw-mono mlw-faint mlw-said")
+
+
+def _table(found: answers.Comparison, kind: str) -> None:
+    """Few runs are columns, many are rows."""
+    table = found.tables[kind]
+    if not table:
+        return
+    _section(f"{_TITLES[kind]} that differ")
+    titles = [f"{one['name']} ({one['id']})" if one["name"] else str(one["id"]) for one in found.runs]
+    links = [_run_address(one) for one in found.ids]
+    if len(titles) <= _ACROSS:
+        head = [(_TITLES[kind], ""), *zip(titles, links, strict=True)]
+        Sheet(_TITLES[kind], head, [[name, *values] for name, values in table.items()])
+    else:
+        rows = [[title, *(values[at] for values in table.values())] for at, title in enumerate(titles)]
+        Sheet(_TITLES[kind], [("Run", ""), *((name, "") for name in table)], rows, links)
+
+
+async def _images(desk: Desk, found: answers.Comparison) -> None:
+    """The same path of each run, side by side."""
+    pictures = await desk.ask(answers.images, found.ids)
+    if not pictures:
+        return
+    _section("Images")
+    names = {str(one["id"]): str(one["name"] or one["id"]) for one in found.runs}
+    if len(found.runs) > answers.PICTURED:
+        ui.label(f"Of the first {answers.PICTURED} runs.").classes("mlw-faint")
+    for path, having in pictures.items():
+        ui.label(plain(path, 200)).classes("mlw-mono")
+        with ui.element("div").classes("mlw-beside-all"):
+            for one in having:
+                with ui.element("figure").classes("mlw-beside"):
+                    image = ui.element("img").props("loading=lazy")
+                    image._props["src"] = f"/api/runs/{quote(one, safe='')}/outputs/file?path={quote(path, safe='')}"
+                    image._props["alt"] = f"{path} of run {one}"
+                    with ui.element("figcaption"):
+                        ui.label(plain(names[one], 60))
+
+
+class Code:
+    """The code of one of the runs against that of the first."""
+
+    def __init__(self, desk: Desk, found: answers.Comparison) -> None:
+        self._desk, self._first = desk, found.ids[0]
+        self._changed = found.changed
+
+    def build(self) -> None:
+        _section("Code")
+        differing = {run: count for run, count in self._changed.items() if count}
+        if not differing:
+            ui.label("All of them ran the same code, as far as it was kept.").classes("mlw-faint")
+            return
+        options = {run: f"{run} ({counted(count, 'file')})" for run, count in differing.items()}
+        first = next(iter(options))
+        field = ui.select(options, label=f"Against {plain(self._first, 60)}", value=first)
+        field.props("dense outlined options-dense").classes("mlw-compared-code")
+        self._lines = ui.column().classes("w-full")
+        field.on_value_change(lambda event: self._show(str(event.value)))
+        ui.timer(0.05, lambda: self._show(first), once=True)
+
+    async def _show(self, run: str) -> None:
+        found = await self._desk.ask(code_answers.difference, run, self._first)
+        self._lines.clear()
+        with self._lines:
+            if found.problem:
+                ui.label(found.problem).classes("mlw-warn")
+            if found.lines:
+                DiffLines(f"Code of {run} against {self._first}", [_safe(line) for line in found.lines])
+
+
+def _safe(line: str) -> str:
+    return "\t".join(plain(piece, 2000) for piece in line.split("\t"))

@@ -1,15 +1,102 @@
-"""The command prompt of a project."""
+"""Command prompts in the folder of a project. They stay when the page is left, until they are closed."""
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from nicegui import ui
 
+from ...errors import MlwError
+from ...report.plain import plain
+from ..answers.prompt import prompt
 from ..desk import Desk
-from ..parts.frame import frame
+from ..parts.empty import empty
+from ..parts.frame import Here, frame, here
+from ..parts.terminal import TerminalView
+from ..parts.trouble import telling
+from ..shells import AVAILABLE, Shell
 
 
 def register(desk: Desk) -> None:
     @ui.page("/p/{key}/terminal")
-    def terminal(key: str) -> None:
-        with frame(desk, "Terminal"):
-            ui.label("terminal")
+    async def terminal(key: str, t: str = "") -> None:
+        try:
+            where = here(desk, key)
+        except MlwError as error:
+            with frame(desk, "Terminal"):
+                empty("error_outline", plain(error.message, 300), error.hint or "", top=True)
+            return
+        with frame(desk, f"Terminal of {where.project.name}", where, active="Terminal", wide=True):
+            view = TerminalPage(desk, where)
+        if AVAILABLE:
+            # Only once the page is open: to be asked for an address alone starts nothing.
+            await ui.context.client.connected()
+            await view.begin(t)
+
+
+class TerminalPage:
+    """The terminals of a project, one of them in sight."""
+
+    def __init__(self, desk: Desk, where: Here) -> None:
+        self._desk = desk
+        self._where = where
+        self._shell: Shell | None = None
+        with ui.row().classes("mlw-terminal-head"):
+            with ui.element("h1"):
+                ui.label("Terminal")
+            self._tabs = ui.row().classes("mlw-terminal-tabs").props('role=group aria-label="Terminals"')
+            ui.space()
+            if AVAILABLE:
+                ui.button("New terminal", icon="add", on_click=self.new).props("flat dense no-caps")
+                ui.button("Close", icon="close", on_click=self.close).props("flat dense no-caps")
+        self._box = ui.element("div").classes("mlw-terminal-box")
+        if not AVAILABLE:
+            with self._box:
+                words = "On Windows, use the terminal of your system in the folder of the project."
+                empty("terminal", "There is no command prompt here", words)
+
+    async def begin(self, wanted: str) -> None:
+        """With the one of the address, else the last one, else a new one."""
+        known = self._desk.shells.of(self._where.key)
+        found = self._desk.shells.get(self._where.key, wanted) or (known[-1] if known else None)
+        if found is not None:
+            self._look_at(found)
+        else:
+            await self.new()
+
+    async def new(self) -> None:
+        where = self._where
+        with telling():
+            first = await self._desk.ask(lambda _: prompt(where.project, self._desk.paths))
+            shells, root = self._desk.shells, where.project.root
+            self._look_at(shells.start(where.key, root, first.folders, f"{first.words}\r\n"))
+
+    async def close(self) -> None:
+        if self._shell is None:
+            return
+        self._desk.shells.end(self._shell)
+        known = self._desk.shells.of(self._where.key)
+        if known:
+            self._look_at(known[-1])
+            return
+        self._shell = None
+        self._box.clear()
+        self._tabs.clear()
+        ui.navigate.history.replace(f"{self._where.address}/terminal")
+        with self._box:
+            empty("terminal", "No terminal is open", "“New terminal” opens a shell in the folder of the project.")
+
+    def _look_at(self, shell: Shell) -> None:
+        self._shell = shell
+        ui.navigate.history.replace(f"{self._where.address}/terminal?" + urlencode({"t": shell.id}))
+        self._box.clear()
+        with self._box:
+            TerminalView(shell)
+        self._tabs.clear()
+        with self._tabs:
+            for one in self._desk.shells.of(self._where.key):
+                words = f"{one.number}" + (" (ended)" if one.ended else "")
+                button = ui.button(words, on_click=lambda one=one: self._look_at(one)).props("flat dense no-caps")
+                button._props["aria-pressed"] = "true" if one is shell else "false"
+                if one is shell:
+                    button.classes("mlw-terminal-here")

@@ -12,7 +12,9 @@ from ...config.project import Project
 from ...report.plain import plain
 from ..desk import Desk
 from .jobs import jobs
+from .leave import Leave
 from .theme import Theme
+from .trouble import tell
 
 _EVERYWHERE = (("folder_special", "Projects", "/"), ("history", "All runs", "/runs"))
 _IN_PROJECT = (
@@ -47,6 +49,7 @@ def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = ""
     """``active``: the word in the rail that this page belongs to."""
     ui.page_title(f"{plain(title, 80)} – ML Workbench")
     ui.colors(primary="#2457a7", secondary="#4f6b8f", accent="#8a4fbd", positive="#1b7a43", negative="#b3261e")
+    ui.on_exception(tell)  # of what a click set off
     desk.live.attend()
     ui.timer(ATTENTION, desk.live.attend)
     pane = ui.right_drawer(value=False, bordered=True).props("width=340 overlay").classes("mlw-jobs")
@@ -58,11 +61,12 @@ def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = ""
         ui.space()
         ui.button("Jobs", icon="directions_run", on_click=pane.toggle).props("flat dense no-caps color=white")
         Theme()
+        Leave()
     with ui.left_drawer(value=True, bordered=True).props("width=168 breakpoint=700").classes("mlw-rail"):
         _rail(where, active)
     with pane:
         jobs(desk, where)
-    with ui.element("main").classes("mlw-main mlw-wide" if wide else "mlw-main"):
+    with ui.element("div").classes("mlw-main mlw-wide" if wide else "mlw-main"):  # the page is a main element itself
         yield
 
 

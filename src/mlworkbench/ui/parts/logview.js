@@ -1,104 +1,249 @@
 // A log of any length: only the lines in sight are in the page. Text goes into text nodes, never into markup.
 const ROW = 18; // pixels
 const TALLEST = 8_000_000; // pixels; browsers cut higher boxes off, so beyond it the scroll bar stands for the line
-const AHEAD = 60; // lines fetched beyond those in sight
+const AHEAD = 100; // lines fetched beyond those in sight
+const KEPT = 20_000; // lines held in memory
+const PAUSE = 1000; // milliseconds between two looks at a log that grows
+
+const COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
+// C0 and C1 controls, and what turns or hides text without being seen.
+const UNSEEN = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+function seen(text) {
+  return text.replace(UNSEEN, (char) => {
+    const code = char.charCodeAt(0);
+    if (code < 0x20) return String.fromCharCode(0x2400 + code);
+    return code === 0x7f ? "\u2421" : `\\u${code.toString(16).padStart(4, "0")}`;
+  });
+}
+
+function dressed(codes, style) { // what ESC[1;31m changes; 38;5;n and 38;2;r;g;b are passed over
+  const next = { ...style };
+  for (let at = 0; at < codes.length; at++) {
+    const code = codes[at];
+    if (code === 0) { next.fore = next.back = ""; next.bold = next.faint = next.under = false; }
+    else if (code === 1) next.bold = true;
+    else if (code === 2) next.faint = true;
+    else if (code === 4) next.under = true;
+    else if (code === 22) next.bold = next.faint = false;
+    else if (code === 24) next.under = false;
+    else if ((code >= 30 && code <= 37) || (code >= 90 && code <= 97)) next.fore = COLOURS[code % 10];
+    else if (code === 39) next.fore = "";
+    else if ((code >= 40 && code <= 47) || (code >= 100 && code <= 107)) next.back = COLOURS[code % 10];
+    else if (code === 49) next.back = "";
+    else if (code === 38 || code === 48) at += codes[at + 1] === 5 ? 2 : codes[at + 1] === 2 ? 4 : 0;
+  }
+  return next;
+}
+
+function classes(style) {
+  return [style.fore && `mlw-ansi-${style.fore}`, style.back && `mlw-ansi-on-${style.back}`, style.bold && "mlw-ansi-bold",
+    style.faint && "mlw-ansi-faint", style.under && "mlw-ansi-under"].filter(Boolean).join(" ");
+}
+
+function pieces(text) { // by colour
+  if (!text.includes("\u001b")) return [{ text: seen(text), look: "" }];
+  const found = [];
+  let style = {}, at = 0;
+  const put = (end) => { if (end > at) found.push({ text: seen(text.slice(at, end)), look: classes(style) }); };
+  for (const match of text.matchAll(/\u001b\[([0-9;:]{0,40})([mK])/g)) {
+    put(match.index);
+    at = match.index + match[0].length;
+    if (match[2] === "m") style = dressed(match[1].split(/[;:]/).map(Number), style);
+  }
+  put(text.length);
+  return found;
+}
 
 export default {
   template: `
-    <div class="mlw-log" ref="box" tabindex="0" role="log" aria-live="off" :aria-label="'Log, ' + total + ' lines'"
-         @scroll="dragged" @wheel="wheeled" @keydown="pressed">
-      <div class="mlw-log-room" :style="{height: room + 'px'}"></div>
-      <div class="mlw-log-sight" ref="sight">
-        <div v-for="line in shown" :key="line.number" class="mlw-log-line"
-             :class="{'mlw-log-hit': hits.has(line.number), 'mlw-log-here': line.number === here}">
-          <span class="mlw-log-number" aria-hidden="true">{{ line.number + 1 }}</span><span>{{ line.text }}</span>
+    <div class="mlw-log-whole">
+      <div class="mlw-log-bar" role="toolbar" aria-label="Log">
+        <form class="mlw-log-search" role="search" @submit.prevent="search(1)">
+          <input type="search" v-model="text" ref="text" maxlength="500" placeholder="Search" aria-label="Search the log" @keydown.enter.shift.prevent="search(-1)">
+          <button type="button" class="mlw-log-button" aria-label="Previous hit" :disabled="!hits.length" @click="step(-1)">↑</button>
+          <button type="submit" class="mlw-log-button" aria-label="Next hit">↓</button>
+          <span class="mlw-log-count" role="status">{{ counted }}</span>
+        </form>
+        <label>Line <input type="number" min="1" class="mlw-log-line-number" @keydown.enter.prevent="jump($event.target.value)" @change="jump($event.target.value)"></label>
+        <span class="mlw-log-space"></span>
+        <span class="mlw-faint">{{ words }}</span>
+        <label v-if="!final"><input type="checkbox" v-model="following" @change="following && go(most)"> Follow</label>
+        <label><input type="checkbox" v-model="wrap" @change="go(top)"> Wrap</label>
+        <a class="mlw-log-button" :href="base + '/raw?which=' + which" download>Download</a>
+      </div>
+      <div class="mlw-log" :class="{'mlw-log-wrap': wrap}" ref="box" tabindex="0" role="log" aria-live="off" :aria-label="'Log, ' + words"
+           @scroll="dragged" @wheel="wheeled" @keydown="pressed">
+        <div class="mlw-log-room" :style="{height: room + 'px'}">
+          <div class="mlw-log-sight" :style="{height: height + 'px'}">
+            <div class="mlw-log-lines" :class="{'mlw-log-below': wrap && following}" :style="{transform: shift}">
+              <div v-for="line in shown" :key="line.number" class="mlw-log-line" :data-line="line.number + 1"
+                   :class="{'mlw-log-hit': marked.has(line.number), 'mlw-log-here': line.number === here}"><span
+                class="mlw-log-number" aria-hidden="true">{{ line.number + 1 }}</span><span class="mlw-log-text"><span
+                v-for="(piece, at) in line.pieces" :key="at" :class="piece.look">{{ piece.text }}</span></span></div>
+            </div>
+          </div>
         </div>
+        <div v-if="trouble" class="mlw-log-trouble" role="alert">{{ trouble }}</div>
       </div>
     </div>`,
-  props: { url: String, live: Boolean, start: Number },
+  props: { run: String, which: String, start: Number },
   data() {
-    return { total: 0, top: 0, height: 400, lines: new Map(), hits: new Set(), here: -1, following: this.live && !this.start };
+    return { total: 0, top: 0, height: 400, version: 0, final: true, following: false, wrap: false, trouble: "", asked: false,
+      text: "", sought: "", hits: [], more: false, at: -1, here: -1, busy: false };
   },
   computed: {
+    base() { return `/api/runs/${encodeURIComponent(this.run)}/log`; },
     fit() { return Math.max(1, Math.floor(this.height / ROW)); },
-    most() { return Math.max(0, this.total - this.fit); },
-    room() { return Math.min(TALLEST, this.total * ROW); },
+    most() { return Math.max(0, this.total - (this.wrap && !this.following ? 1 : this.fit)); },
+    room() { return Math.max(this.height, Math.min(TALLEST, (this.most + this.fit) * ROW)); },
+    exact() { return this.room < TALLEST; },
+    shift() { return this.exact && !this.wrap ? `translateY(${-(this.top - Math.floor(this.top)) * ROW}px)` : "none"; },
+    marked() { return new Set(this.hits); },
+    words() {
+      if (!this.asked) return "";
+      return `${this.total.toLocaleString("en")} ${this.total === 1 ? "line" : "lines"}${this.final ? "" : ", growing"}`;
+    },
+    counted() {
+      if (this.busy) return "searching…";
+      if (!this.sought) return "";
+      if (!this.hits.length) return "nothing found";
+      return `${(this.at + 1).toLocaleString("en")} of ${this.hits.length.toLocaleString("en")}${this.more ? "+" : ""}`;
+    },
     shown() {
+      this.version; // lines are kept outside of what Vue watches: there are many
       const found = [];
-      for (let number = Math.floor(this.top); number < Math.min(this.total, this.top + this.fit + 1); number++)
-        found.push({ number, text: this.lines.get(number) ?? "" });
+      const last = Math.min(this.total, Math.floor(this.top) + this.fit + 2);
+      for (let number = Math.floor(this.top); number < last; number++)
+        found.push({ number, pieces: this.lines.get(number) || [] });
       return found;
     },
   },
-  mounted() {
-    this.observer = new ResizeObserver(() => { this.height = this.$refs.box.clientHeight; this.look(); });
+  created() { this.lines = new Map(); },
+  async mounted() {
+    this.observer = new ResizeObserver(() => { this.height = this.$refs.box?.clientHeight || 400; this.look(); });
     this.observer.observe(this.$refs.box);
-    this.go(this.start || 0);
-    this.ticking = setInterval(() => this.live && this.refresh(), 500);
-    this.refresh();
+    this.height = this.$refs.box.clientHeight || 400;
+    this.ticking = setInterval(() => !this.final && !document.hidden && this.refresh(), PAUSE);
+    await this.refresh(-this.fit - AHEAD);
+    if (this.start > 0) this.jump(this.start);
+    else if (this.start < 0) this.go(this.most);
+    else if (!this.final) { this.following = true; this.go(this.most); }
+    else this.go(0);
   },
   unmounted() { clearInterval(this.ticking); this.observer.disconnect(); },
   methods: {
     async ask(first, count) {
-      const answer = await fetch(`${this.url}?first=${first}&count=${count}`, { headers: { accept: "application/json" } });
-      if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
-      const told = await answer.json();
-      if (this.lines.size > 20000) this.lines.clear();
-      told.lines.forEach((text, at) => this.lines.set(told.first + at, text));
+      const answer = await fetch(`${this.base}/lines?first=${first}&count=${count}&which=${this.which}`, { headers: { accept: "application/json" } });
+      const told = await answer.json().catch(() => ({}));
+      if (!answer.ok) throw new Error([told.error || `the server answered ${answer.status}`, told.hint].filter(Boolean).join("; "));
+      if (this.lines.size > KEPT) this.lines.clear();
+      told.lines.forEach((text, at) => this.lines.set(told.first + at, Object.freeze(pieces(text))));
+      if (told.total < this.total) this.lines.clear(); // another log in its place
       this.total = told.total;
-      if (told.ended) this.$emit("ended");
-      return told;
+      this.final = told.final;
+      this.asked = true;
+      this.trouble = "";
+      this.version++;
     },
-    async refresh() {
+    async refresh(first) {
+      if (this.asking) return;
+      this.asking = true;
       try {
-        this.lines.delete(this.total - 1); // it may have lacked its end
-        await this.ask(this.following ? Math.max(0, this.total - this.fit) : Math.floor(this.top), this.fit + AHEAD);
+        const wanted = first ?? (this.following ? -this.fit - 20 : Math.max(0, Math.min(Math.floor(this.top), this.total - 1)));
+        await this.ask(wanted, this.fit + AHEAD);
         if (this.following) this.go(this.most);
-      } catch (error) { this.$emit("trouble", String(error.message || error)); }
+        if (this.final) this.following = false;
+      } catch (error) { this.trouble = String(error.message || error); this.asked = true; }
+      this.asking = false;
     },
-    async look() {
-      const first = Math.max(0, Math.floor(this.top) - AHEAD), last = Math.min(this.total, first + this.fit + 2 * AHEAD);
-      for (let number = first; number < last; number++)
-        if (!this.lines.has(number)) {
-          try { await this.ask(number, last - number); } catch (error) { this.$emit("trouble", String(error)); }
-          return;
-        }
+    async look() { // fetches what is in sight and not here yet; while one question is out, the last one waits
+      if (this.looking) { this.again = true; return; }
+      this.looking = true;
+      do {
+        this.again = false;
+        const first = Math.max(0, Math.floor(this.top) - AHEAD), last = Math.min(this.total, Math.floor(this.top) + this.fit + AHEAD);
+        const near = Math.max(0, Math.floor(this.top) - 20), end = Math.min(this.total, Math.floor(this.top) + this.fit + 20);
+        for (let number = near; number < end; number++)
+          if (!this.lines.has(number)) {
+            try { await this.ask(first, last - first); } catch (error) { this.trouble = String(error.message || error); }
+            break;
+          }
+      } while (this.again);
+      this.looking = false;
     },
     go(line) {
       this.top = Math.min(Math.max(0, line), this.most);
-      const box = this.$refs.box;
-      if (!box) return;
-      const place = this.most ? (this.top / this.most) * Math.max(0, this.room - this.height) : 0;
-      if (Math.abs(box.scrollTop - place) > 1) { this.placed = true; box.scrollTop = place; }
+      this.$nextTick(() => {
+        const box = this.$refs.box;
+        if (!box) return;
+        const place = this.most ? (this.top / this.most) * Math.max(0, this.room - this.height) : 0;
+        if (Math.abs(box.scrollTop - place) > 1) { this.placed = Math.round(place); box.scrollTop = place; }
+      });
       this.look();
     },
     dragged() { // the bar was moved, by hand or by us
-      if (this.placed) { this.placed = false; return; }
+      const at = this.$refs.box.scrollTop;
+      if (this.placed !== undefined && Math.abs(at - this.placed) < 2) { this.placed = undefined; return; }
+      this.placed = undefined;
       const reach = Math.max(1, this.room - this.height);
-      this.top = (this.$refs.box.scrollTop / reach) * this.most;
-      this.following = this.live && this.top >= this.most - 1;
+      this.top = Math.min(this.most, (at / reach) * this.most);
+      this.following = !this.final && this.top >= this.most - 1;
       this.look();
     },
     wheeled(event) {
-      if (this.room < TALLEST || event.ctrlKey) return; // the browser's own way is exact there
+      if ((this.exact && !this.wrap) || event.ctrlKey || !event.deltaY) return; // the browser's own way is exact there
       event.preventDefault();
-      this.move(event.deltaY / ROW);
+      this.move(event.deltaMode === 1 ? event.deltaY : event.deltaY / ROW);
     },
     pressed(event) {
-      const far = { ArrowDown: 1, ArrowUp: -1, PageDown: this.fit, PageUp: -this.fit, Home: -this.total, End: this.total }[event.key];
-      if (far === undefined) return;
+      if (event.ctrlKey && event.key === "f") { event.preventDefault(); this.$refs.text.focus(); return; }
+      const far = { ArrowDown: 1, ArrowUp: -1, PageDown: this.fit - 1, PageUp: 1 - this.fit, Home: -this.total, End: this.total }[event.key];
+      if (far === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
       event.preventDefault();
       this.move(far);
     },
     move(lines) {
-      this.following = this.live && this.top + lines >= this.most;
-      this.go(this.top + lines);
+      const to = this.top + lines;
+      this.following = !this.final && to >= this.most;
+      this.go(Math.abs(lines) >= 1 && !this.exact ? Math.round(to) : to);
     },
-    mark(numbers, here) { // the lines that a search has found
-      this.hits = new Set(numbers);
-      this.here = here;
-      if (here >= 0) { this.following = false; this.go(here - Math.floor(this.fit / 2)); }
+    jump(line) {
+      const number = Math.floor(Number(line)) - 1;
+      if (!(number >= 0)) return;
+      this.show(Math.min(number, Math.max(0, this.total - 1)));
     },
-    follow(yes) { this.following = yes; if (yes) this.go(this.most); },
+    show(number) {
+      this.here = number;
+      this.following = false;
+      this.go(number - (this.wrap ? 0 : Math.floor(this.fit / 2)));
+    },
+    async search(way) {
+      if (this.text === this.sought) { this.step(way); return; }
+      this.hits = []; this.more = false; this.at = -1; this.here = -1;
+      this.sought = this.text;
+      if (!this.sought) return;
+      await this.find(0);
+      const from = Math.floor(this.top), next = this.hits.findIndex((line) => line >= from);
+      if (this.hits.length) this.at = Math.max(0, next);
+      if (this.at >= 0) this.show(this.hits[this.at]);
+    },
+    async find(first) {
+      this.busy = true;
+      try {
+        const answer = await fetch(`${this.base}/find?which=${this.which}&first=${first}&text=${encodeURIComponent(this.sought)}`, { headers: { accept: "application/json" } });
+        const told = await answer.json().catch(() => ({}));
+        if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
+        this.hits = first ? this.hits.concat(told.lines) : told.lines;
+        this.more = told.more;
+      } catch (error) { this.trouble = String(error.message || error); }
+      this.busy = false;
+    },
+    async step(way) {
+      if (!this.hits.length) return;
+      if (way > 0 && this.at === this.hits.length - 1 && this.more) await this.find(this.hits.at(-1) + 1);
+      this.at = (this.at + way + this.hits.length) % this.hits.length;
+      this.show(this.hits[this.at]);
+    },
   },
 };

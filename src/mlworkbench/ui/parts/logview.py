@@ -6,23 +6,14 @@ from nicegui.element import Element
 
 
 class LogView(Element, component="logview.js"):
-    """Asks ``url`` for the lines that it shows; while ``live``, also for new ones."""
+    """Asks ``/api/runs/RUN/log`` for the lines that it shows; while the run goes on, also for new ones.
 
-    def __init__(self, url: str, live: bool, start: int = 0) -> None:
+    ``which``: run or build. ``start``: the line to show first, from 1; -1 the last one; 0 the beginning, or the end
+    of a run that goes on.
+    """
+
+    def __init__(self, run: str, which: str = "run", start: int = 0) -> None:
         super().__init__()
-        self._props["url"] = url
-        self._props["live"] = live
+        self._props["run"] = run
+        self._props["which"] = which
         self._props["start"] = start
-
-    def point_out(self, numbers: list[int], here: int) -> None:
-        """Lines that a search has found, and the one to go to."""
-        self.run_method("mark", numbers, here)
-
-    def follow(self, yes: bool) -> None:
-        """Stay at the end while lines come."""
-        self.run_method("follow", yes)
-
-    def ended(self) -> None:
-        """Nothing more comes."""
-        self._props["live"] = False
-        self.update()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,10 +12,21 @@ from nicegui import ui
 from ...errors import MlwError
 from ...report.plain import plain
 
+log = logging.getLogger("mlworkbench.ui")
 
-def tell(error: MlwError) -> None:
+
+def in_words(error: Exception) -> tuple[str, str | None]:
+    """What happened and what to do, for people. A fault of ours has a number under which the log tells more."""
+    if isinstance(error, MlwError):
+        return plain(error.message, 1000), plain(error.hint, 1000) if error.hint else None
+    name = secrets.token_hex(4)
+    log.error("error %s", name, exc_info=error)
+    return f"Something went wrong; the log of mlw ui has it as error {name}.", None
+
+
+def tell(error: Exception) -> None:
     """Stays until it is closed: people look away."""
-    words = plain(error.message, 1000) + (f"\n{plain(error.hint, 1000)}" if error.hint else "")
+    words = "\n".join(one for one in in_words(error) if one)
     ui.notification(words, type="negative", multi_line=True, close_button="Close", timeout=None, position="top")
 
 

@@ -1,0 +1,150 @@
+"""The code that a run ran: its files, and what differs from another run or from the project now."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from ....errors import MlwError
+from ....report.plain import plain
+from ....report.units import counted, size
+from ...answers import code as answers
+from ...parts.empty import empty
+from . import deeds
+from .context import Context
+
+_SHOWN = 2000  # files in the list
+_LINES = 4000  # of a difference
+
+
+async def show(context: Context) -> None:
+    await Code(context).build()
+
+
+class Code:
+    """The tab of one page."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def build(self) -> None:
+        found = await self._context.desk.ask(answers.tree, self._context.run.id)
+        if found.problem:
+            empty("code_off", "There is no code of this run.", found.problem, "mlw submit SCRIPT")
+            return
+        self._files = found.files
+        self._controls(found)
+        with ui.element("div").classes("mlw-run-browse"):
+            self._list = ui.element("div").classes("mlw-run-browse-list")
+            self._look = ui.element("div").classes("mlw-run-browse-look")
+        self._draw("")
+        against = self._context.asked.get("against", "")
+        if against:
+            await self._compare(against)
+        else:
+            await self._open(self._context.asked.get("file") or self._first())
+
+    def _first(self) -> str:
+        """The script, if it is there."""
+        entry = self._context.run.spec.entry.name
+        names = [one.path for one in self._files]
+        return entry if entry in names else names[0] if names else ""
+
+    def _controls(self, found: answers.Tree) -> None:
+        run = self._context.run
+        with ui.row().classes("mlw-run-controls"):
+            search = ui.input("Search files").props("outlined dense clearable debounce=200").classes("mlw-run-search")
+            search.on_value_change(lambda event: self._draw(str(event.value or "")))
+            total = sum(one.size for one in found.files)
+            ui.label(f"{counted(len(found.files) + found.more, 'file')}, {size(total)}").classes("mlw-faint")
+            ui.space()
+            ui.button("What has changed since", on_click=lambda: self._compare("project")).props("flat dense no-caps")
+            other = ui.input("Another run").props("outlined dense").classes("mlw-run-search")
+            other._props["maxlength"] = 200
+            other.on("keydown.enter", lambda: self._compare(str(other.value or "")))
+            ui.button("Compare", on_click=lambda: self._compare(str(other.value or ""))).props("flat dense no-caps")
+            ui.button("Restore", on_click=lambda: deeds.restore(self._context)).props("flat dense no-caps")
+        if run.spec.git and run.spec.git.dirty:
+            words = "The project's repository had changes that were not committed; the snapshot has them."
+            ui.label(words).classes("mlw-faint")
+
+    def _draw(self, text: str) -> None:
+        fit = [one for one in self._files if text.lower() in one.path.lower()]
+        self._list.clear()
+        with self._list:
+            with ui.element("ul").classes("mlw-run-browse-files"):
+                for one in fit[:_SHOWN]:
+                    self._entry(one)
+            if len(fit) > _SHOWN:
+                ui.label(f"and {len(fit) - _SHOWN} more: search for them").classes("mlw-faint")
+
+    def _entry(self, one: answers.Source) -> None:
+        with ui.element("li").classes("mlw-run-browse-file"):
+            with ui.element("button").props("type=button").classes("mlw-run-browse-name") as button:
+                ui.icon("link" if one.to else "description").props("aria-hidden=true")
+                ui.label(plain(one.path, 300)).classes("mlw-said")
+            button.on("click", lambda: self._open(one.path))
+            ui.label(f"to {plain(one.to, 60)}" if one.to else size(one.size)).classes("mlw-faint mlw-run-browse-size")
+
+    async def _open(self, path: str) -> None:
+        if not path:
+            return
+        self._context.keep(file="" if path == self._first() else path, against="")
+        try:
+            found = await self._context.desk.ask(answers.text, self._context.run.id, path)
+        except MlwError as error:
+            found = answers.Text(path, None, plain(error.message, 500))
+        self._look.clear()
+        with self._look:
+            with ui.element("h2"):
+                ui.label(plain(path, 300)).classes("mlw-said")
+            if found.text is None:
+                ui.label(found.problem or "").classes("mlw-faint")
+                return
+            with ui.element("pre").classes("mlw-run-text").props("tabindex=0"):
+                ui.label(found.text)
+
+    async def _compare(self, against: str) -> None:
+        if not against.strip():
+            return
+        desk, run = self._context.desk, self._context.run
+        try:
+            if against == "project":
+                found = await desk.ask(answers.since, run.id)
+            else:
+                found = await desk.ask(answers.difference, run.id, against.strip())
+        except MlwError as error:
+            ui.notify(plain(error.message, 300), type="negative", multi_line=True)
+            return
+        self._context.keep(against=against.strip(), file="")
+        self._look.clear()
+        with self._look:
+            self._difference(found)
+
+    def _difference(self, found: answers.Difference) -> None:
+        title = (
+            f"From this run to {found.against}"
+            if found.against == "the project now"
+            else f"From {found.against} to this run"
+        )
+        with ui.element("h2"):
+            ui.label(plain(title, 200))
+        if found.problem:
+            ui.label(found.problem).classes("mlw-faint")
+            return
+        if not found.files:
+            ui.label("The code is the same.").classes("mlw-good")
+            return
+        with ui.element("ul").classes("mlw-run-changes"):
+            for path, change in found.files[:200]:
+                with ui.element("li"):
+                    ui.label(f"{change}: {plain(path, 300)}")
+        with ui.element("pre").classes("mlw-run-text mlw-run-diff").props("tabindex=0"):
+            for line in found.lines[:_LINES]:
+                with ui.element("div").classes(_look(line)):
+                    ui.label(line or " ")
+
+
+def _look(line: str) -> str:
+    if line.startswith(("---", "+++", "@@")):
+        return "mlw-run-diff-place"
+    return "mlw-run-diff-new" if line.startswith("+") else "mlw-run-diff-old" if line.startswith("-") else ""

@@ -1,0 +1,146 @@
+"""What is done with one target: check, prepare, allow mounts, make a new key, detach."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nicegui import ui
+
+from ....report.plain import plain
+from ...answers import words
+from ...errands import Errand
+from ...parts.errand import ErrandView, carried_out, command_of
+from ...parts.findings import findings_table
+from ...parts.trouble import tell
+
+if TYPE_CHECKING:
+    from .card import CardView
+
+
+class Box(ui.dialog):
+    """A dialog with a title and a row of buttons at its end."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._props["aria-label"] = plain(title, 200)
+        with self, ui.card().classes("mlw-card mlw-box"):
+            with ui.element("h2").classes("mlw-box-title"):
+                ui.label(plain(title, 200))
+            self.body = ui.column().classes("mlw-full")
+            with ui.row().classes("mlw-errand-buttons") as self.buttons:
+                ui.button("Close", on_click=self.close).props("flat no-caps")
+        self.on("hide", self.delete)
+
+
+async def check(view: CardView) -> None:
+    """Look at the machine now; what is missing there is told with its remedy."""
+    page, name = view.page, view.card.name
+    errand = await page.desk.errands.start(*words.check_words(name), cwd=page.where.project.root)
+    box = Box(f"Check of {name}")
+    with box.body:
+        ui.label(command_of(errand)).classes("mlw-mono mlw-faint mlw-said")
+        with ui.row().classes("mlw-errand-head") as waiting:
+            ui.spinner(size="18px").props("aria-hidden=true")
+            ui.label("The machine is asked").props("role=status")
+        lines = ErrandView(errand)
+    box.open()
+    await errand.done.wait()
+    if box.client.is_deleted:
+        return
+    if not box.is_deleted:
+        waiting.delete()
+        _show_check(box, errand, lines)
+    await page.refresh()
+
+
+def _show_check(box: Box, errand: Errand, lines: ErrandView) -> None:
+    error = errand.error()
+    with box.body:
+        if isinstance(errand.answer, list):
+            lines.delete()
+            findings_table(errand.answer)
+            well = "Runs can be put there" if error is None else "Something is missing that runs need"
+            ui.label(well).classes("mlw-good" if error is None else "mlw-bad").props("role=status")
+        elif error is not None:
+            ui.label(plain(error.message, 2000)).classes("mlw-bad mlw-said").props("role=status")
+            if error.hint:
+                ui.label(plain(error.hint, 2000)).classes("mlw-said")
+
+
+async def prepare(view: CardView, configuration: str) -> None:
+    """Build the environment ahead of a run. To leave the page does not stop it."""
+    page = view.page
+    errand = await page.desk.errands.start(
+        *words.prepare_words(configuration=configuration), cwd=page.where.project.root
+    )
+    title = f"Prepare {configuration}"
+    page.desk.errands.remember(page.where.key, title, errand)
+    dialog = page.look_at(title, errand)
+    await errand.done.wait()
+    if not dialog.client.is_deleted and errand.failed and not dialog.value:
+        error = errand.error()
+        if error is not None:
+            tell(error)
+
+
+async def detach(view: CardView) -> None:
+    name = view.card.name
+    box = Box(f"Detach {name}?")
+    with box.body:
+        ui.label("The key that attach installed there is removed, and the target's two files here.")
+        keep = ui.checkbox("Keep the files in aml_config").props("dense")
+        purge = ui.checkbox("Also delete ~/.mlw there, with all runs in it").props("dense")
+        force = ui.checkbox("Forget it even if it cannot be reached").props("dense")
+    with box.buttons:
+        ui.button("Detach", icon="link_off", on_click=lambda: box.submit(True)).props(
+            "unelevated no-caps color=negative"
+        )
+    if not await box:
+        return
+    await view.let_go()
+    said = words.detach_words(name, purge=bool(purge.value), keep_files=bool(keep.value), force=bool(force.value))
+    await carried_out(view.page.desk, f"Detach {name}", *said, cwd=view.page.where.project.root)
+    await view.page.refresh()
+
+
+async def reset_key(view: CardView) -> None:
+    name, known = view.card.name, view.card.attached
+    box = Box(f"A new key for {name}")
+    with box.body:
+        if known is not None:
+            ui.label(f"Way in now: {plain(known.key, 300)}").classes("mlw-faint")
+            ui.label(f"The machine's own key: {plain(known.host_key, 200)}").classes("mlw-mono mlw-faint mlw-said")
+        ui.label("Make a new key of ours in place of the old one; or, if the machine was set up anew, accept its own:")
+        key = ui.input("New fingerprint of the machine, or nothing", placeholder="SHA256:…").classes("mlw-full")
+        key.props("outlined dense autocomplete=off spellcheck=false")
+    with box.buttons:
+        ui.button("Go on", icon="key", on_click=lambda: box.submit(True)).props("unelevated no-caps")
+    if not await box:
+        return
+    await view.let_go()
+    said = words.reset_key_words(name, str(key.value or "").strip() or None)
+    await carried_out(view.page.desk, f"New key for {name}", *said, cwd=view.page.where.project.root)
+    await view.page.refresh()
+
+
+async def mounts(view: CardView) -> None:
+    """Which folders of the machine containers may have."""
+    name, known = view.card.name, view.card.attached
+    box = Box(f"Folders of {name} that containers may mount")
+    allowed = known.mounts if known else ()
+    with box.body:
+        kept = {path: ui.checkbox(plain(path, 300), value=True).props("dense") for path in allowed}
+        if not allowed:
+            ui.label("None but their own.").classes("mlw-faint")
+        more = ui.input("One more folder", placeholder="/data").props("outlined dense autocomplete=off")
+        more.classes("mlw-full")
+    with box.buttons:
+        ui.button("Save", icon="save", on_click=lambda: box.submit(True)).props("unelevated no-caps")
+    if not await box:
+        return
+    allow = [path] if (path := str(more.value or "").strip()) else []
+    forbid = [path for path, box_of in kept.items() if not box_of.value]
+    if allow or forbid:
+        said = words.update_words(name, allow=allow, forbid=forbid)
+        await carried_out(view.page.desk, f"Mounts of {name}", *said, cwd=view.page.where.project.root)
+        await view.page.refresh()

@@ -1,0 +1,123 @@
+"""The fields of an attach."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+
+from nicegui import ui
+
+from ...config.place import is_plain_name
+from ..answers.targets import Card
+from ..answers.words import Attach
+from .secretfield import SecretField
+
+PASSWORD, OWN, FILE, APPEND = "password", "own", "file", "append"
+_KINDS = {
+    "remotedocker": "In a container there (remotedocker)",
+    "remote": "With a Python there (remote)",
+    "cluster": "On a cluster (cluster)",
+}
+_WAYS = {
+    PASSWORD: "A password, used once to install a key",
+    OWN: "My keys, or my SSH agent",
+    FILE: "A key in a file",
+    APPEND: "A key that I append there",
+}
+_BOX = "outlined dense"
+
+
+class AttachForm:
+    """Nothing secret is in it but the field of the password, which hands it over once."""
+
+    def __init__(self, card: Card | None, enter: Callable[[], Awaitable[None]]) -> None:
+        known = card.compute if card else None
+        with ui.element("div").classes("mlw-fields"):
+            kind = card.type if card and card.type in _KINDS else "remotedocker"
+            self._kind = ui.select(_KINDS, value=kind, label="Scripts run").props(_BOX)
+            self._name = _field("Name of the target", card.name if card else "", "my_dsvm")
+            self._address = _field(
+                "Address", (known and known.address) or "", "10.0.0.7, a host name, or an alias of ~/.ssh/config"
+            )
+            self._username = _field("User", (known and known.username) or "", "that of ~/.ssh/config, or yours")
+        self._way = ui.radio(_WAYS, value=PASSWORD).props("dense inline").classes("mlw-ways")
+        self._way.props('aria-label="Way in"')
+        self._secret = SecretField("Password").classes("mlw-full")
+        self._secret.on("enter", enter)
+        self._file = _field("Private key on this machine", "", "~/.ssh/id_ed25519").classes("mlw-full")
+        self._note = ui.label("A line is shown that you append to ~/.ssh/authorized_keys there.").classes("mlw-faint")
+        with (
+            ui.expansion("More: port, jump host, image, mounts").classes("mlw-full mlw-more").props("dense"),
+            ui.element("div").classes("mlw-fields"),
+        ):
+            self._port = ui.number(
+                "Port, if it is not 22", value=known.port if known else None, min=1, max=65535, precision=0
+            ).props(_BOX)
+            self._jump = _field("Jump host", (known and known.jump_host) or "", "user@gateway:2222")
+            self._image = _field("Image for containers", "", "that of the file, or the default")
+            self._mounts = ui.textarea("Folders there that containers may mount, one per line").props(
+                f"{_BOX} autogrow"
+            )
+            self._replace = ui.checkbox("Replace the files of another target with this name").props("dense")
+        self._way.on_value_change(self._turn)
+        self._turn()
+
+    @property
+    def way(self) -> str:
+        return str(self._way.value)
+
+    def changed(self, call: Callable[[], None]) -> None:
+        fields = (self._kind, self._name, self._address, self._username, self._way, self._file)
+        for field in (*fields, self._port, self._jump, self._image, self._mounts, self._replace):
+            field.on_value_change(lambda _: call())
+
+    def _turn(self) -> None:
+        self._secret.set_visibility(self.way == PASSWORD)
+        self._file.set_visibility(self.way == FILE)
+        self._note.set_visibility(self.way == APPEND)
+
+    async def password(self) -> str | None:
+        """What was typed, once: the field is empty afterwards."""
+        return await self._secret.take() if self.way == PASSWORD else None
+
+    def forget(self) -> None:
+        self._secret.clear_typed()
+
+    def missing(self, password: bool) -> str | None:
+        """What has to be filled in first."""
+        if not is_plain_name(_text(self._name.value)):
+            return "The target needs a name; it becomes the name of two files"
+        if not _text(self._address.value):
+            return "The address of the machine is missing"
+        if self.way == PASSWORD and not password:
+            return "The password is missing"
+        if self.way == FILE and not _text(self._file.value):
+            return "The file of the key is missing"
+        return None
+
+    def wish(self, host_key: str | None = None) -> Attach:
+        contained = self._kind.value == "remotedocker"
+        return Attach(
+            name=_text(self._name.value),
+            kind=str(self._kind.value),
+            address=_text(self._address.value) or None,
+            username=_text(self._username.value) or None,
+            port=int(self._port.value) if self._port.value else None,
+            jump=_text(self._jump.value) or None,
+            private_key_file=os.path.expanduser(_text(self._file.value)) or None if self.way == FILE else None,
+            own_key=self.way == APPEND,
+            host_key=host_key,
+            mounts=[line.strip() for line in _text(self._mounts.value).splitlines() if line.strip()],
+            image=_text(self._image.value) or None if contained else None,
+            replace=bool(self._replace.value),
+        )
+
+
+def _field(label: str, value: str, example: str) -> ui.input:
+    made = ui.input(label, value=value, placeholder=example).props(_BOX)
+    made.props("autocomplete=off spellcheck=false")
+    return made
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""

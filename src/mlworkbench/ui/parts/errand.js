@@ -1,0 +1,48 @@
+// The lines of a command that was set off, as they come. Text goes into text nodes, never into markup.
+const KINDS = ["error", "hint", "warning", "note"];
+const MOST = 5000; // lines that are kept here
+const PAUSE = 400; // milliseconds between two questions
+
+export default {
+  template: `
+    <div class="mlw-errand" ref="box" role="log" tabindex="0" :aria-label="label" @scroll="scrolled">
+      <div v-for="line in lines" :key="line.number" class="mlw-errand-line" :class="'mlw-errand-' + line.kind">{{ line.text }}</div>
+      <div v-if="code === null && !trouble" class="mlw-errand-line mlw-faint">…</div>
+      <div v-if="trouble" class="mlw-errand-line mlw-errand-warning">{{ trouble }}</div>
+    </div>`,
+  props: { name: String, label: String },
+  data() { return { lines: [], said: 0, code: null, trouble: "", atEnd: true }; },
+  mounted() { this.look(); },
+  unmounted() { clearTimeout(this.ticking); this.gone = true; },
+  methods: {
+    async look() {
+      try {
+        const answer = await fetch(`/api/errands/${encodeURIComponent(this.name)}?first=${this.said}`);
+        if (answer.status === 404) {
+          this.trouble = "The server does not know this command any more; it goes on by itself.";
+          return;
+        }
+        if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+        this.take(await answer.json());
+        this.trouble = "";
+      } catch (error) { this.trouble = `no contact with the server: ${error.message || error}`; }
+      if (this.code === null && !this.gone) this.ticking = setTimeout(this.look, PAUSE);
+    },
+    take(told) {
+      const first = told.said - told.lines.length;
+      told.lines.forEach((text, at) => {
+        const kind = KINDS.find((one) => text.startsWith(one + ": ")) || "said";
+        this.lines.push({ number: first + at, text: text || "\u00a0", kind });
+      });
+      if (this.lines.length > MOST) this.lines.splice(0, this.lines.length - MOST);
+      this.said = told.said;
+      this.code = told.code;
+      this.$nextTick(() => { if (this.atEnd && this.$refs.box) this.$refs.box.scrollTop = this.$refs.box.scrollHeight; });
+      if (told.code !== null) this.$emit("ended", told.code);
+    },
+    scrolled() {
+      const box = this.$refs.box;
+      this.atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 20;
+    },
+  },
+};

@@ -1,0 +1,338 @@
+"""The file that is looked at: opened, edited, saved. What is typed is kept as a draft from the first letter on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+from nicegui import background_tasks, ui
+
+from ...errors import MlwError
+from ...report import units
+from ...report.plain import plain
+from ..answers import files, forms
+from ..answers.checks import problems_in
+from ..desk import Desk
+from ..drafts import Draft
+from ..saving import Changed, save
+from .difference import show_difference
+from .editor import Editor
+from .empty import empty
+from .forms import FormView
+from .frame import Here
+from .problems import problem_list
+from .runbar import runbar
+from .trouble import tell, telling
+from .when import When
+
+_PAUSE = 2.0  # seconds between two looks at the file on disk
+_KEEP = 0.5  # seconds between two times that what is typed is written down
+_AWAY = 5.0  # seconds after which nobody types here any more
+_QUIET = 0.35  # seconds without a keystroke before the text is checked
+
+
+class FilePane:
+    """One of them on a page. ``told`` hears when what is unsaved has changed."""
+
+    def __init__(self, desk: Desk, where: Here, told: Callable[[], None]) -> None:
+        self._desk = desk
+        self._where = where
+        self._told = told
+        self._owner = ui.context.client.id
+        self._content: files.Content | None = None
+        self._editor: Editor | None = None
+        self._form: FormView | None = None
+        self._base = ""  # digest of the file that the text was made from
+        self._setting = False  # the text is being changed, and not by the user
+        self._typed_at = 0.0
+        self._turn = 0
+        self._conflict = ""
+        with ui.element("div").classes("mlw-pane") as self._box:
+            empty("description", "No file is open", "Choose one in the tree at the left.")
+        ui.timer(_PAUSE, self._look)
+        ui.timer(_KEEP, self._store)
+
+    @property
+    def path(self) -> str:
+        return self._content.path if self._content else ""
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    async def open(self, path: str, line: int | None = None) -> None:
+        root = self._where.project.root
+        try:
+            content = await self._desk.ask(lambda _: files.read(root, path))
+        except MlwError as error:
+            self._show_nothing("error_outline", plain(error.message, 300), error.hint or "Choose another file.")
+            return
+        draft = self._desk.drafts.of(self._where.key).get(path)
+        self._content, self._conflict = content, ""
+        self._base = draft.base if draft else content.digest
+        if content.kind == "text":
+            self._show_editor(content, draft)
+            await self._check()
+            if line and self._editor:
+                self._editor.reveal(line)
+        elif content.kind == "picture":
+            self._show_picture(content)
+        else:
+            words = f"{plain(path, 200)} has {units.size(content.size)}."
+            self._show_nothing("block", f"This is not opened: {content.reason}", words)
+
+    def close(self) -> None:
+        self._show_nothing("description", "No file is open", "Choose one in the tree at the left.")
+
+    def _show_nothing(self, icon: str, title: str, words: str) -> None:
+        self._content = self._editor = self._form = None
+        self._box.clear()
+        with self._box:
+            empty(icon, title, words)
+
+    def _show_picture(self, content: files.Content) -> None:
+        self._editor = self._form = None
+        self._box.clear()
+        with self._box:
+            self._head(content)
+            image = ui.element("img").classes("mlw-picture")
+            address = urlencode({"path": content.path, "v": content.stamp})
+            image._props["src"] = f"/api/projects/{self._where.key}/picture?{address}"
+            image._props["alt"] = plain(content.path, 200)
+
+    def _show_editor(self, content: files.Content, draft: Draft | None) -> None:
+        self._box.clear()
+        with self._box:
+            self._head(content)
+            self._banner = ui.element("div").classes("mlw-banner").props("role=alert")
+            self._banner.set_visibility(False)
+            with ui.element("div").classes("mlw-pane-body"):
+                with ui.element("div").classes("mlw-pane-text"):
+                    text = draft.text if draft else content.text
+                    self._editor = Editor(self._where.key, content.path, text, self._typed, self.save)
+                    self._problems = ui.element("div").classes("mlw-pane-problems").props("role=status")
+                self._form = FormView(self._fill) if forms.has_form(content.path) else None
+        if draft is not None and draft.base != content.digest:
+            self._ask(f"{plain(content.path, 200)} was changed on disk after you began to edit it.")
+        self._refresh()
+
+    def _head(self, content: files.Content) -> None:
+        with ui.row().classes("mlw-pane-head"):
+            ui.label(plain(content.path, 200)).classes("mlw-mono mlw-pane-path")
+            self._state = ui.label("").classes("mlw-faint").props("role=status")
+            ui.space()
+            with ui.row().classes("mlw-faint mlw-pane-facts"):
+                ui.label(f"{units.size(content.size)}, changed")
+                When(content.modified)
+            if content.kind != "text":
+                return
+            if content.path.endswith((".py", ".sh")):
+                ui.button("Run…", icon="play_arrow", on_click=self._run).props("flat dense no-caps")
+            self._undo = ui.button("Discard", icon="undo", on_click=self._discard).props("flat dense no-caps")
+            self._save = ui.button("Save", icon="save", on_click=self.save).props("unelevated dense no-caps")
+            self._save.tooltip("Ctrl-S")
+
+    # -- typing ------------------------------------------------------------------------------------
+
+    @property
+    def unsaved(self) -> bool:
+        return self._editor is not None and self._content is not None and self._editor.value != self._content.text
+
+    def _typed(self) -> None:
+        if self._setting:
+            return
+        self._typed_at = time.monotonic()
+        self._keep()
+        background_tasks.create(self._check_soon())
+
+    def _set(self, text: str) -> None:
+        assert self._editor is not None
+        self._setting = True
+        self._editor.value = text
+        self._setting = False
+
+    def _keep(self) -> None:
+        """As a draft, or no draft any more if the text is again that of the file."""
+        content, editor = self._content, self._editor
+        if content is None or editor is None:
+            return
+        if self.unsaved:
+            draft = Draft(content.path, editor.value, self._base, content.windows, content.marked, self._owner)
+            self._desk.drafts.put(self._where.key, draft)
+        else:
+            self._desk.drafts.drop(self._where.key, content.path)
+        self._refresh()
+
+    async def _store(self) -> None:
+        if self._desk.drafts.waiting:
+            await asyncio.to_thread(self._desk.drafts.flush)
+
+    def _refresh(self) -> None:
+        unsaved = self.unsaved
+        self._state.text = "Not saved" if unsaved else ""
+        self._save.set_enabled(unsaved)
+        self._undo.set_visibility(unsaved)
+        self._told()
+
+    async def _check_soon(self) -> None:
+        self._turn += 1
+        turn = self._turn
+        await asyncio.sleep(_QUIET)
+        if turn == self._turn:
+            await self._check()
+
+    async def _check(self) -> None:
+        editor, form = self._editor, self._form
+        if editor is None:
+            return
+        path, text = self.path, editor.value
+        project = self._where.project
+        found = await self._desk.ask(lambda _: problems_in(project, path, text))
+        told = await self._desk.ask(lambda _: forms.form(path, text)) if form else None
+        if editor is not self._editor or text != editor.value:
+            return  # typed on meanwhile; the next check is on its way
+        editor.mark(found)
+        self._problems.clear()
+        with self._problems:
+            if found:
+                problem_list(found, lambda one: editor.reveal(one.line or 1))
+        if form and told:
+            form.show(told)
+
+    async def _fill(self, name: str, value: str) -> None:
+        """A field of the form was changed: so is the text."""
+        editor = self._editor
+        if editor is None:
+            return
+        path, text = self.path, editor.value
+        with telling():
+            self._set(await self._desk.ask(lambda _: forms.filled(path, text, name, value)))
+            self._keep()
+            await self._check()
+
+    # -- saving ------------------------------------------------------------------------------------
+
+    async def save(self) -> None:
+        if self.unsaved and not self._conflict:
+            await self._write(self._base)
+
+    async def _write(self, base: str | None) -> None:
+        """``base`` None: whatever is there."""
+        content, editor = self._content, self._editor
+        if content is None or editor is None:
+            return
+        text, root = editor.value, self._where.project.root
+        data = files.encoded(text, content.windows, content.marked)
+        try:
+            await self._desk.ask(lambda _: save(root, content.path, data, base))
+            self._content = await self._desk.ask(lambda _: files.read(root, content.path))
+        except Changed as error:
+            self._ask(error.message)
+        except MlwError as error:
+            tell(error)
+        else:
+            self._settle()
+            self._keep()
+            ui.notify(f"saved {plain(content.path, 100)}", type="positive")
+
+    async def _discard(self) -> None:
+        with ui.dialog() as dialog, ui.card().classes("mlw-card"):
+            dialog.props('aria-label="Discard"')
+            ui.label(f"Discard what was typed in {plain(self.path, 200)}?")
+            with ui.row():
+                ui.button("Keep it", on_click=lambda: dialog.submit(False)).props("flat no-caps")
+                ui.button("Discard", on_click=lambda: dialog.submit(True)).props("no-caps unelevated color=negative")
+            dialog.on("hide", dialog.delete)
+        if await dialog:
+            await self._reload()
+
+    async def _reload(self) -> None:
+        path = self.path
+        self._desk.drafts.drop(self._where.key, path)
+        await self.open(path)
+        self._told()
+
+    async def _run(self) -> None:
+        with ui.dialog() as dialog, ui.card().classes("mlw-card mlw-run-card"):
+            dialog.props("aria-label=Run")
+            ui.label("Run").classes("mlw-empty-title")
+            await runbar(self._desk, self._where, self.path)
+        dialog.on("hide", dialog.delete)
+        dialog.open()
+
+    # -- the file on disk --------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Somebody else may have changed the file, or another page what is typed in it."""
+        content = self._content
+        if content is None:
+            return
+        root = self._where.project.root
+        stamp = await self._desk.ask(lambda _: files.stamp(root, content.path))
+        if content is not self._content:
+            return
+        if stamp != content.stamp:
+            await self._changed(content, stamp)
+        draft = self._desk.drafts.of(self._where.key).get(content.path)
+        is_mine = not draft or draft.owner == self._owner or time.monotonic() - self._typed_at < _AWAY
+        if self._editor and draft and not is_mine and draft.text != self._editor.value:
+            self._set(draft.text)
+            self._refresh()
+
+    async def _changed(self, content: files.Content, stamp: str | None) -> None:
+        editor = self._editor
+        if stamp is None:
+            if editor is None or not self.unsaved:
+                self._show_nothing(
+                    "delete_outline", f"{plain(content.path, 200)} is gone", "It was deleted or renamed."
+                )
+            else:
+                self._ask(f"{plain(content.path, 200)} was deleted on disk.")
+            return
+        root = self._where.project.root
+        with telling():
+            now = await self._desk.ask(lambda _: files.read(root, content.path))
+            if editor is None or now.kind != "text" or content is not self._content:
+                await self.open(content.path)
+            elif now.digest == self._base or now.text == editor.value:
+                self._content = now
+                self._settle()
+                self._keep()
+            elif now.digest == content.digest:
+                self._content = now  # only touched
+            elif not self.unsaved:
+                self._content = now
+                self._set(now.text)
+                self._settle()
+                self._refresh()
+                ui.notify(f"{plain(content.path, 100)} was changed on disk, and read again")
+                await self._check()
+            else:
+                self._ask(f"{plain(content.path, 200)} was changed on disk.")
+
+    def _ask(self, words: str) -> None:
+        if self._conflict == words:
+            return
+        self._conflict = words
+        self._banner.clear()
+        self._banner.set_visibility(True)
+        with self._banner:
+            ui.icon("warning").classes("mlw-warn").props("aria-hidden=true")
+            ui.label(f"{words} What you typed is kept until you choose.")
+            ui.space()
+            ui.button("Reload from disk", on_click=self._reload).props("flat dense no-caps")
+            ui.button("Overwrite", on_click=lambda: self._write(None)).props("flat dense no-caps")
+            ui.button("See difference", on_click=self._differ).props("flat dense no-caps")
+
+    def _settle(self) -> None:
+        """The text is made from what is on disk now."""
+        self._base = self._content.digest if self._content else ""
+        self._conflict = ""
+        self._banner.clear()
+        self._banner.set_visibility(False)
+
+    async def _differ(self) -> None:
+        path, root, editor = self.path, self._where.project.root, self._editor
+        with telling():
+            now = await self._desk.ask(lambda _: files.read(root, path))
+            show_difference(plain(path, 200), now.text, editor.value if editor else "")

@@ -1,0 +1,10 @@
+// Ends the session of this browser; the server then closes what other tabs have open with it.
+export default {
+  template: `<q-btn flat round dense icon="logout" aria-label="Log out" @click="leave"><q-tooltip>Log out</q-tooltip></q-btn>`,
+  methods: {
+    async leave() {
+      await fetch("/logout", { method: "POST" });
+      location.replace("/login");
+    },
+  },
+};

@@ -1,0 +1,142 @@
+"""Changes in a project's folder that the editor asks for. Whole or not at all, and never through a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from ..errors import MlwError, UsageError
+from ..remote.tree import NEW, READ
+from ..report.plain import plain
+from ..runfiles.beneath import Beneath, remove_at
+from .answers.files import checked, digest_of, encoded, trouble
+from .drafts import Drafts
+
+_KEPT = frozenset({"aml_config"})  # without it the folder is no project
+
+
+class Changed(MlwError):
+    """Somebody else has written the file meanwhile."""
+
+
+def save(root: Path, path: str, data: bytes, base: str | None) -> str:
+    """Write a file; ``base`` is the digest of what it held when it was read, None to write whatever is there.
+
+    Tells the digest of what it holds now. Its mode stays.
+    """
+    checked(path)
+    try:
+        with Beneath(str(root)) as folders:
+            handle, name = folders.parent(path)
+            mode = _mode(handle, name, path, base)
+            _replace(handle, name, data, mode)
+    except OSError as error:
+        raise trouble(path, error) from None
+    return digest_of(data)
+
+
+def _mode(handle: int, name: str, path: str, base: str | None) -> int | None:
+    """That of the file which is there; None if there is none. ``Changed`` if it is not the one that was read."""
+    try:
+        facts = os.stat(name, dir_fd=handle, follow_symlinks=False)
+    except FileNotFoundError:
+        if base is not None:
+            raise Changed(f"{plain(path, 200)} was deleted meanwhile", "write it again, or leave it") from None
+        return None
+    if not stat.S_ISREG(facts.st_mode):
+        raise UsageError(f"{plain(path, 200)} is not a plain file", "links are not followed")
+    if base is not None:
+        with open(os.open(name, READ, dir_fd=handle), "rb") as file:
+            if digest_of(file.read()) != base:
+                raise Changed(f"{plain(path, 200)} was changed on disk meanwhile", "read it again, or overwrite it")
+    return stat.S_IMODE(facts.st_mode)
+
+
+def _replace(handle: int, name: str, data: bytes, mode: int | None) -> None:
+    part = f".{name[:100]}.mlw-{os.urandom(8).hex()}.part"  # a snapshot leaves such a name out
+    file = os.open(part, NEW, 0o666, dir_fd=handle)
+    try:
+        with open(file, "wb") as stream:
+            if mode is not None:
+                os.fchmod(stream.fileno(), mode)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.rename(part, name, src_dir_fd=handle, dst_dir_fd=handle)
+    except BaseException:
+        os.unlink(part, dir_fd=handle)
+        raise
+
+
+def save_drafts(root: Path, drafts: Drafts, key: str) -> list[str]:
+    """All that was typed in a project and not saved, so that a run has it. ``Changed`` if one of them cannot be."""
+    saved = []
+    for path, draft in sorted(drafts.of(key).items()):
+        save(root, path, encoded(draft.text, draft.windows, draft.marked), draft.base)
+        drafts.drop(key, path)
+        saved.append(path)
+    drafts.flush()
+    return saved
+
+
+def make_file(root: Path, path: str) -> None:
+    """An empty one, with the folders on the way to it."""
+    _refuse_odd(checked(path))
+    try:
+        with Beneath(str(root)) as folders:
+            folder, _, name = path.rpartition("/")
+            os.close(os.open(name, NEW, 0o666, dir_fd=folders.make(folder) if folder else folders.open("")))
+    except OSError as error:
+        raise trouble(path, error) from None
+
+
+def make_folder(root: Path, path: str) -> None:
+    _refuse_odd(checked(path))
+    try:
+        with Beneath(str(root)) as folders:
+            if folders.look(path) is not None:
+                raise UsageError(f"{plain(path, 200)} is there already")
+            folders.make(path)
+    except OSError as error:
+        raise trouble(path, error) from None
+
+
+def rename(root: Path, path: str, to: str) -> None:
+    """Also into another folder of the project. What is there is never replaced."""
+    _refuse_odd(checked(to))
+    _refuse_needed(checked(path))
+    if to.startswith(path + "/"):
+        raise UsageError("a folder cannot be moved into itself")
+    try:
+        with Beneath(str(root)) as source, Beneath(str(root)) as target:
+            if target.look(to) is not None:
+                raise UsageError(f"{plain(to, 200)} is there already", "choose another name")
+            folder, _, last = to.rpartition("/")
+            there = target.make(folder) if folder else target.open("")
+            here, name = source.parent(path)
+            os.rename(name, last, src_dir_fd=here, dst_dir_fd=there)
+    except OSError as error:
+        raise trouble(path, error) from None
+
+
+def delete(root: Path, path: str) -> None:
+    """A file, or a folder with all that is in it; a link goes as a link."""
+    _refuse_needed(checked(path))
+    try:
+        with Beneath(str(root)) as folders:
+            handle, name = folders.parent(path)
+            os.stat(name, dir_fd=handle, follow_symlinks=False)  # so that a name that is gone is said
+            remove_at(handle, name)
+    except OSError as error:
+        raise trouble(path, error) from None
+
+
+def _refuse_needed(path: str) -> None:
+    if path in _KEPT:
+        raise UsageError(f"{path} makes the folder a project", "delete it outside, if you mean it")
+
+
+def _refuse_odd(path: str) -> None:
+    if not path.isprintable() or any(part != part.strip() for part in path.split("/")):
+        raise UsageError(f"{plain(path, 200)!r} is a name that nobody could type again", "use letters and digits")

@@ -1,0 +1,240 @@
+"""Command prompts: shells of this user behind pseudo-terminals. They outlive the page, and end with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import UsageError
+
+AVAILABLE = os.name == "posix"
+KEPT = 256 * 1024  # bytes of what was said that a page which comes back sees again
+_MOST = 16
+_CHUNK = 64 * 1024
+_WAITING = 4 * 1024 * 1024  # bytes of what is typed
+_SIZES = range(2, 1000)
+# A shell needs the terminal as its own before it starts; no code of ours may run between fork and exec in a
+# process that has threads.
+_OWN_TERMINAL = (
+    "import fcntl, os, sys, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\nos.execvp(sys.argv[1], sys.argv[1:])\n"
+)
+_BASH = Path(__file__).with_name("bash.rc")
+
+
+class Shell:
+    """One of them. What it says is kept up to a bound, and counted from its beginning."""
+
+    def __init__(self, project: str, number: int, first: str) -> None:
+        self.id = secrets.token_hex(8)
+        self.project = project
+        self.number = number
+        self.began = time.time()
+        self.ended = False
+        self._said = bytearray(first.encode())
+        self._start = 0  # where in all that was said the kept part begins
+        self._news = asyncio.Event()
+        self._views: dict[str, int] = {}  # where each page has read to
+        self._paused = False
+        self._typed = bytearray()  # what is not written yet
+        self._master = -1
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, words: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
+        self._master, slave = os.openpty()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _OWN_TERMINAL, *words],
+                cwd=cwd,
+                env=dict(environment),
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(self._master)
+            raise UsageError(f"no shell could be started: {error.strerror}") from None
+        finally:
+            os.close(slave)
+        os.set_blocking(self._master, False)
+        asyncio.get_running_loop().add_reader(self._master, self._hear)
+
+    # -- what it says ------------------------------------------------------------------------------
+
+    @property
+    def said(self) -> int:
+        return self._start + len(self._said)
+
+    def since(self, place: int) -> tuple[bytes, int]:
+        """Some of what was said from this place on, as far as it is kept, and the place behind it."""
+        first = max(place, self._start)
+        data = bytes(self._said[first - self._start : first - self._start + _CHUNK])
+        return data, first + len(data)
+
+    async def news(self) -> None:
+        """Until more is said, or it ends."""
+        self._news.clear()
+        await self._news.wait()
+
+    def read_to(self, view: str, place: int) -> None:
+        """A page has shown all up to here. While one lags far behind, the shell waits for it."""
+        self._views[view] = place
+        self._go_on()
+
+    def leave(self, view: str) -> None:
+        self._views.pop(view, None)
+        self._go_on()
+
+    def _hear(self) -> None:
+        try:
+            data = os.read(self._master, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:  # what Linux says when the last program has closed it
+            data = b""
+        if not data:
+            self._end()
+            return
+        self._said += data
+        if len(self._said) > 2 * KEPT:
+            self._start += len(self._said) - KEPT
+            del self._said[: len(self._said) - KEPT]
+        self._news.set()
+        if self._views and self.said - min(self._views.values()) > KEPT:
+            self._paused = True
+            asyncio.get_running_loop().remove_reader(self._master)
+
+    def _go_on(self) -> None:
+        behind = self.said - min(self._views.values()) if self._views else 0
+        if self._paused and behind <= KEPT and not self.ended:
+            self._paused = False
+            asyncio.get_running_loop().add_reader(self._master, self._hear)
+
+    # -- what it is told ---------------------------------------------------------------------------
+
+    def type(self, text: str) -> None:
+        """What a program does not read yet waits for it, up to a bound; what is beyond is lost."""
+        if self.ended:
+            return
+        is_waiting = bool(self._typed)
+        self._typed += text.encode("utf-8", "replace")[: _WAITING - len(self._typed)]
+        if not is_waiting:
+            self._write()
+
+    def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            del self._typed[: os.write(self._master, self._typed)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._typed.clear()  # nobody is there to read it; the reader will notice the end
+        if self._typed:
+            loop.add_writer(self._master, self._write)
+        else:
+            loop.remove_writer(self._master)
+
+    def resize(self, columns: int, rows: int) -> None:
+        if self.ended or columns not in _SIZES or rows not in _SIZES:
+            return
+        import fcntl  # noqa: PLC0415 - not on Windows
+        import struct  # noqa: PLC0415
+        import termios  # noqa: PLC0415
+
+        with suppress(OSError):
+            fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    # -- its end -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """What runs in it is told that the terminal is gone."""
+        if self._process is not None and self._process.poll() is None:
+            with suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGHUP)
+                os.killpg(self._process.pid, signal.SIGCONT)
+        self._end()
+
+    def _end(self) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        with suppress(RuntimeError, ValueError):  # no loop any more, at the end of the server
+            asyncio.get_running_loop().remove_reader(self._master)
+            asyncio.get_running_loop().remove_writer(self._master)
+        os.close(self._master)
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.05)
+        self._said += b"\r\n(the shell has ended)\r\n"
+        self._news.set()
+
+
+@dataclass
+class Shells:
+    """Those of this server."""
+
+    _known: dict[str, Shell] = field(default_factory=dict)
+
+    def of(self, project: str) -> list[Shell]:
+        return [one for one in self._known.values() if one.project == project]
+
+    def get(self, project: str, name: str) -> Shell | None:
+        found = self._known.get(name)
+        return found if found is not None and found.project == project else None
+
+    def start(self, project: str, cwd: Path, folders: list[str], first: str) -> Shell:
+        """The user's shell in a folder; ``folders`` go before PATH, ``first`` is said before all else."""
+        if not AVAILABLE:
+            raise UsageError("there is no command prompt here on Windows", "use the terminal of your system")
+        for ended in [one for one in self._known.values() if one.ended]:
+            del self._known[ended.id]
+        if len(self._known) >= _MOST:
+            raise UsageError(f"there are {_MOST} terminals already", "close one of them")
+        taken = {one.number for one in self.of(project)}
+        number = next(number for number in range(1, _MOST + 2) if number not in taken)
+        shell = Shell(project, number, first)
+        words, environment = _shell(folders)
+        shell.start(words, cwd, environment)
+        self._known[shell.id] = shell
+        return shell
+
+    def end(self, shell: Shell) -> None:
+        shell.close()
+        self._known.pop(shell.id, None)
+
+    def close(self) -> None:
+        for shell in list(self._known.values()):
+            self.end(shell)
+
+
+def _shell(folders: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The words that start it, and its environment. Start files that set PATH anew do not get the last word."""
+    program = os.environ.get("SHELL") or "/bin/sh"
+    if not os.access(program, os.X_OK):
+        program = "/bin/sh"
+    before = os.pathsep.join(folders)
+    path = os.environ.get("PATH") or os.defpath
+    environment = {
+        **os.environ,
+        "PATH": f"{before}{os.pathsep}{path}",
+        "TERM": "xterm-256color",
+        "COLORTERM": "truecolor",
+        "MLW_TERMINAL_PATH": before,
+    }
+    for name in ("NO_COLOR", "PYTHONUNBUFFERED", "COLUMNS", "LINES"):
+        environment.pop(name, None)
+    kind = os.path.basename(program)
+    if kind == "bash":
+        return [program, "--rcfile", str(_BASH), "-i"], environment
+    if kind == "fish":
+        return [program, "-C", "set -gx PATH (string split : $MLW_TERMINAL_PATH) $PATH"], environment
+    return [program, "-i"], environment

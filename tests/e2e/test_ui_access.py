@@ -1,0 +1,251 @@
+"""Everybody can use every page: read by machines, by keyboard alone, in light and dark; and find it again later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from mlworkbench.ui.answers.projects import key_of
+from tests.conftest import User, end_processes
+from tests.machines.browser import Looker, chromium, looking, workbench
+from tests.machines.doors import pages
+
+TRAINS = """
+import sys
+import mlworkbench as mlw
+mlw.log_param("lr", sys.argv[-1])
+for step in range(20):
+    print("epoch", step)
+    mlw.log("loss", 1 / (step + 1), step=step)
+    mlw.log("accuracy", step / 20, step=step)
+mlw.log_text("note.md", "# A note")
+mlw.log_table("table", {"x": [1, 2], "y": [3, 4]})
+if sys.argv[-1] == "9":
+    raise ValueError("lr is too large")
+"""
+# What a page of ours must not make worse than this. "moderate" and "minor" are read by people, not by this test.
+GRAVE = ("serious", "critical")
+
+
+@dataclass(frozen=True)
+class Used:
+    """A user who has a project and some runs."""
+
+    user: User
+    root: Any
+    runs: list[str]
+
+    @property
+    def key(self) -> str:
+        return key_of(self.root)
+
+    def addresses(self) -> list[str]:
+        """Every page that there is, also one that is not."""
+        found = [one.filled(key=self.key, name=self.runs[0], run=self.runs[0]) for one in pages()]
+        full = [path + (f"?runs={','.join(self.runs)}" if path == "/compare" else "") for path in found]
+        lost = ["/compare", "/p/nowhere", "/p/nowhere/runs", "/runs/no-such-run", "/no/such/page"]
+        return [*full, f"/runs/{self.runs[1]}", f"/p/{self.key}/files?path=train.py", *lost]
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory) -> Iterator[Used]:
+    user = User(tmp_path_factory.mktemp("used"))
+    try:
+        root = user.project("demo", train=TRAINS)
+        runs = [user.mlw("submit", "--name", f"try {lr}", "train.py", "--lr", lr, cwd=root).run for lr in ("0.1", "9")]
+        yield Used(user, root, runs)
+    finally:
+        end_processes(user.store)
+
+
+def open_page(looker: Looker, path: str) -> Any:
+    page = looker.go(path)
+    page.locator("main").wait_for()
+    page.wait_for_load_state("networkidle")
+    return page
+
+
+def findings(page: Any) -> list[str]:
+    """The grave ones of axe-core."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{page.url}: {one['id']} ({one['impact']}): {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
+        for one in found
+        if one["impact"] in GRAVE
+        for node in one["nodes"][:3]
+    ]
+
+
+def must_be_well_formed(page: Any, path: str) -> None:
+    assert page.title().endswith("ML Workbench") and len(page.title()) > 15, (path, page.title())
+    assert page.locator("h1:visible").count() == 1, path
+    assert page.get_attribute("html", "lang"), path
+    assert page.locator("main").count() == 1, path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_can_be_read_by_machines(used, tmp_path, scheme):
+    """And complains of nothing, and asks nobody else for anything. Each tab of each page, too."""
+    wrong: list[str] = []
+    with looking(used.user, used.root, tmp_path, color_scheme=scheme, reduced_motion="reduce") as looker:
+        for path in used.addresses():
+            page = open_page(looker, path)
+            must_be_well_formed(page, path)
+            wrong += findings(page)
+            tabs = page.get_by_role("tab")
+            for number in range(1, tabs.count()):
+                tabs.nth(number).click()
+                page.wait_for_load_state("networkidle")
+                wrong += findings(page)
+        page = open_page(looker, "/")
+        page.get_by_role("button", name="Jobs").click()
+        page.locator(".mlw-jobs").get_by_text("Jobs").first.wait_for()
+        wrong += findings(page)
+        page.get_by_role("button", name="Jobs").first.click()
+        page.locator(".mlw-jobs").get_by_text("Jobs").first.wait_for(state="hidden")
+        page.get_by_role("button", name="Create project").click()
+        page.get_by_role("dialog").wait_for()
+        wrong += findings(page)
+        missing = [said for said in looker.complaints if "404" in said]  # the page that is not there says so itself
+        looker.complaints = [said for said in looker.complaints if said not in missing]
+        assert "\n".join(wrong) == ""
+        looker.must_be_content()
+
+
+def test_narrow_windows_show_everything(used, tmp_path):
+    """On half a screen nothing but tables, code and logs is wider than the window."""
+    with looking(used.user, used.root, tmp_path) as looker:
+        looker.page.set_viewport_size({"width": 800, "height": 700})
+        wide = []
+        for path in used.addresses():
+            page = open_page(looker, path)
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth + 1"):
+                wide.append(path)
+        assert wide == []
+        looker.complaints = [said for said in looker.complaints if "404" not in said]
+        looker.must_be_content()
+
+
+# -- by keyboard -------------------------------------------------------------------------------------------
+
+# What can be pressed or filled in, but for what moves by arrow keys within one stop (tabs, grids, trees, editors).
+_REACHABLE = """() => [...document.querySelectorAll(
+    "header button, header a[href], nav a[href], main button, main a[href], main input, main textarea")].filter(one =>
+  !one.disabled && one.checkVisibility({visibilityProperty: true, opacityProperty: true}) && one.tabIndex >= 0
+  && !one.closest("[role=tablist], [role=grid], [role=tree], [role=treegrid], .cm-editor, .xterm, [inert]")
+  && one.getBoundingClientRect().width > 1)"""
+_FOCUS = (
+    """() => {
+  const one = document.activeElement;
+  if (!one || one === document.body) return null;
+  const all = (REACHABLE)();
+  const style = getComputedStyle(one);
+  const seen = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0)
+    || style.boxShadow.includes("0px 0px 0px 2px")
+    || !!one.closest(".q-field--focused, .cm-focused, .ag-root, .xterm, [role=grid], .q-tab, [role=tree], iframe");
+  return [all.indexOf(one), seen, one.outerHTML.slice(0, 200)];
+}"""
+).replace("REACHABLE", _REACHABLE)
+
+
+def test_every_action_is_reached_by_keyboard(used, tmp_path):
+    with looking(used.user, used.root, tmp_path) as looker:
+        for path in used.addresses():
+            page = open_page(looker, path)
+            wanted = page.evaluate(f"({_REACHABLE})().map(one => one.outerHTML.slice(0, 200))")
+            page.evaluate("document.activeElement.blur()")  # a terminal takes the focus, and Tab is its own
+            reached, unseen = set(), []
+            for _ in range(len(wanted) + 60):
+                page.keyboard.press("Tab")
+                found = page.evaluate(_FOCUS)
+                if found is None or page.evaluate("!!document.activeElement.closest('.xterm')"):
+                    break
+                if not found[1]:
+                    unseen.append(found[2])
+                reached.add(found[0])
+            missing = [html for number, html in enumerate(wanted) if number not in reached]
+            assert missing == [], (path, missing)
+            assert unseen == [], (path, unseen)
+        looker.complaints = [said for said in looker.complaints if "404" not in said]
+        looker.must_be_content()
+
+
+def test_a_dialog_by_keyboard(used, tmp_path):
+    """Enter opens it, the focus is in it and stays there, Escape closes it, and one is where one was."""
+    with looking(used.user, used.root, tmp_path) as looker:
+        for path, name in (("/", "Create project"), ("/", "Open folder")):
+            page = open_page(looker, path)
+            page.get_by_role("button", name=name).focus()
+            page.keyboard.press("Enter")
+            dialog = page.get_by_role("dialog")
+            dialog.wait_for()
+            page.wait_for_function("!!document.activeElement.closest('[role=dialog]')")
+            inside = "!document.activeElement.closest('header, nav, main')"  # the browser's own bar is between
+            for _ in range(30):
+                page.keyboard.press("Tab")
+                assert page.evaluate(inside), name
+            page.keyboard.press("Escape")
+            dialog.wait_for(state="hidden")
+            page.wait_for_function(f"document.activeElement.innerText?.includes({name!r})")
+        looker.must_be_content()
+
+
+# -- found again -------------------------------------------------------------------------------------------
+
+
+def _settled(page: Any) -> dict[str, Any]:
+    """The view, once it changes no more."""
+    before: dict[str, Any] = {}
+    while (now := _view(page)) != before:
+        before = now
+        page.wait_for_load_state("networkidle")
+        page.wait_for_timeout(500)
+    return now
+
+
+def _view(page: Any) -> dict[str, Any]:
+    """What makes it this view."""
+    page.locator("h1").first.wait_for()
+    chosen = page.locator("[role=tab][aria-selected=true]")
+    return {
+        "address": page.url,
+        "title": page.title(),
+        "heading": page.locator("h1").first.inner_text(),
+        "tab": chosen.first.inner_text() if chosen.count() else None,
+        "fields": page.evaluate("[...document.querySelectorAll('main input')].map(one => one.value)"),
+    }
+
+
+def test_views_are_found_again(used, tmp_path):
+    """By their addresses: after a reload, in another tab, and by a server that was started anew."""
+    run, key = used.runs[0], used.key
+    states = [
+        f"/runs?where={quote('loss < 1')}&sort=-created",
+        f"/p/{key}/runs?text=try",
+        f"/runs/{run}?tab=metrics",
+        f"/runs/{run}?tab=log",
+        f"/p/{key}/files?path=train.py",
+        f"/compare?runs={','.join(used.runs)}",
+        f"/p/{key}/targets",
+    ]
+    with workbench(used.user, used.root, tmp_path) as bench, chromium() as browser:
+        looker = Looker(browser, bench)
+        before = {}
+        for path in states:
+            looker.go(path)
+            before[path] = _settled(looker.page)
+            looker.page.reload()
+            assert _settled(looker.page) == before[path]
+        port = bench.address.rpartition(":")[2]
+        looker.page.goto("about:blank")
+        bench.stop()
+        with workbench(used.user, used.root, tmp_path, "--port", port):
+            for path, view in before.items():
+                looker.go(path)
+                assert _settled(looker.page) == view
+        looker.must_be_content()

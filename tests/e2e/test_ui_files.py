@@ -1,0 +1,270 @@
+"""The files of a project in a real browser: edited, checked, saved, and never lost."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import stat
+from contextlib import closing
+from urllib.parse import urlencode
+
+from playwright.sync_api import expect
+
+from mlworkbench.ui.answers.projects import key_of
+from tests.machines.browser import Looker, chromium, looking, workbench
+from tests.machines.network import wait_until
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+
+OUTSIDE = ("../secret.txt", "up/secret.txt", "leak.txt", "/etc/passwd", "aml_config/../../secret.txt", "a\0b")
+
+
+def editor(page):
+    return page.locator(".cm-content")
+
+
+def opened(looker, key: str, path: str):
+    page = looker.go(f"/p/{key}/files?" + urlencode({"path": path}))
+    expect(editor(page)).to_be_visible()
+    return page
+
+
+def type_first(page, text: str) -> None:
+    editor(page).click()
+    page.keyboard.press("Control+Home")
+    page.keyboard.insert_text(text)
+
+
+def test_what_is_typed_is_never_lost(user, tmp_path):
+    root = user.project(train="print(1)\n", other="print(2)\n")
+    script = root / "train.py"
+    script.chmod(0o755)
+    key = key_of(root)
+    with looking(user, root, tmp_path) as looker:
+        page = opened(looker, key, "train.py")
+        type_first(page, "# mine\n")
+        expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+
+        page.reload()
+        expect(editor(page)).to_contain_text("# mine")
+        page.get_by_role("treeitem", name="other.py").click()
+        expect(editor(page)).to_contain_text("print(2)")
+        page.wait_for_url("**path=other.py")
+        expect(page.get_by_role("treeitem", name="train.py")).to_contain_text("not saved")
+        page.get_by_role("treeitem", name="train.py").click()
+        expect(editor(page)).to_contain_text("# mine")
+        assert script.read_text() == "print(1)\n"
+
+        page.keyboard.press("Control+s")
+        wait_until(lambda: script.read_text() == "# mine\nprint(1)\n", "the file is written")
+        assert stat.S_IMODE(script.stat().st_mode) == 0o755
+        expect(page.get_by_text("Not saved", exact=True)).to_have_count(0)
+
+        script.write_text("print('from outside')\n")
+        expect(editor(page)).to_contain_text("from outside")
+
+        type_first(page, "# typed\n")
+        script.write_text("print('again')\n")
+        expect(page.get_by_text("was changed on disk.")).to_be_visible()
+        page.keyboard.press("Control+s")
+        page.get_by_role("button", name="See difference").click()
+        expect(page.get_by_text("+# typed")).to_be_visible()
+        expect(page.get_by_text("-print('again')")).to_be_visible()
+        page.get_by_role("button", name="Close").click()
+        assert script.read_text() == "print('again')\n", "nobody has chosen yet"
+        page.reload()
+        expect(page.get_by_text("was changed on disk after you began")).to_be_visible()
+        page.get_by_role("button", name="Overwrite").click()
+        wait_until(lambda: script.read_text() == "# typed\nprint('from outside')\n", "the file is overwritten")
+        expect(page.get_by_text("was changed on disk")).to_have_count(0)
+
+        type_first(page, "# away\n")
+        expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Discard").click()
+        page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+        expect(page.get_by_text("Not saved", exact=True)).to_have_count(0)
+        expect(editor(page)).not_to_contain_text("# away")
+        looker.must_be_content()
+
+
+def test_what_was_typed_outlives_the_server(user, tmp_path):
+    """Also what was typed while it was away."""
+    root = user.project(train="print(1)\n")
+    key = key_of(root)
+    with chromium() as browser:
+        with workbench(user, root, tmp_path) as first:
+            looker = Looker(browser, first)
+            page = opened(looker, key, "train.py")
+            type_first(page, "# kept\n")
+            expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+            first.stop()
+        type_first(page, "# away\n")
+        page.wait_for_function("Object.values(sessionStorage).some(text => text.startsWith('# away'))")
+        with workbench(user, root, tmp_path, "--port", first.address.rpartition(":")[2]):
+            page.reload()
+            expect(editor(page)).to_contain_text("# away# kept")
+            expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+            assert (root / "train.py").read_text() == "print(1)\n"
+
+
+def test_config_files_are_checked_as_they_are_typed_and_have_forms(user, tmp_path):
+    root = user.project()
+    compute, runconfig = root / "aml_config/docker.compute", root / "aml_config/local.runconfig"
+    before, key = runconfig.read_text(), key_of(root)
+    with looking(user, root, tmp_path) as looker:
+        page = opened(looker, key, "aml_config/docker.compute")
+        editor(page).click()
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text("type: docker\nnvidiaDoker: true\n")
+        expect(page.get_by_role("button", name="line 2")).to_be_visible()
+        expect(page.get_by_text("did you mean 'nvidiaDocker'?")).to_be_visible()
+        expect(page.locator(".mlw-line-error")).to_have_text("nvidiaDoker: true")
+        assert "nvidiaDoker" not in compute.read_text(), "the text in the editor is checked, not the file"
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text("type: docker\nnvidiaDocker: true\n")
+        expect(page.get_by_role("button", name="line 2")).to_have_count(0)
+
+        page = opened(looker, key, "aml_config/local.runconfig")
+        form = page.get_by_role("region", name="Form")
+        form.get_by_label("Gpus").fill("2")
+        expect(page.locator(".cm-line", has_text="Gpus: 2")).to_have_count(1)
+        form.get_by_label("ArgumentVector").fill("train.py\n--lr\n0.5")
+        expect(editor(page)).to_contain_text('"0.5"')
+        page.keyboard.press("Control+s")
+        wait_until(lambda: "Gpus: 2" in runconfig.read_text(), "the form is saved")
+        kept = [line for line in before.splitlines() if line.startswith("# ")]
+        assert [line for line in runconfig.read_text().splitlines() if line.startswith("# ")] == kept
+        assert user.mlw("project", "validate", cwd=root).code == 0
+
+        editor(page).click()
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text("Target: local\nFramework: Python\nGpus: all\n")
+        expect(form.get_by_label("Gpus")).to_have_value("all")
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text("Target:local\n")
+        expect(form.get_by_text("must be put right first")).to_be_visible()
+        looker.must_be_content()
+
+
+def test_kinds_of_files(user, tmp_path):
+    root = user.project()
+    key = key_of(root)
+    (root / "dot.png").write_bytes(PIXEL)
+    (root / "model.bin").write_bytes(b"\0\1\2")
+    (root / "big.csv").write_text("1,2\n" * 400_000)
+    (root / "<img src=x onerror=alert(1)>.txt").write_text("<script>alert(2)</script>\n")
+    (root / "windows.txt").write_bytes(b"one\r\ntwo\r\n")
+    os.symlink("/etc", root / "out")
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go(f"/p/{key}/files")
+        page.get_by_role("treeitem", name="dot.png").click()
+        expect(page.get_by_role("img", name="dot.png")).to_be_visible()
+        page.wait_for_function("document.querySelector('.mlw-picture').naturalWidth === 1")
+        page.get_by_role("treeitem", name="model.bin").click()
+        expect(page.get_by_text("the file is not text")).to_be_visible()
+        page.get_by_role("treeitem", name="big.csv").click()
+        expect(page.get_by_text("larger than 1.0 MB")).to_be_visible()
+        page.get_by_role("treeitem", name="out").click()
+        expect(page.get_by_text("a link, which is not followed")).to_be_visible()
+        page.get_by_role("treeitem", name="onerror").click()
+        expect(editor(page)).to_contain_text("<script>alert(2)</script>")
+
+        page.get_by_role("treeitem", name="windows.txt").click()
+        expect(editor(page)).to_contain_text("two")
+        type_first(page, "zero\n")
+        page.get_by_role("button", name="Save").click()
+        wait_until(lambda: (root / "windows.txt").read_bytes() == b"zero\r\none\r\ntwo\r\n", "saved with its line ends")
+
+        page = looker.go(f"/p/{key}/files?" + urlencode({"path": "../../etc/passwd"}))
+        expect(page.get_by_text("the name leads upwards")).to_be_visible()
+        looker.must_be_content()
+
+
+def test_the_tree(user, tmp_path):
+    root = user.project()
+    key = key_of(root)
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go(f"/p/{key}/files")
+        (root / "aml_config" / "gpu.compute").write_text("type: local\n")
+        page.get_by_role("treeitem", name="aml_config").click()
+        page.get_by_role("button", name="Refresh").click()
+        expect(page.get_by_role("treeitem", name="gpu.compute")).to_be_visible()
+        page.get_by_label("Search files").fill("gpu.comp")
+        expect(page.get_by_role("treeitem")).to_have_count(1)
+        page.get_by_label("Search files").fill("")
+
+        page.get_by_role("treeitem", name="train.py").click()
+        page.get_by_role("button", name="New file").click()
+        page.get_by_label("Path in the project").fill("src/new.py")
+        page.get_by_role("button", name="Make it").click()
+        wait_until((root / "src/new.py").exists, "the new file")
+        expect(page.get_by_role("treeitem", name="new.py")).to_be_visible()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        page.get_by_role("button", name="Rename").click()
+        page.get_by_label("Path in the project").fill("../escaped.py")
+        page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+        expect(page.get_by_text("the name leads upwards")).to_be_visible()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        assert (root / "src/new.py").exists() and not (user.home / "escaped.py").exists()
+        page.get_by_role("button", name="Rename").click()
+        page.get_by_label("Path in the project").fill("src/newer.py")
+        page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+        wait_until((root / "src/newer.py").exists, "the new name")
+        expect(page.get_by_role("treeitem", name="newer.py")).to_be_visible()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        page.get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        wait_until(lambda: not (root / "src/newer.py").exists(), "the file is deleted")
+        looker.must_be_content()
+
+
+def test_the_api_stays_in_the_project(user, tmp_path):
+    root = user.project()
+    key = key_of(root)
+    (user.home / "secret.txt").write_text("s3cret")
+    os.symlink(user.home, root / "up")
+    os.symlink(user.home / "secret.txt", root / "leak.txt")
+    with workbench(user, root, tmp_path) as bench:
+        token = json.loads((user.store / "ui/server.json").read_text())["token"]
+
+        def ask(method: str, path: str, body: object = None) -> tuple[int, str]:
+            host, _, port = bench.address.removeprefix("http://").rpartition(":")
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Origin": bench.address}
+            with closing(http.client.HTTPConnection(host, int(port), timeout=20)) as connection:
+                connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode()
+
+        base = f"/api/projects/{key}"
+        assert [one["name"] for one in json.loads(ask("GET", "/api/projects")[1])] == ["demo"]
+        shown = json.loads(ask("GET", base)[1])
+        assert [one["name"] for one in shown["targets"]] == ["docker", "local"]
+        for path in (
+            "../secret.txt",
+            "up/secret.txt",
+            "leak.txt",
+            "/etc/passwd",
+            "aml_config/../../secret.txt",
+            "a\0b",
+        ):
+            for way in ("file", "picture"):
+                status, text = ask("GET", f"{base}/{way}?" + urlencode({"path": path}))
+                assert status in (400, 422) and "s3cret" not in text and "root:" not in text, (path, text)
+            assert ask("PUT", f"{base}/file", {"path": path, "text": "x"})[0] in (400, 422)
+            assert ask("POST", f"{base}/files/rename", {"path": "train.py", "to": path})[0] in (400, 422)
+            gone = ask("DELETE", f"{base}/files?" + urlencode({"path": path}))[0]
+            assert gone == 200 if path == "leak.txt" else gone in (400, 422), "a link goes as a link"
+        assert (user.home / "secret.txt").read_text() == "s3cret" and (root / "train.py").exists()
+        assert ask("DELETE", f"{base}/files?path=aml_config")[0] == 400
+        read = json.loads(ask("GET", f"{base}/file?path=train.py")[1])
+        assert ask("PUT", f"{base}/file", {"path": "train.py", "text": "a", "base": "0" * 64})[0] == 409
+        assert ask("PUT", f"{base}/file", {"path": "train.py", "text": "a\n", "base": read["digest"]})[0] == 200
+        assert (root / "train.py").read_text() == "a\n"
+        wrong = {"path": "aml_config/x.compute", "text": "type: lokal\n"}
+        found = json.loads(ask("POST", f"{base}/file/check", wrong)[1])
+        assert found[0]["line"] == 1 and "lokal" in found[0]["message"] and "/tmp" not in found[0]["message"]

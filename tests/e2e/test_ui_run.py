@@ -1,0 +1,310 @@
+"""The page of a run, in a real browser: how it stands, log, charts, outputs, environment, code."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.machines.browser import looking
+from tests.machines.network import wait_until
+from tests.machines.nvml import USE_GPU, FakeGpus
+
+TRAIN = r"""
+import os, struct, sys, zlib
+from mlworkbench import log, log_table
+os.makedirs("outputs/plots", exist_ok=True)
+raw = b"".join(b"\0" + bytes(v for x in range(8) for v in (x * 30, y * 30, 90)) for y in range(8))
+def part(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+head = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
+png = b"\x89PNG\r\n\x1a\n" + part(b"IHDR", head) + part(b"IDAT", zlib.compress(raw)) + part(b"IEND", b"")
+open("outputs/plots/heat.png", "wb").write(png)
+open("outputs/results.csv", "w").write("epoch,loss\n1,0.5\n")
+open("outputs/model.json", "w").write('{"layers":[64,10]}')
+open("outputs/page.html", "w").write("<script>window.parent.document.title = 'owned'</script>")
+print("\x1b[31mcareful\x1b[0m <b>not bold</b>")
+for step in range(3000):
+    log("loss", 1 / (step + 1) + (5 if step == 1500 else 0), step=step)
+    if step % 100 == 0:
+        log("val/accuracy", step / 3000, step=step)
+        print("step", step)
+for percent in range(101):
+    print("\rdone %d%%" % percent, end="")
+print()
+log("words", "<i>fine</i>")
+log_table("report", [{"class": "a", "precision": 0.9}])
+"""
+LATER = """
+import os, time
+from mlworkbench import log
+at = 0
+while not os.path.exists(os.environ["GO"]):
+    log("beat", at, step=at)
+    print("line", at, flush=True)
+    at += 1
+    time.sleep(0.05)
+print("the end")
+"""
+LINES = 1_000_000
+MANY = f"""
+import sys
+for start in range(0, {LINES}, 10000):
+    sys.stdout.write("".join("line %d of many\\n" % at for at in range(start, start + 10000)))
+print("needle in the haystack")
+"""
+ONE_AFTER_THE_OTHER = """
+import sys
+from mlworkbench import log
+lr = float(sys.argv[sys.argv.index("--lr") + 1])
+for step in range(5):
+    log("val_loss", lr / (step + 1), step=step)
+"""
+
+
+def submitted(user, root: Path, *words: str, **more) -> str:
+    done = user.mlw("experiment", "submit", "-c", "local", *words, cwd=root, **more)
+    return done.run
+
+
+def tab(page, name: str) -> None:
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def test_a_run_that_has_ended(user, tmp_path):
+    root = user.project("demo", train=TRAIN, bad="import nosuchmodule\n")
+    run = submitted(user, root, "train.py", "--lr", "0.1")
+    failed = submitted(user, root, "bad.py")
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go(f"/runs/{run}")
+        expect(page.get_by_role("heading", level=1)).to_have_text(run)
+        expect(page.locator(".mlw-run-title").get_by_text("Completed")).to_be_visible()
+        expect(page.locator(".mlw-run-head").get_by_text("train.py --lr 0.1")).to_be_visible()
+        expect(page.locator(".mlw-run-tile", has_text="loss").first).to_contain_text("0.000333333")
+        expect(page.get_by_role("img", name=re.compile("^loss: last 0.000333333, least"))).to_be_visible()
+        see_log(looker, run, user)
+        see_metrics(looker, run)
+        see_outputs(looker, run)
+        see_code(looker, run, root)
+        tab(page, "Environment")
+        expect(page.get_by_text("A Python that was there already")).to_be_visible()
+        expect(page.get_by_text("EXAMPLE_VARIABLE")).to_be_visible()
+        page = looker.go(f"/runs/{failed}")
+        expect(page.get_by_text("ModuleNotFoundError: No module named 'nosuchmodule'").first).to_be_visible()
+        page.get_by_role("link", name="See the end of the log").click()
+        expect(page.locator(".mlw-log")).to_contain_text("nosuchmodule")
+        page = looker.go("/runs/nothing-like-it")
+        expect(page.get_by_text("unknown run 'nothing-like-it'")).to_be_visible()
+        assert page.title() != "owned"
+        looker.must_be_content()
+
+
+def see_log(looker, run: str, user) -> None:
+    page = looker.page
+    tab(page, "Log")
+    lines = page.locator(".mlw-log-line")
+    expect(lines.first).to_contain_text("careful <b>not bold</b>")
+    expect(lines.first.locator(".mlw-ansi-red")).to_have_text("careful")
+    expect(page).to_have_url(re.compile(r"\?tab=log$"))
+    page.reload()
+    expect(lines.first).to_contain_text("careful")
+    search = page.get_by_role("searchbox", name="Search the log")
+    search.fill("STEP 2")
+    search.press("Enter")
+    expect(page.locator(".mlw-log-count")).to_have_text("1 of 11")
+    page.get_by_role("button", name="Next hit").click()
+    expect(page.locator(".mlw-log-count")).to_have_text("2 of 11")
+    expect(page.locator(".mlw-log-here")).to_contain_text("step 2000")
+    search.fill("done")
+    search.press("Enter")
+    expect(page.locator(".mlw-log-here .mlw-log-text")).to_have_text("done 100%")
+    answer = page.request.get(f"{looker.bench.address}/api/runs/{run}/log/raw")
+    assert answer.body() == (user.folder(run) / "log").read_bytes()
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["content-security-policy"].startswith("sandbox")
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def see_metrics(looker, run: str) -> None:
+    page = looker.page
+    tab(page, "Metrics")
+    chart = page.get_by_role("img", name=re.compile("^loss: last"))
+    expect(chart).to_have_attribute("aria-label", re.compile("greatest 5.00067$"))
+    expect(chart.locator("canvas")).to_be_visible()
+    with page.expect_response(re.compile(r"/series\?name=loss&.*from=")) as zoomed:
+        chart.focus()
+        page.keyboard.press("+")
+    told = zoomed.value.json()
+    assert told["columns"][0][0] > 700 and told["columns"][-1][0] < 2300, "only what is seen is asked for"
+    assert any(high > 5 for _, _, high, _ in told["columns"]), "a spike is never lost"
+    page.locator(".mlw-chart", has=chart).get_by_role("button", name="Reset zoom").click()
+    with page.expect_response(re.compile(r"/series\?name=loss&x=time")):
+        page.get_by_role("button", name="Time", exact=True).click()
+    page.get_by_role("checkbox", name="Log scale").click()
+    expect(page).to_have_url(re.compile(r"x=time.*log=1|log=1.*x=time"))
+    page.reload()
+    expect(page.get_by_role("checkbox", name="Log scale")).to_be_checked()
+    page.get_by_label("Search metrics").fill("accu")
+    expect(page.get_by_role("img", name=re.compile("^loss: "))).to_have_count(0)
+    expect(page.get_by_role("img", name=re.compile("^val.accuracy: last"))).to_be_visible()
+    page.get_by_role("button", name="Points of val/accuracy").click()
+    expect(page.get_by_role("dialog").get_by_text("30 points")).to_be_visible()
+    page.get_by_role("button", name="Close").last.click()
+    expect(page.get_by_text("<i>fine</i>")).to_be_visible()
+    expect(page.get_by_role("region", name="report")).to_contain_text("precision")
+    rows = page.request.get(f"{looker.bench.address}/api/runs/{run}/metrics.csv?name=loss").text().splitlines()
+    assert rows[0] == "name,step,time,value" and len(rows) == 3001 and rows[1].startswith("loss,0,")
+
+
+def see_outputs(looker, run: str) -> None:
+    page = looker.page
+    tab(page, "Outputs")
+    page.get_by_role("button", name="results.csv").click()
+    expect(page.get_by_role("region", name="results.csv").get_by_role("columnheader")).to_have_text(["epoch", "loss"])
+    page.get_by_role("button", name="model.json").click()
+    expect(page.locator("pre")).to_contain_text('"layers": [')
+    page.get_by_role("button", name="page.html").click()
+    expect(page.locator("pre")).to_contain_text("<script>window.parent")
+    page.reload()
+    expect(page.locator("pre")).to_contain_text("<script>window.parent")
+    page.get_by_role("button", name="plots").click()
+    page.get_by_role("button", name="heat.png").click()
+    picture = page.get_by_role("img", name="plots/heat.png")
+    wait_until(lambda: picture.evaluate("one => one.naturalWidth") == 8, "the picture")
+    tab(page, "Visualisations")
+    expect(page.get_by_role("heading", name="plots/heat.png")).to_be_visible()
+    answer = page.request.get(f"{looker.bench.address}/api/runs/{run}/outputs/file?path=page.html")
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert answer.headers["content-security-policy"].startswith("sandbox")
+    for path in ("../../spec.json", "%2e%2e/%2e%2e/spec.json", "/etc/passwd", "..%2F..%2Flog"):
+        assert page.request.get(f"{looker.bench.address}/api/runs/{run}/outputs/file?path={path}").status == 404
+
+
+def see_code(looker, run: str, root: Path) -> None:
+    page = looker.page
+    tab(page, "Code")
+    expect(page.locator("pre")).to_contain_text("from mlworkbench import log, log_table")
+    (root / "train.py").write_text(TRAIN + "print('more')\n")
+    page.get_by_role("button", name="What has changed since").click()
+    expect(page.locator(".mlw-run-diff-new", has_text="print('more')")).to_be_visible()
+    page.get_by_role("button", name="Restore").first.click()
+    dialog = page.get_by_role("dialog")
+    place = root.parent / "-odd name"  # no option, whatever it begins with
+    dialog.get_by_role("textbox", name="New folder").fill(str(place))
+    dialog.get_by_role("button", name="Restore").click()
+    wait_until(lambda: (place / "train.py").exists(), "the restored code")
+    assert (place / "train.py").read_text() == TRAIN
+
+
+def test_a_run_while_it_goes_on(user, tmp_path):
+    root = user.project("demo", later=LATER, sweep=ONE_AFTER_THE_OTHER)
+    go = tmp_path / "go"
+    run = submitted(user, root, "--detach", f"--env=GO={go}", "later.py")
+    sweep = submitted(user, root, "--sweep", "lr=0.1,0.3", "sweep.py")
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go(f"/runs/{run}")
+        expect(page.locator(".mlw-run-title").get_by_text("Running")).to_be_visible()
+        value = page.locator(".mlw-run-tile", has_text="beat").locator(".mlw-run-tile-value")
+        first = int(value.inner_text())
+        wait_until(lambda: int(value.inner_text()) > first, "a newer value")
+        tab(page, "Log")
+        wait_until(lambda: last_line(page) >= 5, "the log follows")
+        seen = last_line(page)
+        wait_until(lambda: last_line(page) > seen, "the log grows")
+        tab(page, "Metrics")
+        chart = page.get_by_role("img", name=re.compile("^beat: last"))
+        label = chart.get_attribute("aria-label")
+        wait_until(lambda: chart.get_attribute("aria-label") != label, "the chart grows")
+        expect(page.get_by_role("button", name="Cancel", exact=True)).to_be_visible()
+        tab(page, "Log")
+        go.touch()
+        expect(page.locator(".mlw-run-title").get_by_text("Completed")).to_be_visible(timeout=15_000)
+        expect(page.locator(".mlw-log")).to_contain_text("the end", timeout=15_000)
+        expect(page.get_by_label("Follow")).to_have_count(0)
+        page = looker.go(f"/runs/{sweep}")
+        rows = page.get_by_role("region", name="Children").get_by_role("row")
+        expect(rows).to_have_count(3)
+        expect(rows.nth(1)).to_contain_text("best")
+        rows.nth(1).get_by_role("link").click()
+        page.get_by_role("link", name=f"part of {sweep}").click()
+        page.wait_for_url(f"**/runs/{sweep}")
+        looker.must_be_content()
+
+
+def last_line(page) -> int:
+    return int(page.locator(".mlw-log-line .mlw-log-text").last.inner_text().split()[-1] or -1)
+
+
+def test_a_million_lines_scroll_and_are_searched(user, tmp_path):
+    root = user.project("demo", many=MANY)
+    run = submitted(user, root, "--detach", "many.py")
+    wait_until(lambda: user.info(run)["status"] == "Completed", "the run")
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go(f"/runs/{run}?tab=log")
+        expect(page.get_by_text("1,000,001 lines")).to_be_visible()
+        rows = page.locator(".mlw-log-line")
+        box = page.locator(".mlw-log")
+        box.focus()
+        page.keyboard.press("End")
+        expect(box).to_contain_text("needle in the haystack")
+        for share in (0.9, 0.33, 0.5):
+            box.evaluate("(one, share) => { one.scrollTop = share * one.scrollHeight; }", share)
+            wait_until(lambda share=share: near(rows, share), f"line at {share}")
+        assert rows.count() < 200
+        page.get_by_role("spinbutton", name="Line").fill("500000")
+        page.get_by_role("spinbutton", name="Line").press("Enter")
+        expect(page.locator(".mlw-log-here")).to_contain_text("line 499999 of many")
+        page.mouse.move(*center(box))
+        page.mouse.wheel(0, 180)
+        expect(box).to_contain_text(re.compile("line 5000[0-9]{2} of many"))
+        search = page.get_by_role("searchbox", name="Search the log")
+        search.fill("NEEDLE")
+        search.press("Enter")
+        expect(page.locator(".mlw-log-count")).to_have_text("1 of 1")
+        expect(page.locator(".mlw-log-here")).to_contain_text("needle in the haystack")
+        search.fill("of many")
+        search.press("Enter")
+        expect(page.locator(".mlw-log-count")).to_contain_text("of 10,000+")
+        page.get_by_label("Wrap").check()
+        expect(rows.first).to_be_visible()
+        assert page.locator("*").count() < 2000
+        looker.must_be_content()
+
+
+def near(rows, share: float) -> bool:
+    number = int(rows.first.get_attribute("data-line") or 0)
+    return abs(number - share * LINES) < LINES / 100 and f"line {number - 1} of" in rows.first.inner_text()
+
+
+def center(box) -> tuple[float, float]:
+    place = box.bounding_box()
+    return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+
+
+def test_the_verdict_on_gpus_and_their_curves(user, tmp_path):
+    gpus = FakeGpus(tmp_path)
+    for number in range(2):
+        gpus.add(f"GPU-{tmp_path.name}-{number}", memory=(16 << 30, 0), name="NVIDIA H200", utilisation=0)
+    user.env.update(gpus.env_nvml_only)
+    script = USE_GPU + "import time\nuse_gpu(memory=3 << 30, utilisation=90)\ntime.sleep(3)\n"
+    root = user.project("demo", train=script)
+    run = submitted(user, root, "--gpus", "2", f"--env=MLW_FAKE_GPUS={gpus.state}", "train.py")
+    assert (user.folder(run) / "effort.jsonl").exists(), "processors and memory are measured"
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go(f"/runs/{run}")
+        card = page.locator("section", has=page.get_by_role("heading", name="GPU", exact=True))
+        expect(card).to_contain_text("The GPU was used in part")
+        expect(card).to_contain_text("1 of the 2 GPUs were never opened")
+        expect(card).to_contain_text("What to do: ask for fewer")
+        expect(card.get_by_role("region", name="GPUs")).to_contain_text("train.py (pid ")
+        expect(card.get_by_role("region", name="GPUs")).to_contain_text("3.0 GiB")
+        tab(page, "Metrics")
+        expect(page.get_by_role("img", name=re.compile("^GPU load: GPU 0: NVIDIA H200: last"))).to_be_visible()
+        expect(page.get_by_role("img", name=re.compile("^Processors kept busy: last"))).to_be_visible()
+        told = page.request.get(f"{looker.bench.address}/api/runs/{run}/machine").json()
+        assert {"GPU load", "Memory of the run"} <= {one["title"] for one in told}
+        assert json.loads(page.request.get(f"{looker.bench.address}/api/openapi.json").text())["paths"]
+        looker.must_be_content()

@@ -1,0 +1,303 @@
+"""Runs in the browser: the grid, what is done to chosen runs, the jobs, and runs side by side."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlworkbench.history import rows
+from mlworkbench.history.rows import Reading
+from mlworkbench.history.store import History
+from mlworkbench.model import Run, Status
+from mlworkbench.paths import UserPaths
+from mlworkbench.ui.answers.projects import key_of
+from tests.machines.browser import looking
+from tests.machines.network import wait_until
+from tests.unit.test_history_store import spec
+
+TRAIN = """
+import argparse, base64, os, time
+from azureml.logging import get_azureml_logger
+log = get_azureml_logger()
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--wait", action="store_true")
+lr = parser.parse_args().lr
+for step in range(5):
+    log.log("loss", 1.0 / (1 + step * lr))
+os.makedirs("outputs", exist_ok=True)
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+open("outputs/map.png", "wb").write(base64.b64decode(PNG))
+while parser.parse_args().wait:
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def demo(user):
+    root = user.project("demo", train=TRAIN)
+    ids = []
+    for lr in ("0.5", "0.1"):
+        done = user.mlw("submit", "-c", "local", "--name", f"lr {lr}", "train.py", "--lr", lr, cwd=root)
+        assert done.code == 0, done
+        ids.append(done.run)
+        (root / "train.py").write_text(TRAIN + "# changed\n")
+    return root, ids
+
+
+def seed(user, count: int) -> None:
+    """So many runs of another project that have ended, in the index only."""
+    history = History(UserPaths(user.store))
+
+    def pour(connection: Any) -> None:
+        for at in range(count):
+            one = replace(spec(at), project_name="<i>many</i>", id=f"many-{at:05}", key=f"many-{at}")
+            done = Run(one, status=Status.COMPLETED, started=2000.0, ended=2000.0 + at, metrics={"score": at})
+            rows.pour(connection, rows.encode(done, Reading(), {}))
+        rows.start_account(connection)
+
+    history._database.write(pour)
+    history.close()
+
+
+def row(page, run: str):
+    return page.locator(".ag-center-cols-container .ag-row").and_(page.locator(f'[row-id="{run}"]'))
+
+
+def choose(page, run: str) -> None:
+    page.locator(f'.ag-pinned-left-cols-container .ag-row[row-id="{run}"] input[type=checkbox]').check()
+
+
+def shown(page) -> list[str]:
+    """The ids in the grid from above."""
+    found = page.locator(".ag-pinned-left-cols-container .ag-row")
+    placed = [(int(one.get_attribute("row-index")), one.get_attribute("row-id")) for one in found.all()]
+    return [name for _, name in sorted(placed) if name]
+
+
+def command(page, word: str):
+    return page.get_by_role("toolbar", name="Chosen runs").get_by_role("button", name=word, exact=True)
+
+
+def test_from_the_list_to_what_is_done_with_runs(user, demo, tmp_path):
+    root, (first, second) = demo
+    failed = user.mlw("submit", "-c", "local", "train.py", "--oops", cwd=root).run
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go(f"/p/{key_of(root)}/runs")
+        page.get_by_text("3 runs", exact=True).wait_for()
+        assert shown(page) == [failed, second, first]
+        row(page, failed).get_by_text("Failed (exit 2)").wait_for()
+        _narrow(page, failed, second)
+        _columns(page, first, second)
+        page.reload()
+        page.get_by_text("2 runs", exact=True).wait_for()
+        wait_until(lambda: shown(page) == [first, second], "the same filter, order and columns after a reload")
+        row(page, second).get_by_text("0.714286").wait_for()
+        _tag_and_archive(user, page, first)
+        _delete(user, page, failed, root)
+        _compare(page, first, second)
+        _rerun(page, user, second)
+        looker.must_be_content()
+
+
+def _narrow(page, failed: str, second: str) -> None:
+    page.get_by_role("button", name="Failed 1").click()
+    page.get_by_text("1 run", exact=True).wait_for()
+    assert shown(page) == [failed] and "status=Failed" in page.url
+    page.get_by_role("button", name="Failed 1").click()
+    page.get_by_text("3 runs", exact=True).wait_for()
+    where = page.get_by_label("Where, e.g.")
+    where.fill("loss <")
+    page.get_by_text(re.compile("expected a number or a text")).wait_for()
+    assert len(shown(page)) == 3, "the list stays as it was"
+    where.fill("los < 3")
+    page.get_by_text(re.compile("unknown metric.*known are.*loss")).wait_for()
+    where.fill("loss < 3")
+    page.get_by_text("2 runs", exact=True).wait_for()
+    page.get_by_text(re.compile("unknown metric")).wait_for(state="detached")
+    page.get_by_label("Search", exact=True).fill("lr 0.1")
+    page.get_by_text("1 run", exact=True).wait_for()
+    assert shown(page) == [second]
+    assert page.get_by_text("mlw history list --text lr --text 0.1 --where 'loss < 3'").count() == 1
+    page.get_by_label("Search", exact=True).fill("")
+    page.get_by_text("2 runs", exact=True).wait_for()
+
+
+def _columns(page, first: str, second: str) -> None:
+    page.get_by_role("button", name="Columns").click()
+    dialog = page.get_by_role("dialog", name="Columns")
+    for name in ("loss", "lr"):
+        dialog.get_by_role("checkbox", name=name, exact=True).click()
+    dialog.get_by_role("checkbox", name="Tags", exact=True).click()
+    dialog.get_by_role("button", name="Show").click()
+    row(page, first).get_by_text("0.333333").wait_for()
+    head = page.locator(".ag-header-cell").filter(has_text="loss")
+    head.click()
+    wait_until(lambda: shown(page) == [first, second], "the smallest loss above")
+    assert "sort=metrics.loss" in page.url and "column=metrics.loss" in page.url
+
+
+def _tag_and_archive(user, page, first: str) -> None:
+    choose(page, first)
+    page.get_by_text("1 chosen").wait_for()
+    command(page, "Tag").click()
+    dialog = page.get_by_role("dialog", name=f"Tags of {first}")
+    dialog.get_by_label("Add tags").fill("--remove=x")
+    dialog.get_by_label("Add tags").press("Enter")
+    dialog.get_by_label("Add tags").fill("draft")
+    dialog.get_by_role("button", name="Save").click()
+    wait_until(lambda: user.info(first)["tags"] == ["--remove=x", "draft"], "the tags, whatever they look like")
+    page.get_by_text("1 chosen").wait_for()
+    command(page, "Archive").click()
+    page.get_by_text("1 run", exact=True).wait_for()
+    assert user.info(first)["archived"] is True
+    page.get_by_text("Choose runs to").wait_for()
+    page.get_by_role("checkbox", name="Archived").click()
+    page.get_by_text("2 runs", exact=True).wait_for()
+    choose(page, first)
+    command(page, "Unarchive").click()
+    page.locator(".mlw-grid-mark", has_text="archived").wait_for(state="detached")
+    page.get_by_role("checkbox", name="Archived").click()
+
+
+def _delete(user, page, failed: str, root: Path) -> None:
+    page.goto(page.url.partition("?")[0])
+    choose(page, failed)
+    command(page, "Delete").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text(failed).first.wait_for()
+    dialog.get_by_role("button", name="Delete").click()
+    page.get_by_text("2 runs", exact=True).wait_for()
+    assert user.mlw("history", "info", failed, cwd=root).code != 0
+
+
+def _compare(page, first: str, second: str) -> None:
+    for one in (first, second):
+        choose(page, one)
+    page.get_by_text("2 chosen").wait_for()
+    command(page, "Compare").click()
+    page.get_by_role("heading", name="Compare 2 runs").wait_for()
+    table = page.get_by_role("region", name="Parameters")
+    assert table.locator("tbody tr").all_inner_texts()[0].split() == ["lr", "0.5", "0.1"]
+    page.get_by_role("group", name=re.compile("^loss: .*last")).wait_for()
+    assert page.get_by_role("img", name=re.compile("Scatter: 2 runs")).count() == 1
+    wait_until(
+        lambda: page.evaluate("[...document.querySelectorAll('.mlw-beside img')].map(i => i.naturalWidth)") == [1, 1],
+        "both images",
+    )
+    page.get_by_role("region", name="Code of").get_by_text("+# changed").wait_for()
+    page.get_by_role("button", name=f"Take {first} out").click()
+    page.get_by_text("One run is not enough").wait_for()
+    assert first not in page.url
+
+
+def _rerun(page, user, second: str) -> None:
+    page.goto(page.url.partition("/compare")[0] + "/runs")
+    choose(page, second)
+    command(page, "Rerun").click()
+    dialog = page.get_by_role("dialog", name=f"Run {second} again")
+    dialog.get_by_text("The project's code is that of this run.").wait_for()
+    assert dialog.get_by_label("Arguments").input_value() == "--lr 0.1"
+    dialog.get_by_label("Arguments").fill("--lr 0.25")
+    dialog.get_by_role("button", name="Run", exact=True).click()
+    page.wait_for_url(re.compile(r"/runs/demo-"))
+    new = page.url.rpartition("/")[2]
+    wait_until(lambda: user.info(new)["status"] == "Completed", "the new run")
+    assert user.info(new)["arguments"] == ["--lr", "0.25"]
+
+
+def test_what_happens_elsewhere_is_seen_and_many_runs_stay_out_of_the_page(user, demo, tmp_path):
+    """A run of the command line appears, ends by the jobs pane; place and choice stay; by the keyboard, too."""
+    root, (first, _) = demo
+    seed(user, 2500)
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go("/runs")
+        page.get_by_text("2,502 runs", exact=True).wait_for()
+        going = user.mlw("submit", "-c", "local", "--detach", "train.py", "--lr", "1", "--wait", cwd=root).out.split()[
+            0
+        ]
+        row(page, going).get_by_text("Running").wait_for()
+        choose(page, first)
+        page.get_by_role("button", name="Jobs").click()
+        page.get_by_role("button", name=f"Cancel run {going}").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop it").click()
+        row(page, going).get_by_text("Canceled").wait_for()
+        assert page.get_by_text("1 chosen").count() == 1
+        page.get_by_role("button", name="Jobs").click()
+        _by_keyboard(page, going)
+        page.go_back()
+        _far_down(page)
+        looker.must_be_content()
+
+
+def _by_keyboard(page, going: str) -> None:
+    row(page, going).locator(".ag-cell").first.click()
+    page.keyboard.press("Space")
+    page.get_by_text("2 chosen").wait_for()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/runs/{going}")
+
+
+def _far_down(page) -> None:
+    page.get_by_text("2,503 runs", exact=True).wait_for()
+    body = page.locator(".ag-body-viewport")
+    body.evaluate("one => one.scrollTop = one.scrollHeight")
+    row(page, "many-00000").wait_for()
+    row(page, "many-00000").get_by_text("<i>many</i>").wait_for()
+    assert page.locator(".ag-center-cols-container .ag-row").count() < 100
+
+
+def test_the_api_of_runs(user, demo, tmp_path):
+    """What other programs of the user ask; and that no text of theirs becomes an option of a command."""
+    root, (first, second) = demo
+    with looking(user, root, tmp_path) as looker:
+        ask = _asker(user, looker.bench.address)
+        found = ask("GET", "/runs/rows?column=metrics.loss&sort=metrics.loss&limit=1")
+        assert found["total"] == 2 and found["rows"][0]["id"] == first
+        assert found["rows"][0]["values"]["metrics.loss"] == pytest.approx(1 / 3)
+        assert ask("GET", "/runs/names") == {"metrics": ["loss"], "params": ["lr"]}
+        assert ask("GET", f"/runs/{first}")["params"] == {"lr": "0.5"}
+        assert ask("GET", "/runs/nobody", wanted=404)["error"].startswith("unknown run")
+        assert "expected" in ask("GET", "/runs/rows?where=x+%3C", wanted=400)["error"]
+        ask("GET", "/runs/rows?limit=100000", wanted=422)
+        ask("PUT", f"/runs/{first}/name", {"name": "--clear"})
+        ask("PUT", f"/runs/{first}/note", {"note": "--clear\n<b>two lines</b>"})
+        ask("POST", "/runs/tags", {"runs": [first, second], "add": ["-x"]})
+        told = user.info(first)
+        assert (told["name"], told["tags"]) == ("--clear", ["-x"])
+        assert told["description"] == "--clear\n<b>two lines</b>"
+        ask("PUT", f"/runs/{first}/note", {"note": ""})
+        ask("PUT", f"/runs/{first}/name", {"name": None})
+        assert user.info(first)["name"] == "lr 0.5" and user.info(first)["description"] is None
+        ask("POST", "/runs/tags", {"runs": ["--help"], "add": ["x"]}, wanted=422)
+        ask("DELETE", "/runs/--yes", wanted=409)
+        ask("POST", "/runs/archive", {"runs": [first]})
+        assert ask("GET", "/runs/rows")["total"] == 1
+        ask("DELETE", f"/runs/{first}")
+        assert ask("GET", "/runs/rows?archived=true")["total"] == 1
+        looker.must_be_content()
+
+
+def _asker(user, address: str) -> Any:
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    token = json.loads((user.store / "ui" / "server.json").read_text())["token"]
+
+    def ask(method: str, path: str, body: Any = None, wanted: int = 200) -> Any:
+        with closing(http.client.HTTPConnection(host, int(port), timeout=60)) as connection:
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            connection.request(method, f"/api{path}", json.dumps(body) if body is not None else None, headers)
+            answer = connection.getresponse()
+            told = json.loads(answer.read())
+            assert answer.status == wanted, (answer.status, told)
+            return told
+
+    return ask

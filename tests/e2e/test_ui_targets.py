@@ -1,0 +1,311 @@
+"""The page of compute targets in a real browser, with a real sshd: attach, GPUs, check, prepare, clean, detach."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from mlworkbench.ui.answers.projects import key_of
+from tests.e2e.attaching import SECRET, files_with, new_project, watched
+from tests.e2e.test_environment import manage
+from tests.machines.browser import looking, workbench
+from tests.machines.channel import depend
+from tests.machines.network import wait_until
+from tests.machines.nvml import FakeGpus
+
+GIB = 1 << 30
+GPU = "GPU-5fd4f087-86f3-4c73-93e9-5ed0a2a3c7d1"
+NEVER = "Accepted password"
+
+
+def with_gpus(host: Any) -> FakeGpus:
+    """One card that tells what the test wants."""
+    made = FakeGpus(host.home)
+    made.set(driver="570.86", cuda=12080)
+    made.add(GPU, memory=(16 * GIB, 2 * GIB), name="NVIDIA H200", utilisation=7, temperature=41, power=(120000, 700000))
+    for path in [made.folder, *made.folder.rglob("*")]:
+        os.chown(path, host.uid, host.uid)
+    start_file = host.home / ".bashrc"
+    exports = "".join(f"export {name}={value}\n" for name, value in made.env_nvml_only.items())
+    start_file.write_text(exports + (start_file.read_text() if start_file.exists() else ""))
+    return made
+
+
+class Targets:
+    """The page, as a person uses it."""
+
+    def __init__(self, looker: Any, project: Path) -> None:
+        self.looker, self.project, self.key = looker, project, key_of(project)
+        self.page = looker.go(f"/p/{self.key}/targets")
+        self.page.get_by_role("heading", name="Compute targets").wait_for()
+
+    def fill(self, host: Any, name: str = "box") -> None:
+        page = self.page
+        page.get_by_role("button", name="Attach a machine").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Scripts run").click()
+        page.get_by_role("option", name="With a Python there (remote)").click()
+        dialog.get_by_label("Name of the target").fill(name)
+        dialog.get_by_label("Address").fill(host.address)
+        dialog.get_by_label("User").fill(host.user)
+
+    def send(self, password: str = SECRET) -> Any:
+        """Type the password, and send it off."""
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_label("Password", exact=True).fill(password)
+        dialog.get_by_role("button", name="Attach", exact=True).click()
+        return dialog
+
+    def card(self, name: str) -> Any:
+        return self.page.get_by_role("region", name=name, exact=True)
+
+    def more(self, name: str, act: str) -> Any:
+        self.card(name).get_by_role("button", name=f"More for {name}").click()
+        self.page.get_by_role("menuitem").filter(has_text=act).click()
+        return self.page.get_by_role("dialog")
+
+    def post(self, path: str, **body: Any) -> Any:
+        return self.page.request.post(
+            self.looker.bench.address + path, data=body, headers={"Origin": self.looker.bench.address}
+        )
+
+    def must_not_know(self, *secrets: str) -> None:
+        """Nothing in the page, in what the browser keeps, in its address."""
+        kept = "JSON.stringify([location.href, {...localStorage}, {...sessionStorage}, document.cookie])"
+        inputs = "[...document.querySelectorAll('input, textarea')].map(one => one.value).join()"
+        for text in (self.page.content(), self.page.evaluate(kept), self.page.evaluate(inputs)):
+            assert not any(secret in text for secret in secrets)
+
+
+def test_attach_look_check_clean_detach(laptop, machine, tmp_path):
+    """The whole life of a target. The password is nowhere; the machine's own key has to be confirmed."""
+    host = machine(password=SECRET)
+    gpus = with_gpus(host)
+    project = new_project(laptop)
+    (project / "train.py").write_text("open('outputs/model', 'w').write('x' * 9000)\n")
+    with watched(SECRET) as seen, looking(laptop, project, tmp_path) as looker:
+        targets = Targets(looker, project)
+        page = targets.page
+        attach(targets, host)
+        # -- the files, and what was told nobody
+        assert {"box.compute", "box.runconfig"} <= {path.name for path in (project / "aml_config").iterdir()}
+        targets.must_not_know(SECRET)
+        assert files_with(SECRET, laptop.store, project, laptop.home, laptop.runtime, tmp_path) == []
+        page.get_by_role("dialog").get_by_role("button", name="Done").click()
+        gauges(targets, host, gpus)
+        check(targets)
+        clean(targets, laptop, host)
+        allow(targets, laptop)
+        detach(targets, host, project)
+        assert seen == [], "no process had the password among its words or variables"
+        assert files_with(SECRET, laptop.store, project, laptop.home, laptop.runtime, tmp_path) == []
+        looker.must_be_content()
+
+
+def attach(targets: Targets, host: Any) -> None:
+    targets.fill(host)
+    dialog = targets.send()
+    dialog.get_by_text(host.host_key_fingerprint).wait_for()
+    targets.must_not_know(SECRET)
+    dialog.get_by_role("button", name="It is another key").click()
+    dialog.get_by_text("the key was not accepted").wait_for()
+    assert NEVER not in host.log, "no password goes to a machine that nobody vouches for"
+    assert not (targets.project / "aml_config" / "box.compute").exists()
+    dialog.get_by_role("button", name="Attach", exact=True).click()
+    dialog.get_by_text("The password is missing").wait_for()
+    targets.send()
+    dialog.get_by_text(host.host_key_fingerprint).wait_for()
+    dialog.get_by_role("button", name="It is the machine's key: go on").click()
+    dialog.get_by_text(f"box is attached: {host.user}@{host.address}:22").wait_for(timeout=60_000)
+    assert NEVER in host.log
+    link = dialog.get_by_role("link", name="aml_config/box.runconfig")
+    assert link.get_attribute("href") == f"/p/{targets.key}/files?path=aml_config%2Fbox.runconfig"
+
+
+def gauges(targets: Targets, host: Any, gpus: FakeGpus) -> None:
+    """They move; a machine that does not answer is said to be silent, and found again."""
+    card = targets.card("box")
+    load = card.get_by_role("meter", name="GPU 0 NVIDIA H200 Load")
+    load.wait_for(timeout=30_000)
+    card.get_by_text("reachable, driver 570.86, CUDA 12.8").wait_for()
+    card.get_by_text("2.0 of 16.0 GiB").wait_for()
+    assert card.get_by_text("41 °C · 120 W of 700").is_visible()
+    wait_until(lambda: load.get_attribute("aria-valuenow") == "7", "the first figure")
+    gpus.change(GPU, utilisation=73, memory=(16 * GIB, 15 * GIB))
+    wait_until(lambda: load.get_attribute("aria-valuenow") == "73", "the next figure")
+    host.cut()
+    card.get_by_text("no contact").wait_for(timeout=30_000)
+    host.heal()
+    card.get_by_text("reachable").wait_for(timeout=90_000)
+
+
+def check(targets: Targets) -> None:
+    targets.card("box").get_by_role("button", name="Check box").click()
+    dialog = targets.page.get_by_role("dialog")
+    dialog.get_by_text("Runs can be put there").wait_for(timeout=60_000)
+    assert dialog.get_by_text("there and back").is_visible(), "the findings"
+    dialog.get_by_role("button", name="Close").click()
+    targets.card("box").get_by_text("just now").wait_for()
+
+
+def clean(targets: Targets, laptop: Any, host: Any) -> None:
+    """With a run there, which was submitted through the API, whose log and outputs are here."""
+    answer = targets.post("/api/submit", project=targets.key, configuration="box", script="train.py", name="--help")
+    assert answer.status == 200, answer.text()
+    run = answer.json()["run"]
+    assert laptop.mlw("logs", "-f", run, cwd=targets.project).code == 0
+    assert laptop.info(run)["name"] == "--help"
+    wait_until(lambda: not any("supervis" in line for line in host.processes().values()), "the end of supervisors")
+    dialog = targets.more("box", "Clean")
+    dialog.get_by_text("can go", exact=False).last.wait_for(timeout=30_000)
+    row = dialog.get_by_role("row").filter(has_text="runs")
+    assert re.search(r"kB", row.inner_text()), row.inner_text()
+    dialog.get_by_role("button", name="Remove").click()
+    dialog.get_by_text("kB removed").wait_for(timeout=30_000)
+    assert not (host.home / ".mlw" / "runs" / run).exists()
+    dialog.get_by_role("button", name="Close").click()
+    dialog = targets.more("box", "Environments")
+    dialog.get_by_text("None yet").wait_for(timeout=30_000)
+    dialog.get_by_role("button", name="Close").click()
+
+
+def allow(targets: Targets, laptop: Any) -> None:
+    dialog = targets.more("box", "Allowed mounts")
+    dialog.get_by_label("One more folder").fill("--yes")
+    dialog.get_by_role("button", name="Save").click()
+    targets.page.get_by_text("--allow-mount --yes is not a folder of the target").first.wait_for()
+    targets.page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+    dialog = targets.more("box", "Allowed mounts")
+    dialog.get_by_label("One more folder").fill("/data")
+    dialog.get_by_role("button", name="Save").click()
+
+    def allowed() -> bool:
+        done = laptop.mlw("computetarget", "show", "box", "-o", "json", cwd=targets.project)
+        return json.loads(done.out)["allowedMounts"] == ["/data"]
+
+    wait_until(allowed, "the folder is allowed")
+    targets.card("box").get_by_text("/data").wait_for()
+
+
+def detach(targets: Targets, host: Any, project: Path) -> None:
+    dialog = targets.more("box", "Detach")
+    dialog.get_by_role("checkbox", name="Also delete ~/.mlw there").click()
+    dialog.get_by_role("button", name="Detach").click()
+    wait_until(lambda: not (project / "aml_config" / "box.compute").exists(), "the files are gone", 60)
+    targets.card("box").wait_for(state="detached")
+    assert not (host.home / ".mlw").exists()
+    assert b"mlw-" not in (host.home / ".ssh" / "authorized_keys").read_bytes()
+
+
+def test_a_key_to_append_and_what_the_api_refuses(laptop, machine, tmp_path):
+    host = machine(password=SECRET)
+    project = new_project(laptop)
+    wrong = "SHA256:" + "A" * 43
+    with looking(laptop, project, tmp_path, color_scheme="dark") as looker:
+        targets = Targets(looker, project)
+        page = targets.page
+        wish = {"project": targets.key, "name": "box", "kind": "remote", "address": host.address, "username": host.user}
+        asked = targets.post("/api/targets/attach", **wish, password=SECRET)
+        assert asked.json()["asks"] == "host_key" and asked.json()["host_key"] == host.host_key_fingerprint
+        refused = targets.post("/api/targets/attach", **wish, password=SECRET, host_key=wrong)
+        assert refused.status == 502 and f"not {wrong}; nothing was sent" in refused.json()["error"]
+        odd = targets.post("/api/targets/attach", **wish, password=SECRET, port=99999)
+        assert odd.status == 422 and SECRET not in odd.text()
+        assert targets.post("/api/targets/attach", **{**wish, "name": "--help"}).status == 400
+        assert NEVER not in host.log and not (project / "aml_config" / "box.compute").exists()
+        # -- the original's way: a public key that the user appends
+        targets.fill(host)
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("radio", name="A key that I append there").click()
+        dialog.get_by_role("button", name="Attach", exact=True).click()
+        dialog.get_by_role("button", name="It is the machine's key: go on").click()
+        line = dialog.get_by_text(re.compile("^restrict ssh-"))
+        line.wait_for(timeout=30_000)
+        with (host.home / ".ssh" / "authorized_keys").open("a") as file:
+            file.write(line.inner_text() + "\n")
+        dialog.get_by_role("button", name="Go on").click()
+        dialog.get_by_text("box is attached").wait_for(timeout=60_000)
+        dialog.get_by_role("button", name="Done").click()
+        targets.card("box").get_by_text("reachable").wait_for(timeout=30_000)
+        listed = page.request.get(f"{looker.bench.address}/api/targets?project={targets.key}").json()
+        assert {one["name"]: one["elsewhere"] for one in listed} == {"box": True, "docker": False, "local": False}
+        looker.must_be_content()
+
+
+def test_a_build_is_seen_as_it_goes_and_after_a_reload(user, channel, tmp_path):
+    root = user.project("demo")
+    depend(root, channel, "six==1.16.0")
+    manage(root, "local")
+    with looking(user, root, tmp_path) as looker:
+        targets = Targets(looker, root)
+        page = targets.page
+        targets.card("local").get_by_role("button", name="Prepare local").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("log").get_by_text(re.compile("conda|pip|solv")).first.wait_for(timeout=60_000)
+        assert re.search(r"/targets\?errand=[0-9a-f]{16}$", page.url)
+        page.reload()
+        dialog.get_by_role("log").get_by_text("environment ready").wait_for(timeout=30_000)
+        dialog.get_by_text("Done", exact=True).wait_for()
+        dialog.get_by_role("button", name="Close").click()
+        page.wait_for_url(re.compile("/targets$"))
+        dialog = targets.more("local", "Environments")
+        dialog.get_by_role("button", name=re.compile("Remove environment")).click(timeout=60_000)
+        dialog.get_by_text("None yet").wait_for(timeout=60_000)
+        assert list((user.store / "envs").glob("?" * 64)) == []
+        looker.must_be_content()
+
+
+def test_the_api_alone(user, tmp_path):
+    """What a program asks: words of a user never become options, and secrets reach the script only."""
+    root = user.project("demo", train="import os\nprint(len(os.environ['TOKEN_OF_MINE']))\n")
+    with workbench(user, root, tmp_path) as bench:
+        token = json.loads((user.store / "ui" / "server.json").read_text())["token"]
+        host, _, port = bench.address.removeprefix("http://").rpartition(":")
+
+        def post(path: str, **body: Any) -> tuple[int, Any]:
+            with closing(HTTPConnection(host, int(port), timeout=60)) as connection:
+                headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+                connection.request("POST", path, json.dumps({"project": key_of(root), **body}), headers)
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read())
+
+        status, made = post("/api/submit", script="train.py", tags=["-x"], secrets={"TOKEN_OF_MINE": SECRET})
+        assert status == 200, made
+        assert user.mlw("logs", "-f", made["run"]).out == f"{len(SECRET)}\n"
+        assert user.info(made["run"])["tags"] == ["-x"]
+        assert files_with(SECRET, user.store, root) == []
+        for wrong in (
+            {"script": "--help"},
+            {"script": "a", "module": "b"},
+            {"script": "a", "secrets": {"PATH": SECRET}},
+        ):
+            status, told = post("/api/submit", **wrong)
+            assert status == 422 and SECRET not in json.dumps(told), told
+        status, told = post("/api/submit", configuration="nothing", script="train.py")
+        assert status == 404 and "unknown run configuration 'nothing'" in told["error"]
+        status, told = post("/api/submit", script="train.py", wait=False, secrets={"TOKEN_OF_MINE": "x"})
+        assert status == 200 and told["run"] is None and len(told["errand"]) == 16
+        status, told = post("/api/prepare", configuration="local")
+        assert status == 200 and told["command"][:3] == ["mlw", "experiment", "prepare"]
+
+
+def test_a_target_that_nobody_attached(user, tmp_path):
+    """As in a project that was cloned: it says so, and what to do."""
+    root = user.project("demo")
+    (root / "aml_config" / "far.compute").write_text("type: remote\naddress: 192.0.2.7\nusername: ada\n")
+    (root / "aml_config" / "broken.compute").write_text("type: [\n")
+    with looking(user, root, tmp_path) as looker:
+        targets = Targets(looker, root)
+        card = targets.card("far")
+        card.get_by_text("which you have not attached").wait_for()
+        card.get_by_role("button", name="Attach far").click()
+        dialog = targets.page.get_by_role("dialog")
+        assert dialog.get_by_label("Address").input_value() == "192.0.2.7"
+        dialog.get_by_role("button", name="Cancel").click()
+        assert targets.card("broken").get_by_text("broken.compute").first.is_visible()
+        looker.must_be_content()

@@ -1,0 +1,299 @@
+"""What the pages of projects and files rest on: names that stay inside, texts that stay whole, forms, readmes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.config.project import create_project
+from mlworkbench.errors import MlwError, UsageError
+from mlworkbench.ui import saving
+from mlworkbench.ui.answers import files, folders, forms
+from mlworkbench.ui.answers.checks import problems_in
+from mlworkbench.ui.answers.projects import Projects, key_of
+from mlworkbench.ui.drafts import Draft, Drafts
+from mlworkbench.ui.parts.difference import difference_lines
+from mlworkbench.ui.parts.readme import tree_of
+from mlworkbench.ui.parts.runbar import split, words_of
+
+
+@pytest.fixture
+def project(tmp_path):
+    return create_project("demo", tmp_path)
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+OUTSIDE = ("..", "../x", "a/../../x", "/etc/passwd", "a//b", "./a", "", "a\0b", "x" * 5000, "a/.", "\udcff")
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_a_name_that_could_lead_out_is_refused(project, path):
+    for work in (
+        lambda: files.read(project.root, path),
+        lambda: files.picture(project.root, path),
+        lambda: files.stamp(project.root, path),
+        lambda: saving.save(project.root, path, b"", None),
+        lambda: saving.make_file(project.root, path),
+        lambda: saving.make_folder(project.root, path),
+        lambda: saving.rename(project.root, "train.py", path),
+        lambda: saving.rename(project.root, path, "other.py"),
+        lambda: saving.delete(project.root, path),
+    ):
+        with pytest.raises(UsageError):
+            work()
+
+
+def test_links_are_never_followed(project, tmp_path):
+    (tmp_path / "secret.txt").write_text("s3cret")
+    os.symlink(tmp_path / "secret.txt", project.root / "leak.txt")
+    os.symlink(tmp_path, project.root / "up")
+    for work in (
+        lambda: files.read(project.root, "leak.txt"),
+        lambda: files.read(project.root, "up/secret.txt"),
+        lambda: files.listing(project.root, "up"),
+        lambda: saving.save(project.root, "leak.txt", b"x", None),
+        lambda: saving.save(project.root, "up/secret.txt", b"x", None),
+        lambda: saving.make_file(project.root, "up/new.txt"),
+        lambda: saving.rename(project.root, "train.py", "up/train.py"),
+        lambda: saving.delete(project.root, "up/secret.txt"),
+    ):
+        with pytest.raises(MlwError):
+            work()
+    assert [one.path for one in files.search(project.root, "secret")] == []
+    saving.delete(project.root, "up")
+    assert (tmp_path / "secret.txt").read_text() == "s3cret" and not (project.root / "up").is_symlink()
+
+
+def test_listing_and_search_are_bounded(project, monkeypatch):
+    monkeypatch.setattr(files, "MOST", 5)
+    for number in range(9):
+        (project.root / f"f{number}.txt").touch()
+    (project.root / "zoo").mkdir()
+    found = files.listing(project.root)
+    assert [one.kind for one in found.entries][:2] == ["folder", "folder"] and len(found.entries) == 5
+    assert found.more == 9
+
+
+def test_environments_and_git_are_not_searched(project):
+    for folder in (".git", "env", "src"):
+        (project.root / folder).mkdir()
+        (project.root / folder / "needle.py").touch()
+    (project.root / "env" / "pyvenv.cfg").touch()
+    assert [one.path for one in files.search(project.root, "NEEDLE")] == ["src/needle.py"]
+    assert files.scripts(project.root) == ["train.py", "src/needle.py"]
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def test_a_file_is_saved_whole_with_its_mode(project):
+    path = project.root / "train.py"
+    path.chmod(0o750)
+    before = files.read(project.root, "train.py")
+    digest = saving.save(project.root, "train.py", b"new\n", before.digest)
+    assert path.read_bytes() == b"new\n" and stat.S_IMODE(path.stat().st_mode) == 0o750
+    assert files.read(project.root, "train.py").digest == digest
+    with pytest.raises(saving.Changed):
+        saving.save(project.root, "train.py", b"newer\n", before.digest)
+    path.unlink()
+    with pytest.raises(saving.Changed):
+        saving.save(project.root, "train.py", b"newer\n", digest)
+    assert not list(project.root.glob(".*.part"))
+
+
+@pytest.mark.parametrize("data", [b"a\r\nb\r\n", b"\xef\xbb\xbfa\n", b"", "ü\U0001f600\n".encode(), b"no end"])
+def test_line_ends_and_marks_stay(project, data):
+    (project.root / "x.txt").write_bytes(data)
+    found = files.read(project.root, "x.txt")
+    assert "\r" not in found.text
+    assert files.encoded(found.text, found.windows, found.marked) == data
+
+
+@pytest.mark.parametrize(("name", "data", "kind", "reason"), [
+    ("a.bin", b"\0", "other", "not text"),
+    ("a.txt", b"\xff\xfe", "other", "not UTF-8"),
+    ("a.csv", b"x" * (files.LARGEST + 1), "other", "larger"),
+    ("a.PNG", b"\x89PNG", "picture", ""),
+])  # fmt: skip
+def test_what_is_no_text_is_described(project, name, data, kind, reason):
+    (project.root / name).write_bytes(data)
+    found = files.read(project.root, name)
+    assert found.kind == kind and reason in found.reason
+
+
+def test_a_pipe_in_the_project_holds_nobody(project):
+    os.mkfifo(project.root / "pipe")
+    with pytest.raises(UsageError):
+        files.read(project.root, "pipe")
+
+
+def test_nothing_is_replaced_by_a_new_name(project):
+    saving.make_file(project.root, "src/deep/new.py")
+    for work in (
+        lambda: saving.make_file(project.root, "train.py"),
+        lambda: saving.make_folder(project.root, "src"),
+        lambda: saving.rename(project.root, "train.py", "readme.md"),
+        lambda: saving.rename(project.root, "src", "src/inner"),
+        lambda: saving.rename(project.root, "aml_config", "other"),
+        lambda: saving.delete(project.root, "aml_config"),
+        lambda: saving.delete(project.root, "not-there"),
+        lambda: saving.make_file(project.root, "odd\nname"),
+        lambda: saving.make_file(project.root, "odd "),
+    ):
+        with pytest.raises(MlwError):
+            work()
+    saving.rename(project.root, "train.py", "src/train.py")
+    saving.delete(project.root, "src")
+    assert not (project.root / "src").exists() and (project.root / "aml_config").is_dir()
+
+
+def test_drafts_are_kept_and_saved_before_a_run(project, tmp_path):
+    base = files.read(project.root, "train.py").digest
+    drafts = Drafts(tmp_path / "drafts")
+    drafts.put("k", Draft("train.py", "one\n", base, True, False))
+    drafts.flush()
+    assert all(stat.S_IMODE(one.stat().st_mode) & 0o077 == 0 for one in (tmp_path / "drafts").rglob("*"))
+    again = Drafts(tmp_path / "drafts")
+    assert again.of("k")["train.py"].text == "one\n" and again.of("other") == {}
+    assert saving.save_drafts(project.root, again, "k") == ["train.py"]
+    assert (project.root / "train.py").read_bytes() == b"one\r\n"
+    assert Drafts(tmp_path / "drafts").of("k") == {}
+    again.put("k", Draft("train.py", "two\n", base, False, False))
+    with pytest.raises(saving.Changed):
+        saving.save_drafts(project.root, again, "k")
+    assert again.of("k")["train.py"].text == "two\n", "what could not be saved is still there"
+
+
+# -- checks and forms ------------------------------------------------------------------------------
+
+
+def test_the_text_is_checked_and_not_the_file(project):
+    found = problems_in(project, "aml_config/local.compute", "type: local\nadress: x\n")
+    assert [(one.path, one.line, one.severity) for one in found] == [("aml_config/local.compute", 2, "error")]
+    assert found[0].hint == "did you mean 'address'?"
+    named = problems_in(project, "aml_config/new.runconfig", "Target: nowhere\nFramework: Python\n")
+    assert "there is no compute target 'nowhere'" in named[0].message and named[0].line == 1
+    assert problems_in(project, "a.py", "def f(:\n")[0].line == 1
+    assert problems_in(project, "a.json", '{\n"a": }')[0].line == 2
+    assert problems_in(project, "a.txt", "def f(:") == []
+    broken = problems_in(project, "aml_config/x.compute", "type:local\n")
+    assert broken[0].line == 1 and str(project.root) not in broken[0].message and "tmp" not in broken[0].message
+
+
+def test_a_form_from_the_text_and_back(project):
+    path, text = "aml_config/x.compute", "# why\ntype: docker  # here\nshmSize: 0.10g\n"
+    fields = {one.name: one for one in forms.form(path, text).fields}
+    assert fields["type"].value == "docker" and fields["nvidiaDocker"].default == "false"
+    assert "address" not in fields and fields["nvidiaDocker"].help
+    text = forms.filled(path, text, "nvidiaDocker", "true")
+    text = forms.filled(path, text, "mounts", "/data\n/models:/m:ro")
+    assert text.startswith("# why\ntype: docker  # here\nshmSize: 0.10g\n") and "nvidiaDocker: true" in text
+    assert {one.name: one.value for one in forms.form(path, text).fields}["mounts"] == "/data\n/models:/m:ro"
+    assert forms.filled(path, forms.filled(path, text, "mounts", ""), "nvidiaDocker", "").endswith("0.10g\n")
+    text = forms.filled("aml_config/x.runconfig", "Target: a\n", "EnvironmentVariables", "A: 1\nB=two words")
+    assert "A: \"1\"" in text and "B: \"two words\"" in text  # fmt: skip
+    assert forms.form(path, "type:docker").trouble and forms.form(path, "{type: docker}").trouble
+    assert "address" in {one.name for one in forms.form(path, "type: remote\n").fields}
+    assert forms.has_form(path) and not forms.has_form("x.compute") and not forms.has_form("aml_config/a/x.compute")
+
+
+@pytest.mark.parametrize("value", ["a: b", "- x", "#x", "'", '"', "{}", "\\", "yes", "null", "*a", "&a", "x\ty", "é😀"])
+def test_whatever_is_put_into_a_field_stays_a_value(value):
+    text = forms.filled("aml_config/x.compute", "type: docker\nusername: me\n", "baseDockerImage", value)
+    found = {one.name: one.value for one in forms.form("aml_config/x.compute", text).fields}
+    assert found["baseDockerImage"] == value.strip() and found["username"] == "me"
+
+
+# -- the run bar -----------------------------------------------------------------------------------
+
+
+def test_arguments_are_taken_apart_as_a_shell_does():
+    assert split("--lr 0.1 --text 'two words' a\\ b") == ["--lr", "0.1", "--text", "two words", "a b"]
+    with pytest.raises(UsageError, match="no closing quotation"):
+        split("--text 'open")
+
+
+def test_no_text_of_the_user_becomes_an_option():
+    words = words_of("local", "--evil.py", ["--dry-run"], {"name": "--dry-run", "tags": "-a, --force", "gpus": "--x"})
+    head, tail = words[: words.index("./--evil.py")], words[words.index("./--evil.py") :]
+    assert tail == ["./--evil.py", "--dry-run"]
+    assert head[5:] == ["-c", "local", "--name=--dry-run", "--tag=-a", "--tag=--force", "--gpus=--x"]
+    with pytest.raises(UsageError):
+        words_of("local", "", ["x"], {})
+
+
+# -- readme ----------------------------------------------------------------------------------------
+
+EVIL = (
+    "[x](javascript:alert(1))", "[x](JAVASCRIPT:alert(1))", "[x](java\tscript:alert(1))", "[x](data:text/html,x)",
+    "[x](vbscript:x)", "[x](<javascript:alert(1)>)", "<a href='javascript:x'>x</a>", "<img src=x onerror=alert(1)>",
+    "![x](javascript:x)", "![x](data:image/svg+xml,<svg onload=x>)", "![x](http://evil.example/i.png)",
+    "![x](//evil.example/i.png)", "[x](//evil.example)", "![x](../../secret.png)", "[x](\\\\evil\\x)",
+    "[x]: javascript:x\n\n[x]",
+    "<javascript:alert(1)>", "[x](file:///etc/passwd)", "[x](/etc/passwd)", "![x](%2e%2e/secret.png)", "[x](blob:x)",
+    "<script>alert(1)</script>", "<style>*{}</style>", "<iframe src=x>", "[x](http:)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EVIL)
+def test_a_readme_does_nothing(text):
+    def walk(nodes):
+        for node in nodes:
+            if isinstance(node, list):
+                yield node[0], node[1]
+                yield from walk(node[2])
+
+    for tag, attributes in walk(tree_of(text, "k", "readme.md")):
+        assert tag in {"p", "a", "span", "h2", "h3", "strong", "code", "pre"} or tag == "img"
+        assert set(attributes) <= {"href", "target", "rel", "src", "alt"}
+        assert attributes.get("src", "/api/projects/k/picture?path=x").startswith("/api/projects/k/picture?path=")
+        assert ".." not in attributes.get("src", "") and "secret" not in attributes.get("src", "")
+        href = attributes.get("href", "/p/k/files?")
+        assert href.startswith(("/p/k/files?", "http://evil.example/"))
+        assert href.startswith("/p/") or attributes["rel"] == "noopener noreferrer"
+
+
+def test_a_readme_in_a_folder_and_a_plain_one():
+    assert tree_of("![a](i.png)", "k", "docs/readme.md")[0][2][0][1]["src"].endswith("path=docs%2Fi.png")
+    assert tree_of("# not a title", "k", "readme.txt") == [["pre", {}, ["# not a title"]]]
+    assert tree_of("- a\n- b\n", "k", "readme.md") == [["ul", {}, [["li", {}, ["a"]], ["li", {}, ["b"]]]]]
+
+
+# -- projects and folders --------------------------------------------------------------------------
+
+
+def test_forgotten_projects_stay_forgotten(project, tmp_path):
+    projects = Projects(tmp_path / "projects.json")
+    projects.meet({str(project.root): 5.0})
+    assert [one.path for one in projects.known()] == [project.root]
+    projects.forget(key_of(project.root))
+    projects.meet({str(project.root): 6.0})
+    assert projects.known() == []
+    with pytest.raises(MlwError):
+        projects.open(key_of(project.root))
+    projects.remember(project.root)
+    assert projects.open(key_of(project.root)).name == "demo"
+
+
+def test_folders_are_completed(project, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / ".hidden").mkdir()
+    assert [(one.name, one.project) for one in folders.complete("~/").places] == [("demo", True), ("data", False)]
+    assert [one.name for one in folders.complete(f"{tmp_path}/DA").places] == ["data"]
+    assert folders.complete(str(project.root)).project and not folders.complete("~/nothing/x").exists
+    assert "No such file" in folders.complete("~/nothing/x").trouble
+    assert folders.the_folder("demo") == Path(os.path.realpath(project.root))
+    for wrong in ("~/nothing", "~/file", "a\0b"):
+        with pytest.raises(UsageError):
+            folders.the_folder(wrong)
+
+
+def test_a_difference_is_bounded():
+    assert difference_lines("a\n", "a\n") == []
+    assert len(difference_lines("", "x\n" * 100_000)) == 2000
