@@ -32,7 +32,7 @@ ROWS_AIM = 2000  # elements that a log may have in the page at once
 
 _ROW = ".ag-row a[href*='/runs/']"  # both of us use the same grid
 _LOG_LINE = ".mlw-log-line"
-_CHART = ".mlw-chart canvas"
+_CHART = ".mlw-chart[aria-label*='least ']"  # it says so once its points are drawn
 _THEIR_CHART = "svg.main-svg"
 _USABLE = "window.did_handshake === true && document.querySelector('h1') !== null"
 _THEIR_USABLE = "document.querySelector('a[href*=\"experiments\"]') !== null"

@@ -74,8 +74,7 @@ def prove(server: Server) -> list[str]:
     seen = []
     while server.ask(f"/api/runs/{run}")["status"] not in ("Completed", "Failed", "Canceled"):
         one = server.gpu()
-        runs = [process.get("run") for process in one["processes"] or ()]
-        seen.append((one["utilisation"], one["memory_used"], one["power"] or 0, runs))
+        seen.append((one["utilisation"], one["memory_used"], one["power"] or 0, one["used_by"] or ""))
         time.sleep(1)
     record = server.ask(f"/api/runs/{run}")
     machine = server.ask(f"/api/runs/{run}/machine")
@@ -86,12 +85,12 @@ def prove(server: Server) -> list[str]:
     lines += [f"- memory up to {most:.1f} GiB, power up to {power:.0f} W"]
     lines += [f"- the run is named beside its process: {any(run in one[3] for one in seen)}"]
     lines += [f"- verdict: {record['gpu'].get('line')}"]
-    for label, name in machine["curves"]:
+    for label, name in (curve for gauge in machine for curve in gauge["curves"]):
         drawn = server.ask(f"/api/runs/{run}/machine/series?name={name}")
         lines.append(f"- chart {label}: {drawn['count']} points, {drawn['least']:g} to {drawn['greatest']:g}")
     pages = (f"/p/{server.key}/targets", f"/runs/{run}", f"/runs/{run}?tab=metrics")
     lines += [f"- page {page}: {len(server.ask(page))} bytes" for page in pages]
-    sound = busy and record["status"] == "Completed" and record["gpu"]["used"] == "yes" and machine["curves"]
+    sound = busy and record["status"] == "Completed" and record["gpu"]["used"] == "yes" and machine
     return [*lines, "", "Everything was as it should be." if sound else "**Something was not as it should be.**"]
 
 

@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from mlworkbench.ui.answers.projects import key_of
 from tests.conftest import User, end_processes
 from tests.machines.browser import Looker, chromium, looking, workbench
-from tests.machines.doors import pages
+from tests.machines.doors import free_port, pages
 
 TRAINS = """
 import sys
@@ -147,7 +147,7 @@ _FOCUS = (
   const style = getComputedStyle(one);
   const seen = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0)
     || style.boxShadow.includes("0px 0px 0px 2px")
-    || !!one.closest(".q-field--focused, .cm-focused, .ag-root, .xterm, [role=grid], .q-tab, [role=tree], iframe");
+    || !!one.closest(".q-field--focused, .cm-editor, .ag-root, .xterm, [role=grid], .q-tab, [role=tree], iframe");
   return [all.indexOf(one), seen, one.outerHTML.slice(0, 200)];
 }"""
 ).replace("REACHABLE", _REACHABLE)
@@ -233,7 +233,7 @@ def test_views_are_found_again(used, tmp_path):
         f"/compare?runs={','.join(used.runs)}",
         f"/p/{key}/targets",
     ]
-    with workbench(used.user, used.root, tmp_path) as bench, chromium() as browser:
+    with workbench(used.user, used.root, tmp_path, "--port", free_port()) as bench, chromium() as browser:
         looker = Looker(browser, bench)
         before = {}
         for path in states:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import urllib.request
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from mlworkbench.history.store import History
 from mlworkbench.model import Run, Status
 from mlworkbench.paths import UserPaths
 from mlworkbench.ui.answers.projects import key_of
-from tests.machines.browser import looking
+from tests.machines.browser import looking, workbench
 from tests.machines.network import wait_until
 from tests.unit.test_history_store import spec
 
@@ -301,3 +302,20 @@ def _asker(user, address: str) -> Any:
             return told
 
     return ask
+
+
+def test_a_program_sees_a_run_go_on_without_any_page(user, tmp_path):
+    root = user.project(train="import time\nprint('begun', flush=True)\ntime.sleep(1)\nprint('done')\n")
+    with workbench(user, root, tmp_path) as bench:
+        token = json.loads((user.store / "ui" / "server.json").read_text())["token"]
+
+        def ask(path: str, body: dict[str, Any] | None = None) -> Any:
+            data = None if body is None else json.dumps(body).encode()
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            with urllib.request.urlopen(urllib.request.Request(bench.address + path, data, headers)) as answer:
+                return json.load(answer)
+
+        project = ask("/api/projects")[0]["key"]
+        run = ask("/api/submit", {"project": project, "configuration": "local", "script": "train.py"})["run"]
+        wait_until(lambda: ask(f"/api/runs/{run}")["status"] == "Completed", "the end of the run")
+        wait_until(lambda: "done" in str(ask(f"/api/runs/{run}/log/lines?first=0&count=10")), "its log")

@@ -31,6 +31,7 @@ from tests.machines.doors import (
     SOCKET,
     Caller,
     addresses,
+    free_port,
     new_link,
     pages,
     program,
@@ -119,7 +120,7 @@ def test_what_has_expired_opens_nothing(user, tmp_path):
     ages = {"old": month + 1, "aging": month - 10, "young": 60}
     kept = {sha256(name.encode()).hexdigest(): time.time() - age for name, age in ages.items()}
     (folder / "sessions.json").write_text(json.dumps(kept))
-    with workbench(user, user.home, tmp_path) as running:
+    with workbench(user, user.home, tmp_path, "--port", free_port()) as running:
         caller = Caller(running.address)
 
         def opens(name: str) -> bool:
@@ -428,7 +429,7 @@ print(found)
 
 
 def test_leaving_ends_the_session_everywhere_and_for_good(user, tmp_path):
-    with looking(user, user.home, tmp_path) as looker:
+    with looking(user, user.home, tmp_path, "--port", free_port()) as looker:
         bench = looker.bench
         other = session(bench, new_link(bench, user.store))
         kept = looker.context.cookies()[0]
@@ -653,7 +654,7 @@ def test_two_hundred_tabs(bench, user):
 def test_killed_and_started_anew(user, tmp_path):
     """Nothing has to be tidied up; the page comes back by its address, in the browser that was in."""
     root = user.project("demo", train="print(1)")
-    with looking(user, root, tmp_path) as looker:
+    with looking(user, root, tmp_path, "--port", free_port()) as looker:
         port = looker.bench.address.rpartition(":")[2]
         looker.go("/runs?q=nothing")
         looker.page.get_by_text("ML Workbench").first.wait_for()

@@ -30,7 +30,8 @@ for step in range(30):
             time.sleep(0.05)
 mlworkbench.log("accuracy", 0.8 + lr / 10)
 with open("outputs/loss.svg", "w") as file:
-    file.write('<svg xmlns="http://www.w3.org/2000/svg" width="90" height="60"><rect width="90" height="60" fill="teal"/></svg>')
+    file.write('<svg xmlns="http://www.w3.org/2000/svg" width="90" height="60">')
+    file.write('<rect width="90" height="60" fill="teal"/></svg>')
 print("done")
 """
 
@@ -72,24 +73,16 @@ def attach(page: Any, host: Any) -> None:
     expect(page.get_by_role("region", name="my_dsvm", exact=True)).to_be_visible()
 
 
-def write_file(page: Any, name: str, change: Any) -> None:
+def write_file(page: Any, name: str, text: str) -> None:
     """Open it in the tree, change its text in the editor, save it."""
     page.get_by_role("treeitem", name=name).last.click()
     content = page.locator(".cm-content")
     expect(page.locator(".mlw-pane-path")).to_contain_text(name)
     content.click()
-    page.keyboard.press("Control+Home")
-    change(page)
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(text)
     page.keyboard.press("Control+s")
     expect(page.get_by_text("Not saved", exact=True)).to_be_hidden()
-
-
-def replace_all(text: str) -> Any:
-    def change(page: Any) -> None:
-        page.keyboard.press("Control+a")
-        page.keyboard.insert_text(text)
-
-    return change
 
 
 def run(page: Any, arguments: str) -> str:
@@ -100,6 +93,53 @@ def run(page: Any, arguments: str) -> str:
     page.get_by_role("button", name="Run", exact=True).click()
     page.wait_for_url(re.compile(r"/runs/[^?]+"), timeout=120_000)
     return str(re.search(r"/runs/([^?]+)", page.url)[1])  # type: ignore[index]
+
+
+def see_the_new_files(page: Any) -> None:
+    page.get_by_role("link", name="Files", exact=True).click()
+    page.get_by_role("treeitem", name="aml_config").click()
+    page.get_by_role("button", name="Refresh").click()
+    expect(page.get_by_role("treeitem", name="my_dsvm.compute")).to_be_visible()
+    expect(page.get_by_role("treeitem", name="my_dsvm.runconfig")).to_be_visible()
+
+
+def edit(page: Any, project: Path, image: str) -> None:
+    compute = project / "aml_config" / "my_dsvm.compute"
+    changed = re.sub("(?m)^baseDockerImage: .*$", f"baseDockerImage: {image}", compute.read_text())
+    write_file(page, "my_dsvm.compute", changed)
+    shot(page, "compute")
+    assert compute.read_text() == changed
+    runconfig = (project / "aml_config" / "my_dsvm.runconfig").read_text()
+    write_file(page, "my_dsvm.runconfig", runconfig + "# edited in the browser\n")
+    write_file(page, "train.py", TRAIN)
+    assert (project / "train.py").read_text() == TRAIN
+
+
+def watch(page: Any, host: Any) -> None:
+    """While it runs, and to its end."""
+    page.get_by_role("tab", name="Log").click()
+    expect(page.get_by_text("step 10", exact=True)).to_be_visible(timeout=180_000)
+    expect(page.get_by_text("Running").first).to_be_visible()
+    shot(page, "live")
+    page.get_by_role("tab", name="Metrics").click()
+    expect(page.locator("canvas").first).to_be_visible()
+    share = next(path for path in (host.home / ".mlw" / "share").glob("*"))
+    (share / "go").touch()
+    expect(page.get_by_text("Completed").first).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("30 points")).to_be_visible()  # and nothing of the end is missing
+    shot(page, "ended")
+    page.get_by_role("tab", name="Visualisations").click()
+    expect(page.get_by_role("img", name=re.compile("loss.svg"))).to_be_visible()
+    shot(page, "pictures")
+
+
+def restore(page: Any, place: Path) -> None:
+    page.get_by_role("button", name="Restore").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox", name="New folder").fill(str(place))
+    dialog.get_by_role("button", name="Restore", exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0, timeout=30_000)
+    assert (place / "train.py").read_text() == TRAIN
 
 
 def test_the_walk_of_the_article_in_the_browser(laptop, machine, engine, channel, tmp_path):
@@ -113,42 +153,14 @@ def test_the_walk_of_the_article_in_the_browser(laptop, machine, engine, channel
         page.get_by_role("treeitem", name="aml_config").click()
         expect(page.get_by_role("treeitem", name="local.compute")).to_be_visible()
         assert page.get_by_role("treeitem", name="my_dsvm.compute").count() == 0
-
         attach(page, host)
-        page.get_by_role("link", name="Files", exact=True).click()
-        page.get_by_role("treeitem", name="aml_config").click()
-        page.get_by_role("button", name="Refresh").click()
-        expect(page.get_by_role("treeitem", name="my_dsvm.compute")).to_be_visible()
-        expect(page.get_by_role("treeitem", name="my_dsvm.runconfig")).to_be_visible()
-
-        compute = (project / "aml_config" / "my_dsvm.compute").read_text()
-        changed = re.sub("(?m)^baseDockerImage: .*$", f"baseDockerImage: {engine.image}", compute)
-        write_file(page, "my_dsvm.compute", replace_all(changed))
-        shot(page, "compute")
-        assert (project / "aml_config" / "my_dsvm.compute").read_text() == changed
-        runconfig = (project / "aml_config" / "my_dsvm.runconfig").read_text()
-        write_file(page, "my_dsvm.runconfig", replace_all(runconfig + "# edited in the browser\n"))
-        write_file(page, "train.py", replace_all(TRAIN))
-        assert (project / "train.py").read_text() == TRAIN
+        see_the_new_files(page)
+        edit(page, project, engine.image)
 
         first = run(page, "--lr 0.1")
-        page.get_by_role("tab", name="Log").click()
-        expect(page.get_by_text("step 10", exact=True)).to_be_visible(timeout=180_000)
-        expect(page.get_by_text("Running").first).to_be_visible()
-        shot(page, "live")
-        page.get_by_role("tab", name="Metrics").click()
-        expect(page.locator("canvas").first).to_be_visible()
-        share = next(path for path in (host.home / ".mlw" / "share").glob("*"))
-        (share / "go").touch()
-        expect(page.get_by_text("Completed").first).to_be_visible(timeout=60_000)
-        expect(page.get_by_text("30 points")).to_be_visible()  # and nothing of the end is missing
-        shot(page, "ended")
-        page.get_by_role("tab", name="Visualisations").click()
-        expect(page.get_by_role("img", name=re.compile("loss.svg"))).to_be_visible()
-        shot(page, "pictures")
+        watch(page, host)
         record = laptop.info(first)
         assert (record["status"], record["target"], record["accuracy"]) == ("Completed", "my_dsvm", 0.81)
-
         second = run(page, "--lr 0.3")
         expect(page.get_by_text("Completed").first).to_be_visible(timeout=120_000)
 
@@ -156,15 +168,8 @@ def test_the_walk_of_the_article_in_the_browser(laptop, machine, engine, channel
         expect(page.get_by_role("cell", name="0.3", exact=True).first).to_be_visible()
         expect(page.locator("canvas").first).to_be_visible()
         shot(page, "compare")
-
         page.goto(f"{looker.bench.address}/runs/{first}")
-        page.get_by_role("button", name="Restore").click()
-        dialog = page.get_by_role("dialog")
-        place = tmp_path / "restored"
-        dialog.get_by_role("textbox", name="New folder").fill(str(place))
-        dialog.get_by_role("button", name="Restore", exact=True).click()
-        expect(page.get_by_role("dialog")).to_have_count(0, timeout=30_000)
-        assert (place / "train.py").read_text() == TRAIN
+        restore(page, tmp_path / "restored")
         assert PASSWORD not in page.content()
         looker.must_be_content()
     assert canaries(laptop.home, laptop.store) == []

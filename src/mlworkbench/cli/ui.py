@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -15,8 +16,6 @@ from .options import debugging, in_project, maybe_project
 
 if TYPE_CHECKING:
     from ..ui.server import Places
-
-_MISSING = "the parts of mlw ui are not installed"
 
 
 @click.command(epilog="Example: mlw ui --no-browser")
@@ -32,6 +31,7 @@ def ui(port: int | None, browser: bool, host: str | None, folder: str | None) ->
     """
     from ..ui import server  # noqa: PLC0415 - other commands do without
 
+    _expect_parts()
     files = server.places(user_paths())
     if host is None and port is None:
         link = server.running_link(files)
@@ -42,15 +42,21 @@ def ui(port: int | None, browser: bool, host: str | None, folder: str | None) ->
     password = _password(host) if host else None
     made = server.Server(server.listen(host, port), files, password)
     _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
-    try:
-        from ..ui.app import make  # noqa: PLC0415 - takes a second
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("mlworkbench"):
-            raise
-        raise UsageError(f"{_MISSING}: {error.name}", 'install them with: pip install "mlworkbench[ui]"') from error
+    from ..ui.app import make  # noqa: PLC0415 - takes a second
+
     here = maybe_project(folder)
     made.serve(make(user_paths(), here.root if here else None, made.link))
     render.message("mlw ui has stopped; runs go on")
+
+
+def _expect_parts() -> None:
+    """Before a link is printed that leads nowhere."""
+    missing = [name for name in ("nicegui", "fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the parts of mlw ui are not installed: {', '.join(missing)}",
+            'install them with: pip install "mlworkbench[ui]"',
+        )
 
 
 def _open(files: Places, link: str, browser: bool) -> None:

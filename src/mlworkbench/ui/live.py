@@ -40,6 +40,7 @@ class Live:
         self._followed: dict[str, threading.Thread] = {}
         self._lock = threading.Lock()
         self._going: frozenset[str] = frozenset()
+        self._wanted: dict[str, float] = {}  # runs that somebody looks at, and when that was last said
         self.version = 0  # grows whenever some run's standing has changed
         self._seen: dict[str, object] = {}
 
@@ -50,9 +51,11 @@ class Live:
         self._stop.set()
         self._wake.set()
 
-    def attend(self) -> None:
-        """Somebody looks on; to be said again every few seconds."""
+    def attend(self, run_id: str | None = None) -> None:
+        """Somebody looks on, maybe at this run; to be said again every few seconds."""
         self._looked = time.monotonic()
+        if run_id is not None:
+            self._wanted[run_id] = self._looked
         self._wake.set()
 
     def follow(self, run: Run) -> None:
@@ -97,9 +100,12 @@ class Live:
 
     def _look(self, history: History) -> None:
         runs = refresh(history, history.unfinished(), _PATIENCE, lambda words: log.warning("%s", words))
+        since = time.monotonic() - _ATTENTION
+        self._wanted = {name: at for name, at in list(self._wanted.items()) if at > since}
         for run in runs:
-            if run.status.final and run.spec.compute.address:
-                self.follow(run)  # its log and its outputs are still over there
+            ended = run.status.final and run.spec.compute.address  # its log and its outputs are still over there
+            if ended or run.id in self._wanted:
+                self.follow(run)
         now = {run.id: (run.status, run.detail, run.contact, run.metrics, run.gpu) for run in runs}
         going = frozenset(run.id for run in runs if not run.status.final)
         if now != self._seen or going != self._going:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
@@ -18,8 +18,13 @@ _STATUS = {UnknownName: 404, UsageError: 400, ConfigError: 422, HostError: 502}
 
 def install(app: FastAPI, desk: Desk, link: Callable[[], str]) -> None:
     """All of it, below /api."""
+
+    async def attend(request: Request) -> None:
+        """Programs look on as pages do: what they ask about is kept fresh."""
+        desk.live.attend(request.path_params.get("run"))
+
     for part in _PARTS:
-        app.include_router(part.routes(desk), prefix="/api")
+        app.include_router(part.routes(desk), prefix="/api", dependencies=[Depends(attend)])
     app.include_router(_doors(link), prefix="/api")
     app.add_api_route("/api/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE"], include_in_schema=False)
     app.add_exception_handler(MlwError, _told)
