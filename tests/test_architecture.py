@@ -23,14 +23,16 @@ LAYERS = [
     {"errors", "version"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
-# The last stop of a program, where anything may arrive; and two places where whatever happens, the user's run
-# must get its start or its ending told.
+# The last stop of a program, where anything may arrive; two places where whatever happens, the user's run must get
+# its start or its ending told; the browser's door, and what keeps its pages fresh.
 BROAD = {
     "cli/main.py",
     "remote/environments/rattle.py",
     "remote/launcher.py",
     "remote/supervisor.py",
     "remote/verbs.py",
+    "ui/gate.py",
+    "ui/live.py",
 }
 
 

@@ -44,6 +44,7 @@ class Follower:
         self._kept = time.monotonic()  # when the series were last brought up to date
         self._failures = 0
         self._lost = False  # as our user was told
+        self.leave: Callable[[], bool] = lambda: False  # whether nobody wants to follow it any more
         self.lively = False  # whether what the machine measures of a run elsewhere comes home while it goes on
         self._sampled = 0.0
         self._asked = False  # the machine was asked: to ask it for more takes no long wait
@@ -62,7 +63,7 @@ class Follower:
         Also ends at a run whose submit was interrupted: nothing will come unless somebody resumes it.
         """
         quiet_since = time.monotonic()
-        while not is_outside(self.run.id):  # of which there is no log
+        while not is_outside(self.run.id) and not self.leave():  # of one outside there is no log
             final = self.run.status.final
             data = self._next(live)
             if self.lively and not self._failures and time.monotonic() - self._sampled > SERIES:

@@ -10,11 +10,14 @@ import click
 from .errors import UsageError
 
 SERVICE = "mlworkbench"
+HANDED = "MLW_SECRET_"  # before the name of a secret that whoever started us hands over, whatever it is called
+# Taken out of the environment before anything is started: no other program inherits them.
+_handed = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(HANDED)}
 
 
 def find_secret(name: str, ask: bool = True) -> str:
     """From the environment, else the operating system's keyring, else asked for on the terminal."""
-    value = os.environ.get(name) or _from_keyring(name)
+    value = _handed.get(HANDED + name) or os.environ.get(name) or _from_keyring(name)
     if value:
         return value
     if ask and sys.stdin is not None and sys.stdin.isatty():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import stat
 from contextlib import closing
 from urllib.parse import urlencode
@@ -13,6 +14,7 @@ from playwright.sync_api import expect
 
 from mlworkbench.ui.answers.projects import key_of
 from tests.machines.browser import Looker, chromium, looking, workbench
+from tests.machines.doors import free_port
 from tests.machines.network import wait_until
 
 PIXEL = bytes.fromhex(
@@ -95,9 +97,9 @@ def test_what_is_typed_is_never_lost(user, tmp_path):
 def test_what_was_typed_outlives_the_server(user, tmp_path):
     """Also what was typed while it was away."""
     root = user.project(train="print(1)\n")
-    key = key_of(root)
+    key, port = key_of(root), str(free_port())
     with chromium() as browser:
-        with workbench(user, root, tmp_path) as first:
+        with workbench(user, root, tmp_path, "--port", port) as first:
             looker = Looker(browser, first)
             page = opened(looker, key, "train.py")
             type_first(page, "# kept\n")
@@ -105,11 +107,54 @@ def test_what_was_typed_outlives_the_server(user, tmp_path):
             first.stop()
         type_first(page, "# away\n")
         page.wait_for_function("Object.values(sessionStorage).some(text => text.startsWith('# away'))")
-        with workbench(user, root, tmp_path, "--port", first.address.rpartition(":")[2]):
+        with workbench(user, root, tmp_path, "--port", port):
             page.reload()
             expect(editor(page)).to_contain_text("# away# kept")
             expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
             assert (root / "train.py").read_text() == "print(1)\n"
+
+
+def test_what_was_typed_in_a_file_that_is_gone(user, tmp_path):
+    """It holds no run up for ever: it is found again, and written anew or discarded."""
+    root = user.project(train="print('it ran')\n", other="print(2)\n")
+    (root / "deep").mkdir()
+    (root / "deep/lost.py").write_text("print(3)\n")
+    key = key_of(root)
+    with looking(user, root, tmp_path) as looker:
+        for path in ("deep/lost.py", "other.py"):
+            page = opened(looker, key, path)
+            type_first(page, "# typed\n")
+            expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+        (root / "other.py").unlink()
+        expect(page.get_by_text("other.py was deleted on disk.")).to_be_visible()
+        (root / "deep/lost.py").unlink()
+        (root / "deep").rmdir()
+
+        page = looker.go(f"/p/{key}")
+        page.get_by_role("button", name="Run", exact=True).click()
+        expect(page.get_by_text("deep/lost.py was deleted meanwhile")).to_be_visible()
+        page = looker.go(f"/p/{key}/files")
+        unsaved = page.get_by_role("group", name="Files not saved")
+        unsaved.get_by_role("button", name="deep/lost.py").click()
+        expect(page.get_by_text("deep/lost.py was deleted on disk.")).to_be_visible()
+        expect(editor(page)).to_contain_text("# typed")
+        page.get_by_role("button", name="Write it anew").click()
+        wait_until(
+            lambda: (root / "deep/lost.py").exists() and (root / "deep/lost.py").read_text() == "# typed\nprint(3)\n",
+            "the file is there again",
+        )
+        expect(page.get_by_text("was deleted on disk")).to_have_count(0)
+        unsaved.get_by_role("button", name="other.py").click()
+        expect(page.get_by_text("other.py was deleted on disk.")).to_be_visible()
+        page.get_by_role("alert").get_by_role("button", name="Discard").click()
+        page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+        expect(unsaved.get_by_role("button")).to_have_count(0)
+        assert not (root / "other.py").exists()
+
+        page = looker.go(f"/p/{key}")
+        page.get_by_role("button", name="Run", exact=True).click()
+        page.wait_for_url(re.compile("/runs/"), timeout=30_000)
+        looker.must_be_content()
 
 
 def test_config_files_are_checked_as_they_are_typed_and_have_forms(user, tmp_path):

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.machines.browser import chromium, workbench
+from tests.machines.doors import free_port
 from tests.machines.network import wait_until
 
 
@@ -65,10 +66,10 @@ def test_a_browser_comes_in_by_the_link_and_stays_in(bench, user):
 
 
 def test_sessions_outlive_the_server(user, tmp_path):
-    with workbench(user, user.home, tmp_path) as first:
+    port = str(free_port())
+    with workbench(user, user.home, tmp_path, "--port", port) as first:
         session = cookie_of(first)
         assert ask(first, "GET", "/", Cookie=session).status == 200
-        port = first.address.rpartition(":")[2]
     with workbench(user, user.home, tmp_path, "--port", port) as second:
         assert ask(second, "GET", "/", Cookie=session).status == 200
 

@@ -88,8 +88,11 @@ def test_a_run_that_has_ended(user, tmp_path):
         see_metrics(looker, run)
         see_outputs(looker, run)
         see_code(looker, run, root)
-        tab(page, "Environment")
+        for name in ("Metrics", "Log", "Outputs", "Metrics", "Code", "Visualisations", "Metrics", "Environment"):
+            tab(page, name)  # quicker than any of them is made
         expect(page.get_by_text("A Python that was there already")).to_be_visible()
+        expect(page.locator(".mlw-run-body > *")).to_have_count(1)
+        expect(page.locator(".mlw-chart, .mlw-log, .mlw-run-browse, .mlw-run-picture")).to_have_count(0)
         expect(page.get_by_text("EXAMPLE_VARIABLE")).to_be_visible()
         page = looker.go(f"/runs/{failed}")
         expect(page.get_by_text("ModuleNotFoundError: No module named 'nosuchmodule'").first).to_be_visible()
@@ -167,6 +170,7 @@ def see_outputs(looker, run: str) -> None:
     expect(page.locator("pre")).to_contain_text('"layers": [')
     page.get_by_role("button", name="page.html").click()
     expect(page.locator("pre")).to_contain_text("<script>window.parent")
+    expect(page).to_have_url(re.compile("path=page.html"))
     page.reload()
     expect(page.locator("pre")).to_contain_text("<script>window.parent")
     page.get_by_role("button", name="plots").click()
@@ -189,7 +193,7 @@ def see_code(looker, run: str, root: Path) -> None:
     expect(page.locator("pre")).to_contain_text("from mlworkbench import log, log_table")
     (root / "train.py").write_text(TRAIN + "print('more')\n")
     page.get_by_role("button", name="What has changed since").click()
-    expect(page.locator(".mlw-run-diff-new", has_text="print('more')")).to_be_visible()
+    expect(page.locator(".mlw-diffline-new", has_text="print('more')")).to_be_visible()
     page.get_by_role("button", name="Restore").first.click()
     dialog = page.get_by_role("dialog")
     place = root.parent / "-odd name"  # no option, whatever it begins with

@@ -112,15 +112,15 @@ def test_the_same_ways_are_open_to_their_user(bench, user):
 
 
 def test_what_has_expired_opens_nothing(user, tmp_path):
-    """A session of thirty days and a moment; one that ends while the server looks on; a link that was used."""
+    """A session of seven days and a moment; one that ends while the server looks on; a link that was used."""
     folder = user.store / "ui"
     folder.mkdir(parents=True, mode=0o700)
     user.store.chmod(0o700)
-    month = 30 * 86400
-    ages = {"old": month + 1, "aging": month - 10, "young": 60}
-    kept = {sha256(name.encode()).hexdigest(): time.time() - age for name, age in ages.items()}
+    week, port = 7 * 86400, free_port()
+    ages = {"old": week + 1, "aging": week - 10, "young": 60}
+    kept = {sha256(f"mlw_{port}={name}".encode()).hexdigest(): time.time() - age for name, age in ages.items()}
     (folder / "sessions.json").write_text(json.dumps(kept))
-    with workbench(user, user.home, tmp_path, "--port", free_port()) as running:
+    with workbench(user, user.home, tmp_path, "--port", port) as running:
         caller = Caller(running.address)
 
         def opens(name: str) -> bool:

@@ -31,6 +31,19 @@ def python_of_its_own(place: Path) -> Path:
     return place / "python"
 
 
+def away_and_back(page, root: Path) -> None:
+    """What was said while the page had no connection comes with it, once."""
+    type_line(page, "until [ -e go ]; do sleep 0.1; done; echo once=$((0 + 1)); touch gone")
+    page.evaluate("window.socket.disconnect()")
+    (root / "go").touch()
+    wait_until((root / "gone").exists, "the shell has spoken while the page was away")
+    page.evaluate("window.socket.connect()")
+    expect(screen(page)).to_contain_text("once=1")
+    type_line(page, "echo twice=$((1 + 1))")
+    expect(screen(page)).to_contain_text("twice=2")
+    assert screen(page).inner_text().count("once=1") == 1
+
+
 def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
     root = user.project()
     python = python_of_its_own(user.home / "own" / "bin")
@@ -65,6 +78,7 @@ def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
         page.locator(".xterm-screen").click()
         type_line(page, "echo same shell $PS1")
         expect(screen(page)).to_contain_text("same shell still>")
+        away_and_back(page, root)
 
         page.get_by_role("button", name="New terminal").click()
         expect(page.get_by_role("button", name="2", exact=True)).to_have_attribute("aria-pressed", "true")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
 from mlworkbench.config.project import create_project
 from mlworkbench.errors import MlwError, UsageError
+from mlworkbench.ui import drafts as ui_drafts
 from mlworkbench.ui import saving
 from mlworkbench.ui.answers import files, folders, forms
 from mlworkbench.ui.answers.checks import problems_in
@@ -17,7 +20,7 @@ from mlworkbench.ui.answers.projects import Projects, key_of
 from mlworkbench.ui.drafts import Draft, Drafts
 from mlworkbench.ui.parts.difference import difference_lines
 from mlworkbench.ui.parts.readme import tree_of
-from mlworkbench.ui.parts.runbar import split, words_of
+from mlworkbench.ui.parts.runbar import split, submission
 
 
 @pytest.fixture
@@ -102,6 +105,10 @@ def test_a_file_is_saved_whole_with_its_mode(project):
     path.unlink()
     with pytest.raises(saving.Changed):
         saving.save(project.root, "train.py", b"newer\n", digest)
+    saving.save(project.root, "train.py", b"anew\n", "")
+    with pytest.raises(saving.Changed):
+        saving.save(project.root, "train.py", b"newer\n", "")
+    assert path.read_bytes() == b"anew\n"
     assert not list(project.root.glob(".*.part"))
 
 
@@ -149,6 +156,70 @@ def test_nothing_is_replaced_by_a_new_name(project):
     saving.rename(project.root, "train.py", "src/train.py")
     saving.delete(project.root, "src")
     assert not (project.root / "src").exists() and (project.root / "aml_config").is_dir()
+
+
+def test_what_comes_meanwhile_is_not_replaced(project, monkeypatch):
+    """Between our look and our rename somebody else makes the file."""
+    target = project.root / "late.py"
+
+    def late(*words, **named):
+        target.write_text("theirs\n")
+        return link(*words, **named)
+
+    link = os.link
+    monkeypatch.setattr(os, "link", late)
+    with pytest.raises(UsageError, match="there already"):
+        saving.rename(project.root, "train.py", "late.py")
+    assert target.read_text() == "theirs\n" and (project.root / "train.py").exists()
+    target.unlink()
+    with pytest.raises(saving.Changed, match="is there again"):
+        saving.save(project.root, "late.py", b"ours\n", "")
+    assert target.read_text() == "theirs\n" and not list(project.root.glob(".*.part"))
+
+
+def test_disks_without_second_names(project, monkeypatch):
+    def refuse(*words, **named):
+        raise OSError(errno.EPERM, "not here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    saving.rename(project.root, "train.py", "other.py")
+    saving.save(project.root, "deep/new.py", b"new\n", "")
+    assert (project.root / "other.py").exists() and (project.root / "deep/new.py").read_bytes() == b"new\n"
+    assert not (project.root / "train.py").exists() and not list(project.root.rglob(".*.part"))
+
+
+def test_files_on_windows_are_told_of_in_words(project, monkeypatch):
+    monkeypatch.setattr(files, "AVAILABLE", False)
+    for work in (
+        lambda: files.listing(project.root),
+        lambda: files.read(project.root, "train.py"),
+        lambda: saving.save(project.root, "train.py", b"", None),
+        lambda: saving.delete(project.root, "train.py"),
+    ):
+        with pytest.raises(UsageError, match="Windows"):
+            work()
+    assert files.scripts(project.root) == []
+
+
+def test_whoever_types_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+    drafts, heard = Drafts(tmp_path / "drafts"), []
+
+    def write(file, told):
+        """While one is written another letter is typed; then the disk is full."""
+        typist = threading.Thread(target=drafts.put, args=("k", Draft("b.py", "later", "", False, False)), daemon=True)
+        typist.start()
+        typist.join(10)
+        heard.append(typist.is_alive())
+        raise OSError(errno.ENOSPC, "full")
+
+    drafts.put("k", Draft("a.py", "typed", "", False, False))
+    with monkeypatch.context() as patch:
+        patch.setattr(ui_drafts, "write_whole", write)
+        with pytest.raises(OSError, match="full"):
+            drafts.flush()
+    assert heard == [False] and drafts.waiting
+    drafts.flush()
+    assert {one.text for one in Drafts(tmp_path / "drafts").of("k").values()} == {"typed", "later"}
 
 
 def test_drafts_are_kept_and_saved_before_a_run(project, tmp_path):
@@ -218,12 +289,15 @@ def test_arguments_are_taken_apart_as_a_shell_does():
 
 
 def test_no_text_of_the_user_becomes_an_option():
-    words = words_of("local", "--evil.py", ["--dry-run"], {"name": "--dry-run", "tags": "-a, --force", "gpus": "--x"})
+    more = {"name": "--dry-run", "tags": "-a, --force", "gpus": "--x"}
+    asked = submission("--local", "--evil.py", ["--dry-run"], more)
+    words = asked.words()
     head, tail = words[: words.index("./--evil.py")], words[words.index("./--evil.py") :]
     assert tail == ["./--evil.py", "--dry-run"]
-    assert head[5:] == ["-c", "local", "--name=--dry-run", "--tag=-a", "--tag=--force", "--gpus=--x"]
+    assert head[5:] == ["--run-configuration=--local", "--name=--dry-run", "--gpus=--x", "--tag=-a", "--tag=--force"]
+    assert submission("local", "train.py", ["two words"], {}).typed() == "mlw submit -c local train.py 'two words'"
     with pytest.raises(UsageError):
-        words_of("local", "", ["x"], {})
+        submission("local", "", ["x"], {})
 
 
 # -- readme ----------------------------------------------------------------------------------------

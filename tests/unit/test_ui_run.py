@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from mlworkbench.errors import HistoryError, UnknownName, UsageError
 from mlworkbench.history.store import History
 from mlworkbench.model import Run, Status
 from mlworkbench.report.codediff import folder_difference
+from mlworkbench.runfiles.manifest import ListWriter, Output, outputs_of
+from mlworkbench.runfiles.outputfile import as_typed, open_output, read_at
 from mlworkbench.snapshot.take import take
 from mlworkbench.ui.answers import code, gpu, logs, outputs, samples, series, tables
 from mlworkbench.ui.answers import run as answers
@@ -153,6 +156,11 @@ def test_samples_of_machine_and_gpus(place):
         file.write(later[30:])
     assert known.drawn(place.history, place.id, "gpu1.utilisation", 50, "time", None).count == 3
     assert known.drawn(place.history, place.id, "run.memory", 50, "time", None).last == 1.0
+    with open(place.folder.effort, "a") as file:
+        for how in ('"rss"', '"<b>"', "[1]"):
+            file.write('{"t":2,"cores":1,"memory":1073741824,"processes":2,"counted":%s}\n' % how)
+    titles = {gauge.title for gauge in known.gauges(place.history, place.id)}
+    assert "Memory of the run (RSS: what processes share counts for each)" in titles
     for name in ("gpu9.utilisation", "gpu-1.utilisation", "gpu0", "run.x", "", "gpu0.uuid"):
         with pytest.raises(UnknownName):
             known.drawn(place.history, place.id, name, 50, "time", None)
@@ -206,6 +214,74 @@ def test_a_look_into_an_output_does_no_harm(place, tmp_path):
     handle, kind, growing = outputs.opened(place.history, place.id, "page.html")
     os.close(handle)
     assert (kind, growing) == ("application/octet-stream", False)
+
+
+def test_a_folder_of_the_name_outputs_among_the_outputs(place):
+    place.output("x.txt", b"above")
+    place.output("outputs/x.txt", b"below")
+    paths = [one.path for one in outputs.listing(place.history, place.id, "outputs").entries]
+    assert paths == ["outputs/x.txt"]
+    assert outputs.preview(place.history, place.id, paths[0]).text == "below"
+    assert outputs.preview(place.history, place.id, "x.txt").text == "above"
+    with open(outputs.opened(place.history, place.id, paths[0])[0], "rb") as file:
+        assert file.read() == b"below"
+    with pytest.raises(UnknownName):
+        outputs.preview(place.history, place.id, "outputs/outputs/x.txt")
+    for typed, data in (("outputs/outputs/x.txt", b"below"), ("outputs/x.txt", b"above"), ("x.txt", b"above")):
+        with open(open_output(place.folder, as_typed(typed)), "rb") as file:
+            assert file.read() == data, typed
+
+
+def test_a_hostile_json_costs_no_more_than_what_is_shown(place):
+    depth = 900
+    place.output("deep.json", b"[" * depth + b",".join([b"1"] * 120_000) + b"]" * depth)
+    place.output("wide.json", b"[" + b",".join([b"[[[[]]]]"] * 28_000) + b"]")
+    place.output("half.json", b'["\\ud83d"]')
+    place.output("fine.json", b"[" * 30 + b"]" * 30)
+    tracemalloc.start()
+    try:
+        deep = outputs.preview(place.history, place.id, "deep.json")
+        wide = outputs.preview(place.history, place.id, "wide.json")
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+    assert (deep.kind, deep.text[:3]) == ("text", "[[[")
+    assert (wide.kind, wide.cut, len(wide.text)) == ("json", True, outputs.TEXT)
+    assert outputs.preview(place.history, place.id, "half.json").text == '[\n  "?"\n]'
+    assert outputs.preview(place.history, place.id, "fine.json").kind == "json"
+
+
+def listed(place, count: int) -> None:
+    with ListWriter(place.folder.manifest + ".new") as made:
+        for at in range(count):
+            made.add(Output(f"many/{at:06}.bin" if at else "x.png", 1, None, "file"))
+    os.replace(place.folder.manifest + ".new", place.folder.manifest)
+
+
+def test_the_list_of_a_run_that_has_ended_is_read_once(place, monkeypatch):
+    listed(place, 5000)
+    place.note(files={"x.png": ["not", "as", "we", "write", "it"]})
+    reads = []
+    monkeypatch.setattr(outputs, "outputs_of", lambda run: reads.append(run) or outputs_of(run))
+    found = outputs.listing(place.history, place.id, "many")
+    assert (len(found.entries), found.count, found.more) == (2000, 4999, True)
+    found = outputs.listing(place.history, place.id, "many", "4998")
+    assert ([one.path for one in found.entries], found.more) == (["many/004998.bin"], False)
+    assert [one.name for one in outputs.listing(place.history, place.id, "", "4998").entries] == ["many/004998.bin"]
+    assert [one.title for one in outputs.pictures(place.history, place.id)] == [""]
+    assert len(reads) == 1
+    listed(place, 3)
+    assert outputs.listing(place.history, place.id, "many").count == 2 and len(reads) == 2
+
+
+def test_reading_at_a_place_without_pread(tmp_path, monkeypatch):
+    (tmp_path / "x").write_bytes(b"0123456789")
+    with open(tmp_path / "x", "rb", buffering=0) as file:
+        file.seek(2)
+        for missing in (False, True):
+            if missing:
+                monkeypatch.delattr(os, "pread", raising=False)
+            assert (read_at(file.fileno(), 3, 5), file.tell()) == (b"567", 2)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 
 from mlworkbench.remote import machine
 from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.memory import Memory
 from mlworkbench.remote.usage import Usage
 from tests.machines.network import wait_until
 
@@ -60,3 +61,76 @@ def test_what_cannot_be_known_is_left_out(tmp_path):
         usage._next = 0.0
         usage.tick({"pid": None, "time": time.time() + 100})
     assert lines(run) == []
+
+
+def test_whatever_a_kernel_says_the_run_goes_on_being_watched(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
+    usage = Usage(RunFolder(str(tmp_path)))
+    for _ in range(3):
+        usage.tick({"pid": os.getpid()})  # it lacks a time
+    assert usage._next == float("inf")
+
+
+# -- memory of several processes -----------------------------------------------------------------------------------
+
+SHARING = """
+import os, sys
+held = bytearray(64 << 20)
+for at in range(0, len(held), 4096): held[at] = 1
+for _ in range(3):
+    if not os.fork(): break
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="this kernel tells no such thing")
+def test_what_processes_share_counts_once(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", SHARING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(4):
+            assert process.stdout.readline() == b"ready\n"
+        run, usage = RunFolder(str(tmp_path)), Usage(RunFolder(str(tmp_path)))
+
+        def look() -> bool:
+            usage.tick({"pid": process.pid, "time": time.time()})
+            return bool(lines(run))
+
+        wait_until(look, "a line")
+        found = lines(run)[0]
+        process.kill()
+    assert found["processes"] == 4 and found["counted"] == "pss"
+    assert 64 << 20 < found["memory"] < 2 * 64 << 20, "four times the same pages are in use once"
+
+
+def proc(place: Path, pid: str, group: str, rollup: str | None = None) -> None:
+    folder = place / "proc" / pid
+    folder.mkdir(parents=True)
+    (folder / "cgroup").write_text(group)
+    if rollup is not None:
+        (folder / "smaps_rollup").write_text(rollup)
+
+
+def test_where_shares_are_not_told_the_control_group_is_asked(tmp_path):
+    for pid in ("7", "8"):
+        proc(tmp_path, pid, "0::/box/a\n")
+    proc(tmp_path, "self", "0::/user\n")
+    group = tmp_path / "groups" / "box" / "a"
+    group.mkdir(parents=True)
+    (group / "memory.current").write_text("1000\n")
+    (group / "memory.stat").write_text("anon 600\ninactive_file 300\n")
+    memory = Memory(str(tmp_path / "proc"), str(tmp_path / "groups"))
+    assert memory.look([7, 8], 5000) == (700, "cgroup")
+    assert memory.look([7], 2500) == (2500, None)
+    (tmp_path / "proc" / "self" / "cgroup").write_text("0::/box/a\n")
+    assert memory.look([7, 8], 5000) == (5000, "rss"), "our own group has other runs in it"
+    assert memory.look([7, 8, 9], 5000) == (5000, "rss")
+
+
+def test_shares_are_not_asked_for_of_giants(tmp_path):
+    for pid in ("7", "8"):
+        proc(tmp_path, pid, "0::/\n", "0-1 ---p [rollup]\nRss: 100 kB\nPss:    50 kB\nPss_Dirty: 7 kB\n")
+    proc(tmp_path, "self", "0::/\n")
+    memory = Memory(str(tmp_path / "proc"), str(tmp_path / "groups"))
+    assert memory.look([7, 8, 9], 200_000) == (102_400, "pss")
+    assert memory.look([7, 8], 100 << 30) == (100 << 30, "rss")

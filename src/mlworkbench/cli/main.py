@@ -41,8 +41,9 @@ def main() -> None:
 
 
 def _leave(code: int) -> None:
-    """py-rattler's threads may still want to report something, which now and then crashes an interpreter that ends."""
-    if "rattler" in sys.modules:
+    """py-rattler's threads may still want to report something, which now and then crashes an interpreter that ends;
+    those of `mlw ui` may wait for a machine that does not answer, and would be waited for."""
+    if "rattler" in sys.modules or "nicegui" in sys.modules:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -18,11 +16,12 @@ from ..history.store import History
 from ..model import Run
 from ..paths import RunFolder
 from ..report import units
+from ..report.common import common_metrics
 from ..report.records import children_ids, for_people, gpu_word, outcome, record
 from ..report.values import finite, is_long
 from ..runfiles.manifest import read_outputs
 from ..runfiles.mask import Mask
-from ..runfiles.outputfile import open_output
+from ..runfiles.outputfile import as_typed, open_output
 from . import render
 from .screen import Screen
 
@@ -101,7 +100,7 @@ def show_runs(runs: Sequence[Run], output: str, query: str | None, columns: Sequ
         render.message("no runs")
         return
     rows = [_row(run) for run in runs]
-    metrics = _common(runs)
+    metrics = common_metrics(runs)
     shown = fit([*columns[:2], *metrics[:_METRICS], *columns[2:]], rows, render.width())
     render.emit(rows, output=output, columns=shown)
     hidden = [name for name in metrics if name not in shown]
@@ -127,18 +126,6 @@ def _odd(run: Run) -> dict[str, str]:
     return {name: str(value) for name, value in run.metrics.items() if isinstance(value, float) and not isfinite(value)}
 
 
-def _common(runs: Sequence[Run]) -> list[str]:
-    """Names of plain metrics, the most frequent first; one that is named like a key of ours is not a column."""
-    keys = set(record(replace(runs[0], metrics={})))
-    counts = Counter(
-        name
-        for run in runs
-        for name, value in run.metrics.items()
-        if isinstance(value, (int, float, str)) and name not in keys
-    )
-    return [name for name, _ in counts.most_common()]
-
-
 def fit(
     columns: list[str], rows: Sequence[dict[str, Any]], width: int | None, keep: Sequence[str] = ("run_id", "status")
 ) -> list[str]:
@@ -160,7 +147,7 @@ def _text(value: object) -> str:
 
 def show_artifact(run: RunFolder, artifact: str, secrets: Iterable[str]) -> None:
     """Write one output: safe on a terminal, byte for byte elsewhere; known secrets are masked."""
-    with open(open_output(run, artifact), "rb") as file:
+    with open(open_output(run, as_typed(artifact)), "rb") as file:
         stages: list[Mask | Screen] = []
         values = [os.fsencode(value) for value in secrets]
         if values:

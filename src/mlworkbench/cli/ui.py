@@ -33,8 +33,8 @@ def ui(port: int | None, browser: bool, host: str | None, folder: str | None) ->
 
     _expect_parts()
     files = server.places(user_paths())
-    if host is None and port is None:
-        link = server.running_link(files)
+    if host is None:
+        link = server.running_link(files, port)
         if link:
             render.message("mlw ui is running already")
             _open(files, link, browser)

@@ -9,7 +9,8 @@ import time
 
 from .folder import RunFolder
 from .gpus.effort import Effort
-from .journal import read_json
+from .journal import log, read_json
+from .memory import Memory
 from .notes import alive
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -30,13 +31,21 @@ class Usage:
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._effort: Optional[Effort] = None
+        self._memory = Memory()
         self._began = self._next = 0.0
 
     def tick(self, facts: Optional[Dict[str, Any]]) -> None:
-        """Called often."""
+        """Called often. Nothing that happens here may keep the run from being watched."""
         now = time.monotonic()
         if facts is None or now < self._next or sys.platform != "linux":
             return
+        try:
+            self._look(facts, now)
+        except Exception as error:  # noqa: BLE001 - kernels tell of processes in many ways
+            self._next = float("inf")
+            log("processors and memory are not measured any more: %s: %s" % (type(error).__name__, error))
+
+    def _look(self, facts: Dict[str, Any], now: float) -> None:
         if self._effort is None:
             self._effort = Effort(lambda: self._roots(facts))
             self._began = now - max(0.0, time.time() - facts["time"])
@@ -57,12 +66,12 @@ class Usage:
         effort = self._effort
         if effort is None or effort.cores is None or not effort.pids():
             return  # the first look has nothing to compare with
-        told = {
-            "t": round(age, 2),
-            "cores": round(effort.cores, 3),
-            "memory": effort.memory,
-            "processes": len(effort.pids()),
-        }
+        pids = effort.pids()
+        memory, how = self._memory.look(pids, effort.memory)
+        told: Dict[str, Any] = {"t": round(age, 2), "cores": round(effort.cores, 3), "memory": memory}
+        told["processes"] = len(pids)
+        if how:
+            told["counted"] = how
         try:
             file = os.open(self._run.effort, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _CLOEXEC, 0o600)
             try:

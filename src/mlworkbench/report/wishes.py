@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any
 
 from ..errors import UnknownName, UsageError
@@ -21,6 +22,7 @@ _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)", re.IGNORECASE)
 _LOOKING_FOR = ("children", "where", "text", "sort", "parent", "tag", "status")
 _LOOKED_AT, _NAMED = 200, 30  # runs whose names are looked at; names that are told
+_LONGEST = 80  # letters of a name
 _SPELT = {"cancelled": Status.CANCELED, "succeeded": Status.COMPLETED}
 
 
@@ -58,7 +60,9 @@ def expect(history: History, query: Query) -> None:
         newest = history.search(Query(query.project, hidden=True, limit=_LOOKED_AT))
         known = Counter(one for run in newest for one in (*run.metrics, *of_run(run)))
         if newest:
-            raise UnknownName("metric, parameter or key", name, [one for one, _ in known.most_common(_NAMED)])
+            near = get_close_matches(name, known, n=1)  # of all of them, not only of those that are told
+            hint = f"did you mean {near[0][:_LONGEST]!r}?" if near else None
+            raise UnknownName("metric, parameter or key", name, [one for one, _ in known.most_common(_NAMED)], hint)
 
 
 def _names(node: Condition | None) -> Iterator[str]:

@@ -14,10 +14,8 @@ _SHOWN = 20
 
 
 def open_output(run: RunFolder, artifact: str) -> int:
-    """The file behind ``outputs/x`` or ``x``. Names are opened one by one, so that no link leads elsewhere."""
+    """The file of this path below ``outputs/``. Names are opened one by one, so that no link leads elsewhere."""
     names = [name for name in artifact.replace(os.sep, "/").split("/") if name not in ("", ".")]
-    if names[:1] == ["outputs"] and len(names) > 1:
-        names = names[1:]
     if not names or ".." in names or "\0" in artifact:
         raise UnknownName("artifact", artifact, some_artifacts(run))
     try:
@@ -34,6 +32,24 @@ def open_output(run: RunFolder, artifact: str) -> int:
         os.close(handle)
         raise UnknownName("artifact", artifact, some_artifacts(run), "it is no plain file")
     return handle
+
+
+def as_typed(artifact: str) -> str:
+    """People may write ``outputs/x`` or ``x``; lists of outputs always mean the latter."""
+    names = [name for name in artifact.replace(os.sep, "/").split("/") if name not in ("", ".")]
+    return "/".join(names[1:]) if names[:1] == ["outputs"] and len(names) > 1 else artifact
+
+
+def read_at(handle: int, size: int, offset: int) -> bytes:
+    """As ``os.pread``, which Windows lacks: its own place in the file stays where it was."""
+    if hasattr(os, "pread"):
+        return os.pread(handle, size, offset)
+    before = os.lseek(handle, 0, os.SEEK_CUR)
+    try:
+        os.lseek(handle, offset, os.SEEK_SET)
+        return os.read(handle, size)
+    finally:
+        os.lseek(handle, before, os.SEEK_SET)
 
 
 def some_artifacts(run: RunFolder) -> list[str]:

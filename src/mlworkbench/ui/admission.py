@@ -29,10 +29,11 @@ class Door:
 
     hosts: frozenset[str]
     cookie: str  # its name: browsers send one to all ports of a host
+    anywhere: bool = False  # it listens on all addresses of this machine, whose names nobody can list
 
-    @property
-    def origins(self) -> frozenset[str]:
-        return frozenset(f"http://{host}" for host in self.hosts)
+    def answers_to(self, host: str, server: str) -> bool:
+        """``server``: the address and port by which the request came in."""
+        return host in self.hosts or (self.anywhere and host == server != "")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Request:
     headers: Mapping[str, str]
     doubled: tuple[str, ...] = ()  # headers that came more than once and must not
     client: str | None = None
+    server: str = ""  # the address of ours by which it came, with the port
 
     @staticmethod
     def of(scope: Mapping[str, Any]) -> Request:
@@ -66,8 +68,9 @@ class Request:
         path = scope.get("raw_path") or scope["path"].encode("utf-8")
         method = scope["method"] if scope["type"] == "http" else "WEBSOCKET"
         client = scope.get("client")
+        query, server = scope.get("query_string", b""), scope.get("server")
         return Request(
-            method, path, scope.get("query_string", b""), found, tuple(doubled), client[0] if client else None
+            method, path, query, found, tuple(doubled), client[0] if client else None, _place(*server) if server else ""
         )
 
     @property
@@ -77,16 +80,25 @@ class Request:
         return int(told) if told.isascii() and told.isdigit() else 1 << 62
 
     @property
+    def by_hand(self) -> bool:
+        """A person has opened the address in a browser."""
+        return self.headers.get("sec-fetch-dest") == "document"
+
+    @property
     def bearer(self) -> str | None:
         kind, _, token = self.headers.get("authorization", "").partition(" ")
         return token.strip() if kind.lower() == "bearer" and token else None
+
+
+def _place(host: str, port: int | None) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def judge(request: Request, door: Door) -> Refusal | None:
     """None: it may come in, if it can show who it is."""
     if request.doubled:
         return Refusal(400, f"the header {request.doubled[0]} came twice")
-    if request.headers.get("host", "").lower() not in door.hosts:
+    if not door.answers_to(request.headers.get("host", "").lower(), request.server):
         return Refusal(421, "this server does not have that name")
     if len(request.path) > _LONGEST or len(request.query) > _LONGEST_QUERY:
         return Refusal(414, "the address is too long")
@@ -94,14 +106,14 @@ def judge(request: Request, door: Door) -> Refusal | None:
         return Refusal(400, "that is no address of this server")
     if request.method not in (*_READING, *_CHANGING, "WEBSOCKET"):
         return Refusal(403, f"{request.method} is not allowed")
-    return _foreign(request, door)
+    return _foreign(request)
 
 
-def _foreign(request: Request, door: Door) -> Refusal | None:
+def _foreign(request: Request) -> Refusal | None:
     """Whether another site, or another port of this machine, makes the browser ask."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     other = Refusal(403, "another site may not ask this server")
-    if origin is not None and origin.lower() not in door.origins:
+    if origin is not None and origin.lower() != f"http://{request.headers['host'].lower()}":
         return other
     if site is not None and site not in _OURS:
         # Following a link to a page of ours is harmless: it changes nothing, and no frame may hold it.

@@ -32,7 +32,8 @@ class Drafts:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # never held while a file is written
+        self._writing = threading.Lock()
         self._known: dict[str, dict[str, Draft]] = {}
         self._unwritten: set[tuple[str, str]] = set()
 
@@ -57,17 +58,26 @@ class Drafts:
         return bool(self._unwritten)
 
     def flush(self) -> None:
-        """Write what has changed since; blocks."""
-        with self._lock:
-            for key, path in sorted(self._unwritten):
-                draft = self._known[key].get(path)
-                file = self._file(key, path)
-                if draft is None:
-                    file.unlink(missing_ok=True)
-                    continue
-                make_private(str(self._folder), str(file.parent))
-                write_whole(str(file), asdict(draft))
-            self._unwritten.clear()
+        """Write what has changed since; blocks. Whoever types meanwhile does not wait for the disk."""
+        with self._writing:  # one after the other, so that the newest is written last
+            with self._lock:
+                waiting = {(key, path): self._known[key].get(path) for key, path in sorted(self._unwritten)}
+                self._unwritten.clear()
+            try:
+                while waiting:
+                    (key, path), draft = next(iter(waiting.items()))
+                    self._write(self._file(key, path), draft)
+                    del waiting[key, path]
+            finally:
+                with self._lock:
+                    self._unwritten.update(waiting)  # what the disk did not take
+
+    def _write(self, file: Path, draft: Draft | None) -> None:
+        if draft is None:
+            file.unlink(missing_ok=True)
+            return
+        make_private(str(self._folder), str(file.parent))
+        write_whole(str(file), asdict(draft))
 
     def _project(self, key: str) -> dict[str, Draft]:
         if key not in self._known:

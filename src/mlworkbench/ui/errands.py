@@ -21,7 +21,8 @@ from typing import Any
 from ..errors import ConfigError, HistoryError, HostError, MlwError, UnknownName, UsageError
 from ..report.plain import plain
 
-_KEPT = 200  # errands that can still be looked at
+_KEPT = 50  # errands that are done and can still be looked at
+_LINE = 64 * 1024  # bytes of a line
 _LINES = 5000
 _LONGEST = 64 * 1024 * 1024  # bytes of an answer
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -99,23 +100,32 @@ class Errands:
     ) -> Errand:
         """Set it off. ``secret`` goes to its standard input; ``environment`` is added to ours."""
         errand = Errand(secrets.token_hex(8), words, time.time())
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "mlworkbench", *words),
-            cwd=cwd,
-            env={**os.environ, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **(environment or {})},
-            stdin=asyncio.subprocess.DEVNULL if secret is None else asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=1 << 20,
-            start_new_session=os.name == "posix",  # Ctrl-C at the server is not meant for it
-        )
+        typed = None if secret is None else f"{_sound(secret)}\n".encode()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "mlworkbench", *map(_sound, words)),
+                cwd=cwd,
+                env={**os.environ, "NO_COLOR": "1", **(environment or {})},
+                stdin=asyncio.subprocess.DEVNULL if typed is None else asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=1 << 20,
+                start_new_session=os.name == "posix",  # Ctrl-C at the server is not meant for it
+            )
+        except OSError as error:
+            raise UsageError(f"mlw could not be started: {error.strerror}", "use fewer or shorter words") from error
         self._known[errand.id] = errand
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
-        task = asyncio.create_task(_attend(errand, process, secret))
+        self._tidy()
+        task = asyncio.create_task(_attend(errand, process, typed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return errand
+
+    def _tidy(self) -> None:
+        """The oldest of those that are done go."""
+        done = [name for name, one in self._known.items() if one.code is not None]
+        for name in done[:-_KEPT]:
+            del self._known[name]
 
     async def do(
         self,
@@ -150,15 +160,25 @@ class Errands:
         return next(((title, one) for whose, title, one in self._titled if whose == key and one.id == name), None)
 
 
-async def _attend(errand: Errand, process: asyncio.subprocess.Process, secret: str | None) -> None:
+def _sound(text: str) -> str:
+    """What no program can be given is refused here."""
+    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
+        raise UsageError("a text has characters that cannot be passed on", "leave them out")
+    return text
+
+
+async def _attend(errand: Errand, process: asyncio.subprocess.Process, typed: bytes | None) -> None:
     assert process.stdout is not None and process.stderr is not None
-    if process.stdin is not None:
-        process.stdin.write(f"{secret}\n".encode())
-        process.stdin.close()
-    answer, _ = await asyncio.gather(_whole(process.stdout), _hear(errand, process.stderr))
-    errand.code = await process.wait()
-    errand.answer = _parsed(answer)
-    errand.done.set()
+    answer = b""
+    try:
+        if process.stdin is not None and typed is not None:
+            process.stdin.write(typed)
+            process.stdin.close()
+        answer, _ = await asyncio.gather(_whole(process.stdout), _hear(errand, process.stderr))
+    finally:  # whoever waits for it must not wait for ever
+        errand.code = await process.wait()
+        errand.answer = _parsed(answer)
+        errand.done.set()
 
 
 async def _whole(stream: asyncio.StreamReader) -> bytes:
@@ -175,7 +195,7 @@ async def _hear(errand: Errand, stream: asyncio.StreamReader) -> None:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             errand.hear(line)
-        rest = rest[-_LINES:]
+        rest = rest[-_LINE:]
     if rest:
         errand.hear(rest)
 

@@ -56,6 +56,9 @@ class Gate:
             refusal = Refusal(401, "open this with the link that `mlw ui` prints")
         if refusal is None and request.length > LARGEST:
             refusal = Refusal(413, "the request is too large")
+        if refusal is not None and refusal.status == 401 and request.method == "GET" and request.by_hand:
+            await self._login.turn_away(send)
+            return
         if refusal is not None:
             await refuse(send, refusal, request)
             return
@@ -103,11 +106,11 @@ class _Coming:
 
 async def _guarded(coming: _Coming, send: Send, work: Callable[[Receive, Send], Awaitable[None]]) -> None:
     """What goes wrong inside is told to the log, not to the browser: it may name paths and variables."""
-    begun = False
+    begun = whole = False
 
     async def noticed(message: Message) -> None:
-        nonlocal begun
-        begun = True
+        nonlocal begun, whole
+        begun, whole = True, message["type"] == "http.response.body" and not message.get("more_body")
         await send(message)
 
     try:
@@ -115,6 +118,8 @@ async def _guarded(coming: _Coming, send: Send, work: Callable[[Receive, Send], 
     except Exception:
         if coming.gone and not begun:
             return  # whoever asked has turned to another page meanwhile, and what was asked has noticed
+        if whole:
+            return  # the application has told of it itself
         name = secrets.token_hex(4)
         log.exception("error %s", name)
         if begun:

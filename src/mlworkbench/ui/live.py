@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from .. import submit as submitting
 from ..errors import MlwError
@@ -63,10 +62,10 @@ class Live:
         if is_outside(run.spec.folder):
             return
         name = run.spec.folder
+        self._wanted[name] = time.monotonic()
         with self._lock:
-            known = self._followed.get(name)
-            alive = sum(one.is_alive() for one in self._followed.values())
-            if (known is not None and known.is_alive()) or alive >= _MOST:
+            self._followed = {known: one for known, one in self._followed.items() if one.is_alive()}
+            if name in self._followed or len(self._followed) >= _MOST:
                 return
             thread = threading.Thread(target=self._guard, args=(lambda: self._bring(name),), daemon=True)
             self._followed[name] = thread
@@ -82,13 +81,15 @@ class Live:
                 return
             except MlwError as error:
                 log.warning("%s", error.message)
-                if work != self._look_on:
-                    return
-                self._stop.wait(_PAUSE)
+            except Exception:
+                log.exception("what keeps the pages fresh has failed, and goes on")
+            if work != self._look_on:
+                return
+            self._stop.wait(_PAUSE)
 
     def _look_on(self) -> None:
         history = History(self._paths)
-        with suppress(KeyboardInterrupt):
+        try:
             while not self._stop.is_set():
                 if time.monotonic() - self._looked > _ATTENTION:
                     self._wake.clear()
@@ -96,7 +97,8 @@ class Live:
                     continue
                 self._look(history)
                 self._stop.wait(_PAUSE)
-        history.close()
+        finally:
+            history.close()
 
     def _look(self, history: History) -> None:
         runs = refresh(history, history.unfinished(), _PATIENCE, lambda words: log.warning("%s", words))
@@ -119,11 +121,15 @@ class Live:
             target = submitting.open_target(run.spec.compute, self._paths)
             follower = Follower(history, run, target)
             follower.lively = True
+            follower.leave = lambda: self._stop.is_set() or not (follower.run.status.final or self._is_wanted(name))
             for _ in follower.chunks():
-                if self._stop.is_set():
-                    return
+                pass
             if target.host.distant and follower.run.status.final:
                 bring_outputs(follower.run, target.host, self._paths.root.run(name), lambda done, total: None)
             self.version += 1
+            target.host.close()
         finally:
             history.close()
+
+    def _is_wanted(self, name: str) -> bool:
+        return time.monotonic() - self._wanted.get(name, 0.0) < _ATTENTION

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import html
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
 from hashlib import scrypt
 from os import urandom
 from typing import Any
@@ -19,6 +21,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _LARGEST = 4096
+_MOST = 1000  # machines whose guesses are counted
 _SLOWEST = 20.0  # seconds for the password to arrive
 _PAUSE, _LONGEST = 0.5, 30.0  # seconds after a wrong password; twice as long after each further one
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ML Workbench</title>
@@ -46,18 +49,25 @@ class Password:
         return scrypt(text.encode("utf-8", "surrogateescape"), salt=self._salt, n=2**14, r=8, p=1)
 
 
+@dataclass
+class _Guesser:
+    """A machine from which passwords are tried."""
+
+    wrong: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class Login:
     """Answers /login, the only address that is open to everybody who got through ``admission.judge``."""
 
     def __init__(self, sessions: Sessions, password: Password | None = None) -> None:
         self._sessions = sessions
         self._password = password
-        self._wrong = 0
-        self._turn = asyncio.Lock()
+        self._guessers: OrderedDict[str, _Guesser] = OrderedDict()
 
     async def __call__(self, request: Request, receive: Receive, send: Send) -> None:
         if request.method == "POST":
-            await self._by_password(receive, send)
+            await self._by_password(request, receive, send)
         elif request.method == "GET":
             await self._by_code(request, send)
         else:
@@ -67,6 +77,13 @@ class Login:
         self._sessions.end(request)
         cookie = (b"set-cookie", self._sessions.cookie("").encode())
         await _answer(send, 200, "You are logged out. Type mlw ui to come in again.", "", [cookie])
+
+    async def turn_away(self, send: Send) -> None:
+        words = "You are not logged in. Type mlw ui again: it opens a new link, also while it runs."
+        if self._password is not None:
+            await _answer(send, 401, "This Workbench asks for its password.", _FORM.format(next="/"))
+        else:
+            await _answer(send, 401, words)
 
     async def _by_code(self, request: Request, send: Send) -> None:
         asked = _fields(request.query)
@@ -83,7 +100,7 @@ class Login:
             words = "This link was used already, or is too old. Type mlw ui again; it opens a new one."
             await _answer(send, 401, words if code else "Open this with the link that mlw ui prints.")
 
-    async def _by_password(self, receive: Receive, send: Send) -> None:
+    async def _by_password(self, request: Request, receive: Receive, send: Send) -> None:
         try:
             asked = _fields(await asyncio.wait_for(_body(receive), _SLOWEST))
         except asyncio.TimeoutError:
@@ -93,17 +110,24 @@ class Login:
         if self._password is None:
             await _answer(send, 403, "This Workbench has no password.")
             return
-        async with self._turn:  # one guess at a time, whoever guesses
-            given = asked.get("password", [""])[0]
-            fits = await asyncio.to_thread(self._password.fits, given.encode("latin-1").decode("utf-8", "replace"))
+        guesser = self._guesser(request.client or "")
+        async with guesser.turn:  # one guess at a time from each machine: nobody keeps the others out
+            fits = await asyncio.to_thread(self._password.fits, asked.get("password", [""])[0])
             if not fits:
-                self._wrong += 1
-                await asyncio.sleep(min(_LONGEST, _PAUSE * 2 ** min(self._wrong, 10)))
+                guesser.wrong += 1
+                await asyncio.sleep(min(_LONGEST, _PAUSE * 2 ** min(guesser.wrong, 10)))
         if fits:
-            self._wrong = 0
+            guesser.wrong = 0
             await self._come_in(send, self._sessions.begin(), target)
         else:
             await _answer(send, 401, "That is not the password.", _FORM.format(next=html.escape(target)))
+
+    def _guesser(self, client: str) -> _Guesser:
+        found = self._guessers.setdefault(client, _Guesser())
+        self._guessers.move_to_end(client)
+        while len(self._guessers) > _MOST:
+            self._guessers.popitem(last=False)
+        return found
 
     async def _come_in(self, send: Send, session: str, target: str) -> None:
         """By a page of ours that leads on: after a redirect a browser holds back the cookie that it just got."""

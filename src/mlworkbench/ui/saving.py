@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -14,6 +15,7 @@ from .answers.files import checked, digest_of, encoded, trouble
 from .drafts import Drafts
 
 _KEPT = frozenset({"aml_config"})  # without it the folder is no project
+_NO_SECOND_NAMES = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES, errno.EINVAL})
 
 
 class Changed(MlwError):
@@ -21,19 +23,31 @@ class Changed(MlwError):
 
 
 def save(root: Path, path: str, data: bytes, base: str | None) -> str:
-    """Write a file; ``base`` is the digest of what it held when it was read, None to write whatever is there.
+    """Write a file; ``base`` is the digest of what it held when it was read, "" if there was none, None to write
+    whatever is there, and the folders above it if they are gone.
 
     Tells the digest of what it holds now. Its mode stays.
     """
     checked(path)
     try:
         with Beneath(str(root)) as folders:
-            handle, name = folders.parent(path)
+            folder, _, name = path.rpartition("/")
+            handle = folders.open(folder) if base or not folder else folders.make(folder)
             mode = _mode(handle, name, path, base)
             _replace(handle, name, data, mode)
+    except FileExistsError:  # since we looked
+        raise Changed(f"{plain(path, 200)} is there again", "read it, or overwrite it") from None
+    except FileNotFoundError as error:
+        raise _deleted(path) if base else trouble(path, error) from None
     except OSError as error:
         raise trouble(path, error) from None
     return digest_of(data)
+
+
+def _deleted(path: str) -> Changed:
+    return Changed(
+        f"{plain(path, 200)} was deleted meanwhile", "open it under Files: write it anew, or discard what was typed"
+    )
 
 
 def _mode(handle: int, name: str, path: str, base: str | None) -> int | None:
@@ -41,19 +55,21 @@ def _mode(handle: int, name: str, path: str, base: str | None) -> int | None:
     try:
         facts = os.stat(name, dir_fd=handle, follow_symlinks=False)
     except FileNotFoundError:
-        if base is not None:
-            raise Changed(f"{plain(path, 200)} was deleted meanwhile", "write it again, or leave it") from None
+        if base:
+            raise _deleted(path) from None
         return None
     if not stat.S_ISREG(facts.st_mode):
         raise UsageError(f"{plain(path, 200)} is not a plain file", "links are not followed")
     if base is not None:
-        with open(os.open(name, READ, dir_fd=handle), "rb") as file:
+        # Not held by a pipe that takes the file's place at this moment.
+        with open(os.open(name, READ | getattr(os, "O_NONBLOCK", 0), dir_fd=handle), "rb") as file:
             if digest_of(file.read()) != base:
                 raise Changed(f"{plain(path, 200)} was changed on disk meanwhile", "read it again, or overwrite it")
     return stat.S_IMODE(facts.st_mode)
 
 
 def _replace(handle: int, name: str, data: bytes, mode: int | None) -> None:
+    """``mode``: None if there was no file, and none that comes meanwhile is replaced."""
     part = f".{name[:100]}.mlw-{os.urandom(8).hex()}.part"  # a snapshot leaves such a name out
     file = os.open(part, NEW, 0o666, dir_fd=handle)
     try:
@@ -63,10 +79,38 @@ def _replace(handle: int, name: str, data: bytes, mode: int | None) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.rename(part, name, src_dir_fd=handle, dst_dir_fd=handle)
+        if mode is None:
+            _move(part, name, handle, handle)
+        else:
+            os.rename(part, name, src_dir_fd=handle, dst_dir_fd=handle)
     except BaseException:
         os.unlink(part, dir_fd=handle)
         raise
+
+
+def _move(name: str, to: str, here: int, there: int) -> None:
+    """Give a file another name; ``FileExistsError`` if that is taken, be it since this moment."""
+    try:
+        os.link(name, to, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_SECOND_NAMES:
+            raise
+        # A disk without second names (FAT, some of the network): between these two lines another could come.
+        if _is_there(there, to):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.rename(name, to, src_dir_fd=here, dst_dir_fd=there)
+        return
+    os.unlink(name, dir_fd=here)
+
+
+def _is_there(handle: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=handle, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def save_drafts(root: Path, drafts: Drafts, key: str) -> list[str]:
@@ -115,7 +159,12 @@ def rename(root: Path, path: str, to: str) -> None:
             folder, _, last = to.rpartition("/")
             there = target.make(folder) if folder else target.open("")
             here, name = source.parent(path)
-            os.rename(name, last, src_dir_fd=here, dst_dir_fd=there)
+            if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+                os.rename(name, last, src_dir_fd=here, dst_dir_fd=there)  # replaces an empty folder at most
+            else:
+                _move(name, last, here, there)
+    except FileExistsError:
+        raise UsageError(f"{plain(to, 200)} is there already", "choose another name") from None
     except OSError as error:
         raise trouble(path, error) from None
 

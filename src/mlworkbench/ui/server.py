@@ -26,6 +26,7 @@ from .sessions import Sessions
 PORT = 8521
 _TRIES = 30
 _LOOPBACK = ("127.0.0.1", "::1")
+_EVERYWHERE = ("0.0.0.0", "::", "")
 _SOCKET_LARGEST = 4 * 1024 * 1024
 
 
@@ -67,8 +68,13 @@ class Listening:
     port: int
 
     @property
+    def everywhere(self) -> bool:
+        return self.host in _EVERYWHERE
+
+    @property
     def address(self) -> str:
-        return f"http://{_bracketed(self.host)}:{self.port}"
+        """As people can open it."""
+        return f"http://{_bracketed(_own_address() if self.everywhere else self.host)}:{self.port}"
 
 
 def listen(host: str | None, port: int | None) -> Listening:
@@ -122,17 +128,20 @@ def _bind(hosts: tuple[str, ...], port: int) -> list[socket.socket]:
 
 def door_of(listening: Listening) -> Door:
     names = {listening.host, *(("localhost", *_LOOPBACK) if listening.host in _LOOPBACK else ())}
-    if listening.host in ("0.0.0.0", "::", ""):
-        names |= {"localhost", *_LOOPBACK, socket.gethostname(), *_own_addresses()}
+    if listening.everywhere:
+        names |= {"localhost", *_LOOPBACK, socket.gethostname(), socket.getfqdn()}
     hosts = frozenset(f"{_bracketed(name).lower()}:{listening.port}" for name in names if name)
-    return Door(hosts, f"mlw_{listening.port}")
+    return Door(hosts, f"mlw_{listening.port}", listening.everywhere)
 
 
-def _own_addresses() -> set[str]:
-    try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None)}
-    except OSError:
-        return set()
+def _own_address() -> str:
+    """The one by which others most likely reach this machine. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            one.connect(("192.0.2.1", 9))
+            return str(one.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
 
 
 def _bracketed(host: str) -> str:
@@ -194,10 +203,10 @@ class Server:
         self._files.opener.unlink(missing_ok=True)
 
 
-def running_link(files: Places) -> str | None:
-    """An address for one more browser, from the server that runs already; None if there is none."""
+def running_link(files: Places, port: int | None = None) -> str | None:
+    """An address for one more browser, from the server that runs already, at this port; None if there is none."""
     facts = read_json(str(files.running), "address", "token") or {}
-    if not facts:
+    if not facts or (port is not None and not str(facts["address"]).endswith(f":{port}")):
         return None
     headers = {"Authorization": f"Bearer {facts['token']}"}
     request = urllib.request.Request(f"{facts['address']}/api/link", method="POST", headers=headers)

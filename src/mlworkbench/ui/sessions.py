@@ -8,19 +8,22 @@ import os
 import secrets
 import time
 from hashlib import sha256
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
 from ..remote.journal import read_json, write_whole
 from .admission import Request
 
-_DAYS = 30
+_DAYS = 7
 _MOST = 100
 _CODE_SECONDS = 120
 
 
 class Sessions:
-    """The file holds only digests: whoever reads it cannot come in with it. It outlives the server."""
+    """The file holds only digests: whoever reads it cannot come in with it. It outlives the server.
+
+    A session counts at its port only: whoever gets hold of that port while we do not have it also gets the cookies
+    that open pages send there.
+    """
 
     def __init__(self, file: Path, cookie: str) -> None:
         self._file = file
@@ -48,17 +51,16 @@ class Sessions:
     def begin(self) -> str:
         """A new session: the value of its cookie."""
         value = secrets.token_urlsafe(32)
-        self._known[_digest(value)] = time.time()
-        self._store()
+        self._store(begun=self._mark(value))
         return value
 
     def end(self, request: Request) -> None:
         """For good: also in the pages that are open with it."""
         value = self._value(request)
-        if value is not None and self._known.pop(_digest(value), None) is not None:
-            self._store()
+        if value is not None and self._mark(value) in self._known:
+            self._store(ended=self._mark(value))
             self.ending(request).set()
-            self._ends.pop(_digest(value), None)
+            self._ends.pop(self._mark(value), None)
 
     # -- being in ----------------------------------------------------------------------------------------------
 
@@ -66,12 +68,12 @@ class Sessions:
         if request.bearer is not None:
             return hmac.compare_digest(_digest(request.bearer), _digest(self.token))
         value = self._value(request)
-        began = self._known.get(_digest(value)) if value else None  # of digests: their comparing tells nothing
+        began = self._known.get(self._mark(value)) if value else None  # of digests: their comparing tells nothing
         return began is not None and time.time() - began < _DAYS * 86400
 
     def ending(self, request: Request) -> asyncio.Event:
         """Set when the session that this request belongs to ends; what lasts longer than a request waits for it."""
-        return self._ends.setdefault(_digest(self._value(request) or ""), asyncio.Event())
+        return self._ends.setdefault(self._mark(self._value(request) or ""), asyncio.Event())
 
     def cookie(self, value: str) -> str:
         """The header that gives a browser its session; an empty value takes it away."""
@@ -79,11 +81,10 @@ class Sessions:
         return f"{self._cookie}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
 
     def _value(self, request: Request) -> str | None:
-        try:
-            found = SimpleCookie(request.headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            return None
-        return found.value if found else None
+        """Other programs of this machine set cookies for the same host, and in forms that no parser likes."""
+        pairs = (one.strip().partition("=") for one in request.headers.get("cookie", "").split(";"))
+        found = [value for name, _, value in pairs if name == self._cookie]
+        return found[0] if len(found) == 1 else None
 
     # -- the file ------------------------------------------------------------------------------------------------
 
@@ -92,9 +93,14 @@ class Sessions:
         oldest = time.time() - _DAYS * 86400
         return {str(key): float(at) for key, at in told.items() if isinstance(at, (int, float)) and at > oldest}
 
-    def _store(self) -> None:
-        newest = sorted(self._known.items(), key=lambda item: item[1])[-_MOST:]
-        self._known = dict(newest)
+    def _mark(self, value: str) -> str:
+        return _digest(f"{self._cookie}={value}")
+
+    def _store(self, begun: str | None = None, ended: str | None = None) -> None:
+        """Beside what another server of this user has noted meanwhile."""
+        every = {**self._load(), **({begun: time.time()} if begun else {})}
+        every.pop(ended or "", None)
+        self._known = dict(sorted(every.items(), key=lambda item: item[1])[-_MOST:])
         os.makedirs(self._file.parent, mode=0o700, exist_ok=True)
         write_whole(str(self._file), self._known)
 

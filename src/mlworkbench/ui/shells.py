@@ -48,23 +48,12 @@ class Shell:
         self._master = -1
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, words: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
-        self._master, slave = os.openpty()
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _OWN_TERMINAL, *words],
-                cwd=cwd,
-                env=dict(environment),
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
-                start_new_session=True,
-            )
-        except OSError as error:
-            os.close(self._master)
-            raise UsageError(f"no shell could be started: {error.strerror}") from None
-        finally:
-            os.close(slave)
+    async def start(self, words: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
+        self._master, self._process = await asyncio.to_thread(_spawned, words, cwd, environment)
+        if self.ended:  # it was closed meanwhile
+            self.ended = False
+            self.close()
+            return
         os.set_blocking(self._master, False)
         asyncio.get_running_loop().add_reader(self._master, self._hear)
 
@@ -123,7 +112,7 @@ class Shell:
 
     def type(self, text: str) -> None:
         """What a program does not read yet waits for it, up to a bound; what is beyond is lost."""
-        if self.ended:
+        if self.ended or self._master < 0:
             return
         is_waiting = bool(self._typed)
         self._typed += text.encode("utf-8", "replace")[: _WAITING - len(self._typed)]
@@ -144,7 +133,7 @@ class Shell:
             loop.remove_writer(self._master)
 
     def resize(self, columns: int, rows: int) -> None:
-        if self.ended or columns not in _SIZES or rows not in _SIZES:
+        if self.ended or self._master < 0 or columns not in _SIZES or rows not in _SIZES:
             return
         import fcntl  # noqa: PLC0415 - not on Windows
         import struct  # noqa: PLC0415
@@ -167,6 +156,8 @@ class Shell:
         if self.ended:
             return
         self.ended = True
+        if self._master < 0:
+            return  # it is only just being started
         with suppress(RuntimeError, ValueError):  # no loop any more, at the end of the server
             asyncio.get_running_loop().remove_reader(self._master)
             asyncio.get_running_loop().remove_writer(self._master)
@@ -176,6 +167,27 @@ class Shell:
                 self._process.wait(0.05)
         self._said += b"\r\n(the shell has ended)\r\n"
         self._news.set()
+
+
+def _spawned(words: list[str], cwd: Path, environment: Mapping[str, str]) -> tuple[int, subprocess.Popen[bytes]]:
+    """Our end of its terminal, and the process."""
+    master, slave = os.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _OWN_TERMINAL, *words],
+            cwd=cwd,
+            env=dict(environment),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.close(master)
+        raise UsageError(f"no shell could be started: {error.strerror}") from None
+    finally:
+        os.close(slave)
+    return master, process
 
 
 @dataclass
@@ -191,7 +203,7 @@ class Shells:
         found = self._known.get(name)
         return found if found is not None and found.project == project else None
 
-    def start(self, project: str, cwd: Path, folders: list[str], first: str) -> Shell:
+    async def start(self, project: str, cwd: Path, folders: list[str], first: str) -> Shell:
         """The user's shell in a folder; ``folders`` go before PATH, ``first`` is said before all else."""
         if not AVAILABLE:
             raise UsageError("there is no command prompt here on Windows", "use the terminal of your system")
@@ -203,8 +215,12 @@ class Shells:
         number = next(number for number in range(1, _MOST + 2) if number not in taken)
         shell = Shell(project, number, first)
         words, environment = _shell(folders)
-        shell.start(words, cwd, environment)
         self._known[shell.id] = shell
+        try:
+            await shell.start(words, cwd, environment)
+        except BaseException:
+            self._known.pop(shell.id, None)
+            raise
         return shell
 
     def end(self, shell: Shell) -> None:

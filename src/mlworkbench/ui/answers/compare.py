@@ -12,6 +12,7 @@ from ...history.parameters import number, of_run
 from ...history.query import Query
 from ...history.store import History
 from ...model import Run
+from ...report.children import children_at_home
 from ...report.differences import differences
 from ...report.plain import plain
 from ...report.values import shown
@@ -38,6 +39,7 @@ class Comparison:
     series: dict[str, list[str]]  # name → the runs that have more than one point of it, those that most have first
     numbers: dict[str, list[float | None]]  # params.NAME, metrics.NAME: for scatter and parallel coordinates
     changed: dict[str, int]  # run → files of its code that differ from the first one's
+    home: tuple[str, str] | None = None  # id and folder of the project that all of them are of
 
     @property
     def ids(self) -> list[str]:
@@ -60,7 +62,22 @@ def compare(history: History, ids: Sequence[str]) -> Comparison:
         _series(runs),
         _numbers(runs),
         {part["run"]: len(part["files"]) for part in facts["code"]},
+        _home(runs),
     )
+
+
+def meant(history: History, ids: Sequence[str]) -> list[str]:
+    """Whoever compares a sweep means its children, those that are still there."""
+    found: dict[str, None] = {}
+    for run in map(history.get, ids):
+        children = [one.id for one in children_at_home(history, run.spec)] if run.spec.sweep else []
+        found.update(dict.fromkeys(children or [run.id]))
+    return list(found)
+
+
+def _home(runs: Sequence[Run]) -> tuple[str, str] | None:
+    homes = {(run.spec.project_id, run.spec.project_path) for run in runs}
+    return next(iter(homes)) if len(homes) == 1 else None
 
 
 def _table(found: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import ConfigError, UsageError
+from ...errors import ConfigError, MlwError, UsageError
 from ...remote.tree import READ, join
 from ...report import units
 from ...report.plain import plain
@@ -22,6 +22,8 @@ LARGEST_PICTURE = 20_000_000
 _FOUND, _LOOKED_AT = 200, 50_000
 _LONGEST_PATH = 4000
 _UNSEARCHED = ALWAYS | {"node_modules", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+AVAILABLE = os.open in os.supports_dir_fd  # what keeps every name below the project
+NOT_HERE = "Opening and changing files needs Linux or macOS. Use an editor of your system in the project's folder."
 MARK = b"\xef\xbb\xbf"
 
 PICTURES = {
@@ -98,6 +100,8 @@ class Content:
 
 def checked(path: str) -> str:
     """A name below the project, in its plain form; ``UsageError`` if it could be anything else."""
+    if not AVAILABLE:
+        raise UsageError("files are not opened here on Windows", NOT_HERE)
     if not path or len(path) > _LONGEST_PATH or not _is_text(path):
         raise UsageError("this is not the name of a file of the project", "name it from the project's folder on")
     why = refusal(path)
@@ -107,7 +111,7 @@ def checked(path: str) -> str:
 
 
 def listing(root: Path, folder: str = "") -> Listing:
-    if folder:
+    if folder or not AVAILABLE:
         checked(folder)
     try:
         with Beneath(str(root)) as folders:
@@ -237,7 +241,7 @@ def _walk(root: Path) -> Iterator[Entry]:
     for folder in pending:
         try:
             found = listing(root, folder).entries
-        except ConfigError:
+        except MlwError:
             continue  # gone meanwhile, or not ours to read
         if folder and any(one.name in ENVIRONMENT for one in found):
             continue

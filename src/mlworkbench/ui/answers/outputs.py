@@ -6,9 +6,12 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from ...errors import HistoryError, UnknownName
 from ...fetch import is_home
@@ -17,12 +20,14 @@ from ...model import Run
 from ...paths import RunFolder
 from ...report.plain import plain
 from ...runfiles.manifest import Output, outputs_of
-from ...runfiles.outputfile import open_output
+from ...runfiles.outputfile import open_output, read_at
 
 TEXT = 256 * 1024  # bytes of a text that is shown
 _ENTRIES = 2000  # of one folder
 _LOOKED_AT = 200_000  # outputs in all
+_LISTED = 8  # runs whose lists of outputs stay in memory
 _PICTURES = 500
+_DEEPEST = 40  # of a JSON that is set out in lines
 _ROWS, _COLUMNS, _CELL = 200, 50, 200
 _SIGNS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -34,6 +39,9 @@ _PICTURE_ENDS = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg")
 _BEFORE = ((b"<?xml", b"?>"), (b"<!--", b"-->"), (b"<!DOCTYPE", b">"))  # what a drawing may begin with, and its end
 _HEAD = 4096  # bytes that tell what a file is
 _ONLY_DOWNLOAD = (".html", ".htm", ".xhtml", ".xml", ".pdf", ".ipynb", ".js", ".mjs")
+
+
+Stamp = tuple[str, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -86,33 +94,44 @@ class Picture:
     step: int | None = None
 
 
-def listing(history: History, run_id: str, folder: str = "") -> Listing:
+def listing(history: History, run_id: str, folder: str = "", text: str = "") -> Listing:
+    """One folder; with a ``text``, the files anywhere below it that have it in their path."""
     run = history.get(run_id)
     place = history.paths.root.run(run.spec.folder)
     home = _is_home(run, place)
     above = "".join(f"{name}/" for name in folder.split("/") if name not in ("", "."))
-    found: dict[str, Entry] = {}
+    wanted = text.lower()
+    found: dict[str, Output] = {}
+    folders: dict[str, tuple[int, int]] = {}  # files and bytes in them
     count = size = seen = 0
-    for one in islice(_outputs(place), _LOOKED_AT):
+    for one in _outputs(place):
         seen += 1
         if not one.path.startswith(above):
             continue
         count, size = count + 1, size + one.size
-        name, slash, _ = one.path[len(above) :].partition("/")
-        known = found.get(name)
-        if slash:
-            before = (
-                known if known is not None and known.kind == "folder" else Entry(name, above + name, "folder", 0, 0)
-            )
-            found[name] = Entry(name, above + name, "folder", before.size + one.size, before.count + 1)
+        rest = one.path[len(above) :]
+        name, slash, _ = rest.partition("/")
+        if wanted:
+            if wanted in rest.lower():
+                found[rest] = one
+        elif slash:
+            before = folders.get(name, (0, 0))
+            folders[name] = before[0] + 1, before[1] + one.size
         elif name:
-            here = home or not one.is_file or _is_here(place, one.path)
-            found[name] = Entry(name, one.path, _kind(one), one.size, 1, here, one.to, _logged(run, one.path))
-    if above and not found:
+            found[name] = one
+    if above and not count:
         raise UnknownName("folder", folder, [])
-    entries = sorted(found.values(), key=lambda one: (one.kind != "folder", one.name.lower()))
-    more = len(entries) > _ENTRIES or seen == _LOOKED_AT
-    return Listing(above.rstrip("/"), entries[:_ENTRIES], count, size, home, more)
+    entries = [Entry(name, above + name, "folder", one[1], one[0]) for name, one in folders.items()]
+    entries = sorted(entries, key=lambda one: one.name.lower())[:_ENTRIES]
+    names = sorted((name for name in found if name not in folders), key=str.lower)
+    entries += [_entry(run, place, home, name, found[name]) for name in names[: _ENTRIES - len(entries)]]
+    more = len(folders) + len(names) > len(entries) or seen == _LOOKED_AT
+    return Listing(above.rstrip("/"), entries, count, size, home, more)
+
+
+def _entry(run: Run, place: RunFolder, home: bool, name: str, one: Output) -> Entry:
+    here = home or not one.is_file or _is_here(place, one.path)
+    return Entry(name, one.path, "file" if one.is_file else one.kind, one.size, 1, here, one.to, _logged(run, one.path))
 
 
 def pictures(history: History, run_id: str) -> list[Picture]:
@@ -121,9 +140,10 @@ def pictures(history: History, run_id: str) -> list[Picture]:
     place = history.paths.root.run(run.spec.folder)
     home = _is_home(run, place)
     found = []
-    for one in islice(_outputs(place), _LOOKED_AT):
+    for one in _outputs(place):
         if one.is_file and one.path.lower().endswith(_PICTURE_ENDS):
-            told = run.files.get(one.path) or {}
+            told = run.files.get(one.path)
+            told = told if isinstance(told, dict) else {}
             step = told.get("step")
             title = plain(str(told.get("name") or ""), 200)
             here = home or _is_here(place, one.path)
@@ -137,7 +157,7 @@ def opened(history: History, run_id: str, path: str) -> tuple[int, str, bool]:
     """A handle for reading, the type that it may be shown as, and whether it is still being written."""
     run = history.get(run_id)
     handle = open_output(history.paths.root.run(run.spec.folder), path)
-    return handle, picture_type(os.pread(handle, _HEAD, 0)) or "application/octet-stream", not run.status.final
+    return handle, picture_type(read_at(handle, _HEAD, 0)) or "application/octet-stream", not run.status.final
 
 
 def picture_type(head: bytes) -> str | None:
@@ -191,10 +211,35 @@ def _as_text(path: str, size: int, data: bytes) -> Preview:
 
 def _as_json(path: str, size: int, data: bytes) -> Preview:
     try:
-        text = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        told = json.loads(data)
+        if _is_deep(told):
+            return _as_text(path, size, data)
+        text = _set_out(told)
     except (ValueError, RecursionError):
         return _as_text(path, size, data)
     return Preview(path, size, "json", text[:TEXT], cut=len(text) > TEXT)
+
+
+def _is_deep(told: Any) -> bool:
+    """Set out in lines, few bytes that are deep within each other become very many."""
+    level = [told]
+    for _ in range(_DEEPEST):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
+        level = [one for each in inner for one in each]
+        if not level:
+            return False
+    return True
+
+
+def _set_out(told: Any) -> str:
+    """As much of it as is shown, and a little more."""
+    parts, length = [], 0
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(told):
+        parts.append(part)
+        length += len(part)
+        if length > TEXT:
+            break
+    return "".join(parts).encode("utf-8", "replace").decode("utf-8")  # half a pair of \ud83d is no text
 
 
 def _as_table(path: str, size: int, data: bytes) -> Preview:
@@ -212,14 +257,53 @@ def _as_table(path: str, size: int, data: bytes) -> Preview:
     return Preview(path, size, "table", "", rows[0], tuple(rows[1 : _ROWS + 1]), len(rows) > _ROWS or size > TEXT)
 
 
-def _outputs(place: RunFolder) -> Iterator[Output]:
+def _outputs(place: RunFolder) -> Sequence[Output]:
+    """As many as are looked at. The list of a run that has ended is read once."""
+    try:
+        found = os.stat(place.manifest)
+        stamp = (place.manifest, found.st_mtime_ns, found.st_size, found.st_ino)
+    except OSError:
+        stamp = None  # it goes on, and there may be others at any time
+    known = _LISTS.get(stamp) if stamp else None
+    if known is not None:
+        return known
     each, _ = outputs_of(place)
     try:
-        yield from each()
+        listed = [replace(one, sha256=None) for one in islice(each(), _LOOKED_AT)]
     except FileNotFoundError:
-        return  # it has not begun
+        return []  # it has not begun
     except OSError as error:
         raise HistoryError(f"the outputs cannot be read: {error.strerror}") from error
+    if stamp:
+        _LISTS.put(stamp, listed)
+    return listed
+
+
+class _Lists:
+    """Those that were looked at last, as long as they are not too many outputs in all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Stamp, list[Output]] = OrderedDict()
+
+    def get(self, stamp: Stamp) -> list[Output] | None:
+        with self._lock:
+            if stamp in self._known:
+                self._known.move_to_end(stamp)
+            return self._known.get(stamp)
+
+    def put(self, stamp: Stamp, listed: list[Output]) -> None:
+        with self._lock:
+            for old in [one for one in self._known if one[0] == stamp[0]]:
+                del self._known[old]
+            self._known[stamp] = listed
+            while len(self._known) > _LISTED or (
+                len(self._known) > 1 and sum(map(len, self._known.values())) > _LOOKED_AT
+            ):
+                self._known.popitem(last=False)
+
+
+_LISTS = _Lists()
 
 
 def _is_home(run: Run, place: RunFolder) -> bool:
@@ -228,10 +312,6 @@ def _is_home(run: Run, place: RunFolder) -> bool:
 
 def _is_here(place: RunFolder, path: str) -> bool:
     return os.path.lexists(os.path.join(place.outputs, path))
-
-
-def _kind(one: Output) -> str:
-    return "file" if one.is_file else one.kind
 
 
 def _logged(run: Run, path: str) -> str:

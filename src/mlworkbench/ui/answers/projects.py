@@ -86,7 +86,8 @@ class Projects:
         """The project under this name; ``UnknownName`` or ``ConfigError`` if there is none any more."""
         found = next((one for one in self.known() if one.key == key), None)
         if found is None:
-            raise UnknownName("project", key, [], "open its folder on the page Projects")
+            names = [one.key for one in self.known()]
+            raise UnknownName("project", key, names, "open its folder on the page Projects")
         project = find_project(found.path)
         if Path(os.path.realpath(project.root)) != found.path:
             raise ConfigError(f"{found.path} is no project any more", "open another one on the page Projects")

@@ -14,6 +14,7 @@ from ...history.parameters import of_run
 from ...history.query import Query
 from ...history.store import History
 from ...model import Run, Status
+from ...report.common import common_metrics, varying_parameters
 from ...report.plain import plain
 from ...report.records import gpu_word, outcome, record
 from ...report.values import shown
@@ -26,6 +27,8 @@ _OFFERED = 500  # values of one kind that can be filtered for
 _LATELY = 8  # runs that ended a short while ago
 _WORDS = 500  # characters of a cell
 _FILTERS = 64  # whose count is remembered
+CHOSEN = 1000  # runs that are chosen at once
+_PARAMETERS, _VALUES = 3, 5  # columns of a list by itself: parameters, and metrics with them
 # What a column is called here → what a query sorts by. Metrics and parameters go by their own names.
 SORTED = {
     "id": "run_id",
@@ -157,6 +160,7 @@ def row(run: Run, columns: Iterable[str] = ()) -> dict[str, Any]:
         "archived": run.noted.archived,
         "parent": spec.parent,
         "children": len(run.children) or len((spec.sweep or {}).get("children", ())),
+        "sweep": spec.sweep is not None,
         "values": {name: _value(run, params, name) for name in wanted},
     }
 
@@ -201,6 +205,43 @@ def names(history: History, wishes: Wishes) -> dict[str, list[str]]:
         "metrics": [name for name, _ in metrics.most_common(_NAMED)],
         "params": [name for name, _ in params.most_common(_NAMED)],
     }
+
+
+def usual(history: History, wishes: Wishes) -> tuple[str, ...]:
+    """The columns that a list has by itself: what is the same or missing in all of the newest runs is left out."""
+    bare = replace(wishes, text="", where="", statuses=(), targets=(), scripts=(), tags=(), since="")
+    newest = history.search(replace(bare.query(history), sort=None, offset=0, limit=_LOOKED_AT))
+    lines = [row(run) for run in newest]
+
+    def has(*names: str) -> list[str]:
+        return [name for name in names if any(one[name] for one in lines)]
+
+    given = [f"params.{name}" for name in varying_parameters(newest)[:_PARAMETERS]]
+    measured = [f"metrics.{name}" for name in common_metrics(newest)]
+    projects = ["project"] if wishes.project is None and len({one["project"] for one in lines}) > 1 else []
+    varied = {"name"} if wishes.parent and given else set()  # the names of a sweep's children say the same
+    return (
+        "status",
+        *projects,
+        *(name for name in has("name", "children") if name not in varied),
+        *(given or has("arguments")),
+        *measured[: max(2, min(4, _VALUES - len(given)))],
+        *("started", "duration", "script", "target"),
+        *has("tags", "gpu"),
+    )
+
+
+def chosen(history: History, wishes: Wishes) -> list[dict[str, Any]]:
+    """The first of the runs that fit, as whoever does something with them needs them."""
+    found = history.search(replace(wishes.query(history), offset=0, limit=CHOSEN))
+    keys = ("id", "status", "final", "archived", "sweep", "children")
+    return [{key: line[key] for key in keys} for line in map(row, found)]
+
+
+def statuses(history: History, wishes: Wishes) -> dict[str, int]:
+    """How many runs of each status fit, whatever statuses are wished for."""
+    counted = overview.values(history, replace(wishes, statuses=()).query(history), "status")
+    return {status.value: counted.get(status.value, 0) for status in Status}
 
 
 @dataclass(frozen=True)

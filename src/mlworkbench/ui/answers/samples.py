@@ -18,6 +18,7 @@ from ...model import Run
 from ...paths import RunFolder
 from ...remote.tree import READ
 from ...report.plain import plain
+from ...runfiles.outputfile import read_at
 from .series import Drawn, Span
 
 _KEPT = 8  # files whose samples stay in memory
@@ -36,6 +37,12 @@ _OF_GPU = {
 _OF_RUN = {
     "cores": ("Processors kept busy", " cores", 1.0),
     "memory": ("Memory of the run", " GiB", _GIB),
+}
+# How the memory of several processes was counted; that of a single one needs no word.
+_COUNTED = {
+    "pss": "PSS: what processes share is shared out",
+    "cgroup": "of its control group",
+    "rss": "RSS: what processes share counts for each",
 }
 
 
@@ -65,6 +72,7 @@ class _File:
     rest: bytes = b""
     found: dict[str, _Column] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)  # UUIDs as they came
+    counted: str = ""  # how its memory was, the last time that it mattered
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -82,7 +90,8 @@ class Samples:
         own = self._read(folder.effort)
         for name, (title, unit, _) in _OF_RUN.items():
             if name in own.found:
-                found.append(Gauge(title, unit, [(title, f"run.{name}")]))
+                how = _COUNTED.get(own.counted) if name == "memory" else None
+                found.append(Gauge(f"{title} ({how})" if how else title, unit, [(title, f"run.{name}")]))
         cards = self._read(folder.gpu)
         names = _names(run)
         for name, (title, unit, _) in _OF_GPU.items():
@@ -150,7 +159,7 @@ def _catch_up(file: _File, path: str) -> None:
         return  # nothing was measured
     with open(handle, "rb", buffering=0) as source:
         while file.offset < _LARGEST:
-            data = os.pread(source.fileno(), _CHUNK, file.offset)
+            data = read_at(source.fileno(), _CHUNK, file.offset)
             if not data:
                 return
             file.offset += len(data)
@@ -170,6 +179,8 @@ def _take(file: _File, line: bytes) -> None:
         return
     gpus = told.get("gpus")
     if not isinstance(gpus, list):
+        how = told.get("counted")
+        file.counted = how if isinstance(how, str) and how in _COUNTED else file.counted
         for name, (_, _, scale) in _OF_RUN.items():
             if told.get(name) is not None:
                 file.found.setdefault(name, _Column()).add(when, told[name], scale)

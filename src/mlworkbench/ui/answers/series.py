@@ -11,7 +11,7 @@ from ...errors import UnknownName
 from ...history.series.drawing import Column
 from ...history.series.drawing import columns as draw_list
 from ...history.series.measured import Measured
-from ...history.series.points import NO_STEP
+from ...history.series.points import NO_STEP, Points
 from ...history.series.series import Name
 from ...history.store import History
 from ...model import Run
@@ -19,6 +19,8 @@ from ...report.plain import plain
 from ...report.values import shown
 
 Span = tuple[float, float]
+_COUNTED = 50_000  # points up to which those that are not finite are looked for
+_ODD = 500
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Drawn:
     least: float | None
     greatest: float | None
     last: float | None
+    odd: int = 0  # values that are not finite, as far as they were counted
+    odd_at: Sequence[float] = ()  # where some of them are
 
 
 def names(history: History, run_id: str) -> list[Name]:
@@ -57,7 +61,16 @@ def drawn(history: History, run_id: str, name: str, width: int, x: str = "step",
         over = x if x == "time" or one.count < 2 or measured.has_steps(name) else "points"
         columns = measured.drawn(name, width, x, span)
         least, greatest = measured.ends(name) or (None, None)
-        return _told(run, one, over, columns, least, greatest)
+        told = _told(run, one, over, columns, least, greatest)
+        return told if one.count > _COUNTED else _with_odd(told, measured.points(name))
+
+
+def _with_odd(told: Drawn, points: Points) -> Drawn:
+    """A curve that runs straight across NaN would hide what people look for most."""
+    at = [number for number, value in enumerate(points.values) if not math.isfinite(value)]
+    known: dict[str, Sequence[float]] = {"time": points.times, "step": points.steps}
+    every = known.get(told.over, range(len(points)))
+    return replace(told, odd=len(at), odd_at=sorted(float(every[number]) for number in at[:_ODD]))
 
 
 def _list(run: Run, measured: Measured, name: str, width: int, span: Span | None) -> Drawn:

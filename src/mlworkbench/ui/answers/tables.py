@@ -13,7 +13,7 @@ from ...report.values import shown
 from ...runfiles.outputfile import open_output
 
 _LARGEST = 4 << 20  # bytes of a file that is read
-_MOST, _ROWS, _COLUMNS = 30, 200, 50
+_MOST, _ROWS, _COLUMNS, _CELLS = 30, 200, 50, 4000
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,11 @@ def _table(title: str, path: str, data: bytes) -> Table:
         told = json.loads(data)
         columns, rows = told["columns"], told["data"]
         titles = [plain(str(one), 100) for one in columns[:_COLUMNS]]
-        cells = [_cells(row) for row in rows[:_ROWS]]
+        most = min(_ROWS, max(10, _CELLS // max(1, len(titles))))
+        cells = [_cells(row) for row in rows[:most]]
     except (ValueError, KeyError, TypeError, RecursionError):
         return Table(title, path, [], [], 0, "It is not as log_table writes it.")
-    return Table(title, path, titles, cells, max(0, len(rows) - _ROWS))
+    return Table(title, path, titles, cells, max(0, len(rows) - most))
 
 
 def _cells(row: Any) -> list[str]:

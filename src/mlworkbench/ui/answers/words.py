@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+_SUBMIT = ("experiment", "submit", "--detach", "-o", "json")
 
 
 def option(name: str, value: object) -> list[str]:
@@ -33,7 +36,7 @@ class Submit:
     sweep: Mapping[str, Any] | None = None
 
     def words(self) -> list[str]:
-        words = ["experiment", "submit", "--detach", "-o", "json"]
+        words = list(_SUBMIT)
         words += [*option("run-configuration", self.configuration), *option("target", self.target)]
         for name in ("name", "gpus", "timeout", "key", "locked"):
             words += option(name, getattr(self, name))
@@ -46,6 +49,12 @@ class Submit:
         if self.module is not None:
             return [*words, "-m", self.module, *self.arguments]
         return [*words, self.script, *self.arguments] if self.script is not None else words
+
+    def typed(self) -> str:
+        """As one would type it."""
+        first = ["-c", self.configuration] if self.configuration is not None else []
+        rest = replace(self, configuration=None).words()[len(_SUBMIT) :]
+        return shlex.join(["mlw", "submit", *first, *rest])
 
 
 def _sweep(sweep: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Callable
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -12,6 +14,7 @@ from ...errors import ConfigError, HostError, MlwError, UnknownName, UsageError
 from ..desk import Desk
 from . import errands, files, logs, metrics, outputs, projects, runs, targets
 
+log = logging.getLogger("mlworkbench.ui")
 _PARTS = (runs, logs, metrics, outputs, projects, files, targets, errands)
 _STATUS = {UnknownName: 404, UsageError: 400, ConfigError: 422, HostError: 502}
 
@@ -29,6 +32,7 @@ def install(app: FastAPI, desk: Desk, link: Callable[[], str]) -> None:
     app.add_api_route("/api/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE"], include_in_schema=False)
     app.add_exception_handler(MlwError, _told)
     app.add_exception_handler(RequestValidationError, _unfit)
+    app.add_exception_handler(Exception, _fault)
 
 
 def _doors(link: Callable[[], str]) -> APIRouter:
@@ -58,3 +62,10 @@ async def _unfit(request: Request, error: Exception) -> JSONResponse:
     told = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
     words = "; ".join(told) or "the request is not as it should be"
     return JSONResponse({"error": words[:2000], "hint": "/api/openapi.json says what fits"}, 422)
+
+
+async def _fault(request: Request, error: Exception) -> JSONResponse:
+    """One of ours. It may name paths and variables, so the log has it and not the answer."""
+    name = secrets.token_hex(4)
+    log.error("error %s", name, exc_info=error)
+    return JSONResponse({"error": f"something went wrong; the log of mlw ui has it as error {name}", "hint": None}, 500)

@@ -43,7 +43,7 @@ def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["errands"])
 
     @router.get("/errands/{name}", summary="What a command has said since a line, and how it ended")
-    def one(name: str, first: int = Query(0, ge=0, le=2**53)) -> Told:
+    async def one(name: str, first: int = Query(0, ge=0, le=2**53)) -> Told:
         found = desk.errands.get(name)
         if found is None:
             raise UnknownName("errand", name, [])

@@ -63,6 +63,8 @@ class Series(BaseModel):
     least: float | None
     greatest: float | None
     last: float | None
+    odd: int = Field(0, description="Values that are not finite; not counted in very long series")
+    odd_at: list[float] = Field(default=[], description="x of some of them")
 
 
 def routes(desk: Desk) -> APIRouter:

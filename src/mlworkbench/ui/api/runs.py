@@ -41,6 +41,7 @@ class Row(BaseModel):
     archived: bool
     parent: str | None
     children: int
+    sweep: bool
     values: dict[str, float | int | str | None]  # of the columns that were asked for
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from ...secret import HANDED
 from ..answers.words import Submit, prepare_words
 from ..desk import Desk
 from ..errands import Errand
@@ -15,9 +16,6 @@ from .errands import Told, told
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Word = Annotated[str, Field(max_length=32_768)]
 SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
-# They would change mlw itself, which hands the secret on.
-_NOT_SECRET = ("MLW_", "PYTHON", "LD_", "DYLD_")
-_NOT_SECRET_EITHER = frozenset({"PATH", "HOME", "SHELL", "TMPDIR"})
 
 
 class Sweep(BaseModel):
@@ -67,9 +65,6 @@ class Submission(BaseModel):
                 raise ValueError("what to run is empty, or begins with a dash")
         if self.arguments and self.script is None and self.module is None and self.command is None:
             raise ValueError("arguments belong to a script, a module or a command")
-        for name in self.secrets:
-            if name.upper().startswith(_NOT_SECRET) or name.upper() in _NOT_SECRET_EITHER:
-                raise ValueError("a secret cannot have the name of a variable that mlw itself obeys")
         return self
 
 
@@ -98,11 +93,12 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("/submit", summary="Put a run to work, as mlw submit --detach does")
     async def submit(asked: Submission) -> Submitted:
-        project = desk.projects.open(asked.project)
-        given = asked.model_dump(exclude={"project", "secrets", "wait"})
-        words = Submit(**given, secrets=tuple(asked.secrets)).words()
-        values = {name: value.get_secret_value() for name, value in asked.secrets.items() if value is not None}
-        errand = await desk.errands.start(*words, cwd=project.root, environment=values)
+        project = await desk.ask(lambda _: desk.projects.open(asked.project))
+        wish = Submit(**asked.model_dump(exclude={"project", "secrets", "wait"}), secrets=tuple(asked.secrets))
+        # Under names that mlw itself obeys nowhere, whatever the secrets are called.
+        given = {name: value.get_secret_value() for name, value in asked.secrets.items() if value is not None}
+        values = {HANDED + name: value for name, value in given.items()}
+        errand = await desk.errands.start(*wish.words(), cwd=project.root, environment=values)
         if not asked.wait:
             return Submitted(errand=errand.id)
         await errand.done.wait()
@@ -110,7 +106,7 @@ def routes(desk: Desk) -> APIRouter:
 
     @router.post("/prepare", summary="Make an environment ready, as mlw experiment prepare does; see /api/errands")
     async def prepare(asked: Preparation) -> Told:
-        project = desk.projects.open(asked.project)
+        project = await desk.ask(lambda _: desk.projects.open(asked.project))
         words = prepare_words(**asked.model_dump(exclude={"project"}))
         return told(await desk.errands.start(*words, cwd=project.root))
 

@@ -155,21 +155,21 @@ def routes(desk: Desk) -> APIRouter:
 def _looking(router: APIRouter, desk: Desk) -> None:
     @router.get("/targets", tags=["targets"], summary="The compute targets of a project; no machine is asked")
     async def every(project: Key) -> list[Target]:
-        found = await desk.ask(answers.cards, desk.projects.open(project))
+        found = await desk.ask(lambda history: answers.cards(history, desk.projects.open(project)))
         return [_target(one) for one in found]
 
     @router.get("/targets/{name}", tags=["targets"], summary="One compute target")
     async def one(name: Name, project: Key) -> Target:
-        return _target(await desk.ask(answers.card, desk.projects.open(project), name))
+        return _target(await desk.ask(lambda history: answers.card(history, desk.projects.open(project), name)))
 
     @router.get("/targets/{name}/gpus", tags=["targets"], summary="Its GPUs as they are now, and who uses them")
     async def gpus(name: Name, project: Key) -> GpusAnswer:
-        compute = await desk.ask(answers.compute_of, desk.projects.open(project), name)
+        compute = await desk.ask(lambda history: answers.compute_of(history, desk.projects.open(project), name))
         return _gpus(await desk.gpus.ask(compute))
 
     @router.post("/targets/{name}/check", tags=["targets"], summary="Look at the machine: what is there, the remedy")
     async def check(name: Name, project: Key) -> list[FindingAnswer]:
-        here = desk.projects.open(project)
+        here = await desk.ask(lambda _: desk.projects.open(project))
         errand = await desk.errands.start(*words.check_words(name), cwd=here.root)
         await errand.done.wait()
         error = errand.error()
@@ -181,7 +181,7 @@ def _looking(router: APIRouter, desk: Desk) -> None:
 def _changing(router: APIRouter, desk: Desk) -> None:
     @router.post("/targets/attach", tags=["targets"], summary="Make a machine that is reached by SSH a target")
     async def attach(asked: AttachWish) -> AttachAnswer:
-        project = desk.projects.open(asked.project)
+        project = await desk.ask(lambda _: desk.projects.open(asked.project))
         wish = words.Attach(**asked.model_dump(exclude={"project", "password"}))
         password = asked.password.get_secret_value() if asked.password else None
         errand = await desk.errands.start(*wish.words(password is not None), cwd=project.root, secret=password)
@@ -195,7 +195,7 @@ def _changing(router: APIRouter, desk: Desk) -> None:
 
     @router.post("/targets/{name}/detach", tags=["targets"], summary="Undo an attach")
     async def detach(name: Name, project: Key, asked: DetachWish) -> Told:
-        here = desk.projects.open(project)
+        here = await desk.ask(lambda _: desk.projects.open(project))
         await _let_go(desk, here, name)
         errand = await desk.errands.start(*words.detach_words(name, **asked.model_dump()), cwd=here.root)
         await errand.done.wait()
@@ -210,14 +210,14 @@ def _changing(router: APIRouter, desk: Desk) -> None:
         target: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
         remove: bool = False,
     ) -> list[CleanRow]:
-        here = desk.projects.open(project)
+        here = await desk.ask(lambda _: desk.projects.open(project))
         rows = await desk.errands.do(*words.clean_words(target, remove=remove), cwd=here.root)
         return [CleanRow(**row) for row in rows or []]
 
 
 async def _let_go(desk: Desk, project: Project, name: str) -> None:
     """The connection by which its GPUs were asked for."""
-    if name in project.computes():
+    if name in await desk.ask(lambda _: project.computes()):
         compute: Compute = await desk.ask(answers.compute_of, project, name)
         await desk.gpus.let_go(compute)
 

@@ -17,15 +17,18 @@ from ..desk import Desk
 from ..parts.comparecharts import Curves, Spread
 from ..parts.empty import empty
 from ..parts.frame import frame
+from ..parts.opening import our_page
 from ..parts.sheet import DiffLines, Sheet
 
 _ACROSS = 6  # runs that are columns; more are rows
 _CHIPS = 24  # runs that are named above
+_NAMES = 200  # rows of a table
+_CELLS = 10_000
 _TITLES = {"parameters": "Parameters", "metrics": "Metrics", "properties": "Properties", "packages": "Packages"}
 
 
 def register(desk: Desk) -> None:
-    @ui.page("/compare")
+    @our_page("/compare")
     async def compare(runs: str = "") -> None:
         ids = list(dict.fromkeys(one for one in runs.split(",") if one))
         with frame(desk, "Compare", active="All runs", wide=True):
@@ -55,7 +58,7 @@ async def _page(desk: Desk, ids: list[str]) -> None:
         empty("compare_arrows", "One run is not enough", "Add another one above.")
         return
     for kind in ("parameters", "metrics"):
-        _table(found, kind)
+        Differing(found, kind).build()
     if not any(found.tables.values()) and not any(found.changed.values()):
         ui.label("The runs do not differ.").classes("mlw-faint")
     if found.series:
@@ -63,7 +66,7 @@ async def _page(desk: Desk, ids: list[str]) -> None:
     Spread(found).build()
     await _images(desk, found)
     for kind in ("properties", "packages"):
-        _table(found, kind)
+        Differing(found, kind).build()
     if found.unknown_packages:
         words = f"Packages are not compared: those of {_some(found.unknown_packages)} were not recorded."
         ui.label(words).classes("mlw-faint")
@@ -112,20 +115,42 @@ def _chosen(found: answers.Comparison, others: dict[str, str]) -> None:
     ui.label(words).classes("mlw-mono mlw-faint mlw-said")
 
 
-def _table(found: answers.Comparison, kind: str) -> None:
-    """Few runs are columns, many are rows."""
-    table = found.tables[kind]
-    if not table:
-        return
-    _section(f"{_TITLES[kind]} that differ")
-    titles = [f"{one['name']} ({one['id']})" if one["name"] else str(one["id"]) for one in found.runs]
-    links = [_run_address(one) for one in found.ids]
-    if len(titles) <= _ACROSS:
-        head = [(_TITLES[kind], ""), *zip(titles, links, strict=True)]
-        Sheet(_TITLES[kind], head, [[name, *values] for name, values in table.items()])
-    else:
-        rows = [[title, *(values[at] for values in table.values())] for at, title in enumerate(titles)]
-        Sheet(_TITLES[kind], [("Run", ""), *((name, "") for name in table)], rows, links)
+class Differing:
+    """What differs, of one kind. Few runs are columns, many are rows; of very many names, those that are sought."""
+
+    def __init__(self, found: answers.Comparison, kind: str) -> None:
+        self._title = _TITLES[kind]
+        self._table = found.tables[kind]
+        self._runs = [f"{one['name']} ({one['id']})" if one["name"] else str(one["id"]) for one in found.runs]
+        self._links = [_run_address(one) for one in found.ids]
+        self._across = len(self._runs) <= _ACROSS
+        self._most = _NAMES if self._across else max(20, _CELLS // len(self._runs))
+
+    def build(self) -> None:
+        if not self._table:
+            return
+        _section(f"{self._title} that differ")
+        if len(self._table) > self._most:
+            field = ui.input(f"Search {self._title.lower()}").props("outlined dense clearable debounce=250")
+            field.classes("mlw-run-search").on_value_change(lambda event: self._draw(str(event.value or "")))
+        self._sheet = Sheet(self._title)
+        self._more = ui.label().classes("mlw-faint")
+        self._draw("")
+
+    def _draw(self, text: str) -> None:
+        names = [name for name in self._table if text.lower() in name.lower()]
+        table = {name: self._table[name] for name in names[: self._most]}
+        if self._across:
+            head = [(self._title, ""), *zip(self._runs, self._links, strict=True)]
+            self._sheet.show(head, [[name, *values] for name, values in table.items()])
+        else:
+            rows = [[title, *(values[at] for values in table.values())] for at, title in enumerate(self._runs)]
+            self._sheet.show([("Run", ""), *((name, "") for name in table)], rows, self._links)
+        left = len(names) - len(table)
+        self._more.set_text(
+            f"and {left} more: search for them" if left else "" if names else "none has this in its name"
+        )
+        self._more.set_visibility(bool(self._more.text))
 
 
 async def _images(desk: Desk, found: answers.Comparison) -> None:
@@ -155,6 +180,7 @@ class Code:
     def __init__(self, desk: Desk, found: answers.Comparison) -> None:
         self._desk, self._first = desk, found.ids[0]
         self._changed = found.changed
+        self._asked = ""
 
     def build(self) -> None:
         _section("Code")
@@ -171,14 +197,13 @@ class Code:
         ui.timer(0.05, lambda: self._show(first), once=True)
 
     async def _show(self, run: str) -> None:
+        self._asked = run
         found = await self._desk.ask(code_answers.difference, run, self._first)
+        if run != self._asked or self._lines.is_deleted:
+            return  # another one was chosen meanwhile
         self._lines.clear()
         with self._lines:
             if found.problem:
                 ui.label(found.problem).classes("mlw-warn")
             if found.lines:
-                DiffLines(f"Code of {run} against {self._first}", [_safe(line) for line in found.lines])
-
-
-def _safe(line: str) -> str:
-    return "\t".join(plain(piece, 2000) for piece in line.split("\t"))
+                DiffLines(f"Code of {run} against {self._first}", found.lines)

@@ -9,27 +9,29 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from ...errors import MlwError
 from ...report.plain import plain
 from .. import saving
+from ..answers.files import AVAILABLE, NOT_HERE
 from ..desk import Desk
 from ..parts.empty import empty
 from ..parts.filepane import FilePane
-from ..parts.frame import Here, frame, here
+from ..parts.frame import Here, frame
+from ..parts.opening import project_page
 from ..parts.tree import Tree
 from ..parts.trouble import telling
 
+_PAUSE = 2.0  # seconds between two looks at what is not saved
+_LISTED = 8
+
 
 def register(desk: Desk) -> None:
-    @ui.page("/p/{key}/files")
-    async def files(key: str, path: str = "", line: int = 0) -> None:
-        try:
-            where = here(desk, key)
-        except MlwError as error:
-            with frame(desk, "Files"):
-                empty("error_outline", plain(error.message, 300), error.hint or "", top=True)
-            return
+    @project_page(desk, "/files", "Files")
+    async def files(where: Here, path: str = "", line: int = 0) -> None:
         with frame(desk, f"Files of {where.project.name}", where, active="Files", wide=True):
+            if not AVAILABLE:
+                empty("folder_open", "There are no files here on Windows", NOT_HERE, top=True)
+                return
+            await desk.ask(lambda _: desk.drafts.of(where.key))  # from the disk, the first time
             view = FilesView(desk, where, path)
         if path:
             await view.pane.open(path, line or None)
@@ -59,10 +61,14 @@ class FilesView:
                     ):
                         button = ui.button(icon=icon, on_click=action).props("flat dense").tooltip(words)
                         button._props["aria-label"] = words
+                self._list = ui.element("div").classes("mlw-unsaved").props('role=group aria-label="Files not saved"')
+                self._listed: list[str] = []
                 self._tree = Tree(where.key, path, self._unsaved())
                 self._tree.on("open", self._open)
                 self._tree.on("select", self._select)
             self.pane = FilePane(desk, where, self._told)
+        self._told()
+        ui.timer(_PAUSE, self._told)  # another page may have typed or saved something
 
     def _refresh(self) -> None:
         self._tree.refresh()
@@ -71,7 +77,20 @@ class FilesView:
         return sorted(self._desk.drafts.of(self._where.key))
 
     def _told(self) -> None:
-        self._tree.mark_unsaved(self._unsaved())
+        unsaved = self._unsaved()
+        self._tree.mark_unsaved(unsaved)
+        if unsaved == self._listed:
+            return
+        self._listed = unsaved
+        self._list.clear()
+        with self._list:
+            if unsaved:
+                ui.label("Typed, not saved yet").classes("mlw-faint mlw-small")
+            for path in unsaved[:_LISTED]:
+                button = ui.button(plain(path, 200), on_click=lambda path=path: self.go(path))
+                button.props("flat dense no-caps align=left icon=edit_note size=sm")
+            if len(unsaved) > _LISTED:
+                ui.label(f"and {len(unsaved) - _LISTED} more").classes("mlw-faint mlw-small")
 
     async def _open(self, event: Any) -> None:
         await self.go(str(event.args))

@@ -7,7 +7,6 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from ...errors import MlwError
 from ...model import Problem, Run
 from ...report import units
 from ...report.plain import plain
@@ -15,7 +14,8 @@ from ..answers import dashboard
 from ..answers.files import Content
 from ..desk import Desk
 from ..parts.empty import empty
-from ..parts.frame import Here, frame, here
+from ..parts.frame import Here, frame
+from ..parts.opening import project_page
 from ..parts.problems import problem_list
 from ..parts.readme import Readme
 from ..parts.runbar import runbar
@@ -26,17 +26,11 @@ _PAUSE = 1.0  # seconds between two looks whether a run stands otherwise
 
 
 def register(desk: Desk) -> None:
-    @ui.page("/p/{key}")
-    async def project(key: str) -> None:
-        try:
-            where = here(desk, key)
-        except MlwError as error:
-            with frame(desk, "Project"):
-                empty("error_outline", plain(error.message, 300), error.hint or "", top=True)
-            return
-        await desk.ask(lambda _: desk.projects.remember(where.project.root))
-        text = await desk.ask(lambda _: dashboard.readme(where.project.root))
+    @project_page(desk, "", "Project")
+    async def project(where: Here) -> None:
         with frame(desk, where.project.name, where, active="Dashboard"):
+            await desk.ask(lambda _: desk.projects.remember(where.project.root))
+            text = await desk.ask(lambda _: dashboard.readme(where.project.root))
             _head(where, text)
             await runbar(desk, where)
             with ui.element("div").classes("mlw-dash"):

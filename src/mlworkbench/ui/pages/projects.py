@@ -10,14 +10,14 @@ from ..desk import Desk
 from ..parts.empty import empty
 from ..parts.frame import frame
 from ..parts.newproject import create_dialog, open_dialog
+from ..parts.opening import our_page
 from ..parts.status import status
 from ..parts.when import When
 
 
 def register(desk: Desk) -> None:
-    @ui.page("/")
+    @our_page("/")
     async def projects() -> None:
-        found = await desk.ask(cards, desk.projects)
         with frame(desk, "Projects", active="Projects"):
             with ui.row().classes("mlw-between"):
                 with ui.element("h1"):
@@ -29,7 +29,7 @@ def register(desk: Desk) -> None:
                     ui.button("Create project", icon="add", on_click=lambda: create_dialog(desk)).props(
                         "unelevated no-caps"
                     )
-            ProjectList(desk, found)
+            ProjectList(desk, await desk.ask(cards, desk.projects))
 
 
 class ProjectList:

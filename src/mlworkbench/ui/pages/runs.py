@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -18,8 +19,9 @@ from ..answers.runs import Wishes
 from ..desk import Desk
 from ..parts.columns import choose_columns
 from ..parts.empty import empty
-from ..parts.frame import Here, frame, here
+from ..parts.frame import Here, frame
 from ..parts.grid import Grid
+from ..parts.opening import our_page, project_page
 from ..parts.runactions import RunActions
 from ..parts.runchart import RunChart
 from ..parts.runfilter import FilterBar, View
@@ -28,35 +30,24 @@ from ..parts.trouble import tell
 _PAUSE = 1.5  # seconds between looks whether something was written
 _COUNTED = 5.0  # seconds between counts of all that there is to filter for
 _MEASURES = 40  # metrics that the chart offers
-_LOOK = '<link rel="stylesheet" href="/static/runs.css">'
 
 
 def register(desk: Desk) -> None:
-    ui.add_head_html(_LOOK, shared=True)  # jobs and dialogs are on other pages, too
-
-    @ui.page("/runs")
+    @our_page("/runs")
     async def everywhere(request: Request) -> None:
         await _page(desk, None, request)
 
-    @ui.page("/p/{key}/runs")
-    async def of_project(key: str, request: Request) -> None:
-        try:
-            where = here(desk, key)
-        except MlwError as error:
-            with frame(desk, "Runs", active="Runs"):
-                with ui.element("h1"):
-                    ui.label("Runs")
-                empty("error_outline", plain(error.message, 300), plain(error.hint or "", 300))
-            return
+    @project_page(desk, "/runs", "Runs")
+    async def of_project(where: Here, request: Request) -> None:
         await _page(desk, where, request)
 
 
 async def _page(desk: Desk, where: Here | None, request: Request) -> None:
     view = View.from_address(request.query_params.multi_items())
     with frame(desk, "Runs", where, active="Runs" if where else "All runs", wide=True):
-        page = RunsPage(desk, where, view)
+        shown = RunsPage(desk, where, view)
         try:
-            await page.build()
+            await shown.build()
         except MlwError as error:
             empty("error_outline", plain(error.message, 300), plain(error.hint or "", 300))
 
@@ -76,6 +67,8 @@ class RunsPage:
             with ui.element("h1"):
                 ui.label("Runs" if self._where else "All runs")
             self._count = ui.label("").classes("mlw-faint").props("role=status")
+            self._waits = ui.label("Not filtered: the condition cannot be used").classes("mlw-bad").props("role=alert")
+            self._waits.set_visibility(False)
             ui.space()
             self._tools = ui.row().classes("mlw-title-row-tools")
         with self._tools:
@@ -87,21 +80,33 @@ class RunsPage:
             await self._nothing()
             return
         self._bar = FilterBar(self._view, self._offered, self._narrow)
-        self._actions = RunActions(self._desk, self._refresh, lambda: self._grid.choose_none())
+        self._actions = RunActions(self._desk, self._refresh, self._choose_all, lambda: self._grid.choose_none())
         refused = await self._refusal(self._view)
-        shown = replace(self._view, where="", since="") if refused else self._view
+        shown = replace(self._view, where="", since="", parent="") if refused else self._view
         url = shown.rows_url(self._project)
         await self._build_chart(url)
-        self._grid = Grid(url, self._columns(), self._view.sort, label="Runs, newest first unless sorted")
+        self._usual = await self._desk.ask(answers.usual, shown.wishes(self._project))
+        self._build_grid(url)
         self._fit()
-        self._grid.heard(
-            chosen=self._actions.choose, sorted_by=self._order, counted=self._tell_count, trouble=self._trouble
-        )
+        self._warn(refused)
+        if not refused:
+            await self._count_statuses()
         self._none = ui.label("No run fits this filter.").classes("mlw-faint").props("role=status")
         self._none.set_visibility(False)
         self._command = ui.label(self._view.command(self._where is None)).classes("mlw-mono mlw-faint mlw-said")
         self._seen = await self._desk.ask(answers.generation)
         ui.timer(_PAUSE, self._look)
+
+    def _build_grid(self, url: str) -> None:
+        label, place = "Runs, newest first unless sorted", f"mlw-columns:{self._project or 'all'}"
+        self._grid = Grid(url, self._columns(), self._view.sort, label=label, place=place)
+        self._grid.heard(
+            chosen=self._actions.choose,
+            sorted=self._order,
+            counted=self._tell_count,
+            trouble=self._trouble,
+            kept=self._take_kept,
+        )
 
     async def _build_chart(self, url: str) -> None:
         """Bars above the grid, if wanted: the choice stands in the title row."""
@@ -117,7 +122,7 @@ class RunsPage:
 
     def _measure(self, name: str) -> None:
         self._view = replace(self._view, chart=name)
-        self._chart.show(self._view.rows_url(self._project), name)
+        self._chart.show(self._shown_url, name)
         self._fit()
         self._remember()
 
@@ -139,8 +144,19 @@ class RunsPage:
         self._counted = time.monotonic()
         return await self._desk.ask(answers.offered, self._project, self._view.archived, self._view.children)
 
+    @property
+    def _shown_url(self) -> str:
+        return self._view.rows_url(self._project)
+
     def _columns(self) -> list[dict[str, Any]]:
-        return self._view.columns(self._where is None)
+        return self._view.columns(self._usual)
+
+    def _take_kept(self, columns: Any) -> None:
+        """The choice of another day; the address, if it names columns, counts more."""
+        told = View.from_address(("column", str(one)) for one in columns or ()).column
+        if told and not self._view.column and len(View(column=told).columns(())) > 1:
+            self._view = replace(self._view, column=told)
+            self._grid.show(self._shown_url, self._columns())
 
     # -- what the user changes ---------------------------------------------------------------------------
 
@@ -149,28 +165,43 @@ class RunsPage:
         try:
             await self._desk.ask(answers.check, view.wishes(self._project))
         except MlwError as error:
-            words = plain(error.message.removeprefix("--where ").removeprefix("--since "), 300) + (
-                f" – {plain(error.hint, 300)}" if error.hint else ""
-            )
-            self._bar.refuse("where" if view.where.strip() else "since", words)
+            self._bar.refuse("where" if view.where.strip() else "since", in_plain_words(error, view.where))
             return True
         self._bar.refuse("where", None)
         self._bar.refuse("since", None)
         return False
 
+    def _warn(self, refused: bool) -> None:
+        """Rows of another condition are not to be taken for those of this one."""
+        self._grid.grey(refused)
+        self._chart.classes(add="mlw-grid-stale") if refused else self._chart.classes(remove="mlw-grid-stale")
+        self._waits.set_visibility(refused)
+        self._count.set_visibility(not refused)
+
     async def _narrow(self, view: View) -> None:
-        if await self._refusal(view):
+        refused = await self._refusal(view)
+        self._warn(refused)
+        if refused:
             return
-        before, self._view = (
-            self._view,
-            replace(view, sort=self._view.sort, column=self._view.column, chart=self._view.chart),
-        )
-        self._chart.show(self._view.rows_url(self._project), self._view.chart)
-        self._grid.show(self._view.rows_url(self._project), self._columns())
+        before = self._view
+        self._view = replace(view, sort=before.sort, column=before.column, chart=before.chart)
+        self._chart.show(self._shown_url, self._view.chart)
+        if before.parent != view.parent:
+            self._usual = await self._desk.ask(answers.usual, self._view.wishes(self._project))
+        self._grid.show(self._shown_url, self._columns())
         self._remember()
-        if (before.archived, before.children) != (view.archived, view.children):
-            self._offered = await self._offer()
-        self._bar.count(self._offered.statuses)
+        await self._count_statuses()
+
+    async def _count_statuses(self) -> None:
+        self._counted = time.monotonic()
+        self._bar.count(await self._desk.ask(answers.statuses, self._view.wishes(self._project)))
+
+    async def _choose_all(self) -> None:
+        way = {"sort": self._view.sort.removeprefix("-"), "descending": self._view.sort.startswith("-")}
+        rows = await self._desk.ask(answers.chosen, replace(self._view.wishes(self._project), **way))
+        self._grid.choose(rows)
+        if len(rows) == answers.CHOSEN:
+            ui.notify(f"No more than the first {answers.CHOSEN:,} are chosen.")
 
     def _order(self, sort: Any) -> None:
         self._view = replace(self._view, sort=str(sort))
@@ -182,7 +213,8 @@ class RunsPage:
         chosen = await choose_columns(names, shown)
         if chosen is not None:
             self._view = replace(self._view, column=chosen)
-            self._grid.show(self._view.rows_url(self._project), self._columns())
+            self._grid.show(self._shown_url, self._columns())
+            self._grid.keep(chosen)
             self._remember()
 
     def _remember(self) -> None:
@@ -213,5 +245,21 @@ class RunsPage:
         if self._view.chart != "none":
             self._chart.refresh()
         if time.monotonic() - self._counted > _COUNTED:
-            self._offered = await self._offer()
-            self._bar.count(self._offered.statuses)
+            await self._count_statuses()
+            await self._see_first_metrics()
+
+    async def _see_first_metrics(self) -> None:
+        """Columns that stand there stay; but where nothing was measured yet, there are none to stay."""
+        if any(one.startswith("metrics.") for one in self._usual):
+            return
+        self._usual = await self._desk.ask(answers.usual, self._view.wishes(self._project))
+        self._grid.show(self._shown_url, self._columns())
+
+
+def in_plain_words(error: MlwError, where: str) -> str:
+    """Of the command line's words what concerns a field; what was meant, if that can be guessed, comes first."""
+    message = error.message.removeprefix(f"--where {where!r}: ").removeprefix("--where ").removeprefix("--since ")
+    hint = re.sub(r"--(?:where|since) '(.*?)'", r"\1", error.hint or "")
+    first, sign, rest = message.partition("; known are ")
+    words = [first, hint, f"known are {rest}"] if sign else [message, hint]
+    return plain(" – ".join(word for word in words if word), 500)

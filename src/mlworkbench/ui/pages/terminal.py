@@ -6,26 +6,19 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from ...errors import MlwError
-from ...report.plain import plain
 from ..answers.prompt import prompt
 from ..desk import Desk
 from ..parts.empty import empty
-from ..parts.frame import Here, frame, here
+from ..parts.frame import Here, frame
+from ..parts.opening import project_page
 from ..parts.terminal import TerminalView
 from ..parts.trouble import telling
 from ..shells import AVAILABLE, Shell
 
 
 def register(desk: Desk) -> None:
-    @ui.page("/p/{key}/terminal")
-    async def terminal(key: str, t: str = "") -> None:
-        try:
-            where = here(desk, key)
-        except MlwError as error:
-            with frame(desk, "Terminal"):
-                empty("error_outline", plain(error.message, 300), error.hint or "", top=True)
-            return
+    @project_page(desk, "/terminal", "Terminal")
+    async def terminal(where: Here, t: str = "") -> None:
         with frame(desk, f"Terminal of {where.project.name}", where, active="Terminal", wide=True):
             view = TerminalPage(desk, where)
         if AVAILABLE:
@@ -69,7 +62,7 @@ class TerminalPage:
         with telling():
             first = await self._desk.ask(lambda _: prompt(where.project, self._desk.paths))
             shells, root = self._desk.shells, where.project.root
-            self._look_at(shells.start(where.key, root, first.folders, f"{first.words}\r\n"))
+            self._look_at(await shells.start(where.key, root, first.folders, f"{first.words}\r\n"))
 
     async def close(self) -> None:
         if self._shell is None:

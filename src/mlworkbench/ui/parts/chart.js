@@ -5,7 +5,8 @@ import { echarts } from "nicegui-echart";
 const PAUSE = 2000; // milliseconds between two looks at a run that goes on
 const LIGHT = ["#2457a7", "#b3541e", "#1b7a43", "#8a4fbd", "#b3261e", "#0f7c8a", "#7a6200", "#b02a7c"];
 const DARK = ["#8fb8ff", "#f0a35e", "#6fd39a", "#c9a4f5", "#ff9d94", "#5ed0de", "#e0c64a", "#ff9ad1"];
-const DASHES = ["solid", "dashed", "dotted"];
+// With eight colours, 64 curves that differ.
+const DASHES = ["solid", "dashed", "dotted", [12, 4], [10, 3, 2, 3], [5, 2], [14, 3, 2, 3, 2, 3], [2, 6]];
 const AXES = { step: "step", time: "time", points: "point", relative: "seconds since the start" };
 
 const worn = new Set(); // charts that have to be drawn anew in other colours
@@ -36,9 +37,11 @@ function smoothed(columns, weight) { // exponential, without the pull towards 0 
   });
 }
 
-function path(columns) { // through least and greatest of each column, so that no spike is lost
+function path(columns, gaps) { // through least and greatest of each column, so that no spike is lost; open where NaN was
   const points = [];
+  let gap = 0;
   for (const [x, lo, hi, last] of columns) {
+    for (; gap < gaps.length && gaps[gap] <= x; gap++) points.push([gaps[gap], null]);
     if (lo === hi) points.push([x, last]);
     else points.push([x, lo], [x, hi], [x, last]);
   }
@@ -76,8 +79,11 @@ export default {
     },
     words() {
       if (this.trouble) return this.trouble;
-      if (this.asked && !this.told.some((one) => one?.columns.length)) return this.span ? "no points here" : "no points yet";
-      return this.log && this.told.some((one) => one?.least <= 0) ? "what is not above 0 is left out" : "";
+      if (this.asked && !this.told.some((one) => one?.columns.length)) return this.span ? "no points here" : this.small ? "" : this.told.some((one) => one?.odd) ? "no value is finite" : "no points yet";
+      const odd = this.told.reduce((sum, one) => sum + (one?.odd || 0), 0);
+      const said = [odd ? `${odd} ${odd === 1 ? "value is" : "values are"} not finite` : ""];
+      if (this.log && this.told.some((one) => one?.least <= 0)) said.push("what is not above 0 is left out");
+      return this.small ? "" : said.filter(Boolean).join("; ");
     },
   },
   watch: {
@@ -206,8 +212,8 @@ export default {
       const label = { color: look.faint, fontSize: 11, hideOverlap: true }, split = { lineStyle: { color: look.line } };
       const ends = this.small ? {} : { min: fit[0] === null ? "dataMin" : fit[0] * (time ? 1000 : 1), max: fit[1] === null ? "dataMax" : fit[1] * (time ? 1000 : 1) };
       return {
-        grid: this.small ? { left: 2, right: 2, top: 4, bottom: 4 } : { left: 8, right: 16, top: many ? 30 : 10, bottom: 20, containLabel: true },
-        legend: { show: many, type: "scroll", top: 0, textStyle: { color: look.ink, fontSize: 11 }, pageIconColor: look.ink, pageTextStyle: { color: look.ink }, itemWidth: 16, itemHeight: 3, icon: "rect" },
+        grid: this.small ? { left: 2, right: 2, top: 4, bottom: 4 } : { left: 8, right: 16, top: many ? 34 : 10, bottom: 20, containLabel: true },
+        legend: { show: many, type: "scroll", top: 0, textStyle: { color: look.ink, fontSize: 11 }, pageIconColor: look.ink, pageTextStyle: { color: look.ink }, itemWidth: 24, itemHeight: 14, itemStyle: { opacity: 0 } }, // a stroke as the curve has it; what is lower than the words cuts them off
         xAxis: {
           ...ends, type: time ? "time" : "value", show: !this.small, axisLine: { lineStyle: { color: look.line } }, splitLine: { show: false },
           axisLabel: { ...label, ...(this.x === "relative" ? { formatter: lasting } : {}) },
@@ -215,8 +221,9 @@ export default {
           ...(this.small && { min: "dataMin", max: "dataMax" }),
         },
         yAxis: {
-          type: this.log && this.told.some((one) => one?.greatest > 0) ? "log" : "value", scale: true, show: !this.small, splitLine: split,
-          axisLabel: { ...label, formatter: (value) => figure(value) + this.unit }, splitNumber: 4,
+          type: this.log && this.told.some((one) => one?.greatest > 0) ? "log" : "value", scale: !this.unit, // what a machine does counts from nothing
+          show: !this.small, splitLine: split,
+          axisLabel: { ...label, formatter: (value) => this.said(value) }, splitNumber: 4,
         },
         tooltip: this.small ? { show: false } : {
           trigger: "axis", renderMode: "richText", confine: true, transitionDuration: 0, backgroundColor: look.soft, borderColor: look.line,
@@ -229,6 +236,10 @@ export default {
       if (!this.reach || this.x === "step" || start === undefined) return [null, null];
       return this.x === "time" ? [start, start + this.reach] : [0, this.reach];
     },
+    said(value) {
+      const little = this.unit === " GiB" && this.told.every((one) => !one || one.greatest < 1);
+      return little ? `${figure(value * 1024)} MiB` : figure(value) + this.unit;
+    },
     tip(found) {
       const at = found[0]?.axisValue;
       if (at === undefined) return "";
@@ -237,7 +248,7 @@ export default {
         : this.x === "relative" ? lasting(at) : `${this.told.find(Boolean)?.over === "points" ? "point" : "step"} ${figure(at)}`;
       const lines = this.told.filter((one) => one?.columns.length).slice(0, 30).map((one) => {
         const [, lo, hi, last] = nearest(one.columns, x);
-        return `${unmarked(one.label)}  ${figure(last)}${this.unit}${lo === hi ? "" : `  (${figure(lo)} … ${figure(hi)})`}`;
+        return `${unmarked(one.label)}  ${this.said(last)}${lo === hi ? "" : `  (${this.said(lo)} … ${this.said(hi)})`}`;
       });
       return [where, ...lines].join("\n");
     },
@@ -254,9 +265,9 @@ export default {
         };
         const line = { width: this.small ? 1.5 : 1.6, color: colour, type: DASHES[Math.floor(at / colours.length) % DASHES.length] };
         if (this.smooth > 0 && !this.small) {
-          found.push({ ...base, data: placed(path(one.columns)), showSymbol: false, lineStyle: { ...line, width: 1, opacity: 0.25 } });
-          found.push({ ...base, data: placed(smoothed(one.columns, this.smooth)), lineStyle: line });
-        } else found.push({ ...base, data: placed(path(one.columns)), lineStyle: line });
+          found.push({ ...base, data: placed(smoothed(one.columns, this.smooth)), lineStyle: line, z: 3 }); // the legend is as the first one of a name
+          found.push({ ...base, data: placed(path(one.columns, [])), showSymbol: false, lineStyle: { ...line, width: 1, opacity: 0.25 } });
+        } else found.push({ ...base, data: placed(path(one.columns, one.odd_at || [])), lineStyle: line });
       });
       return found;
     },

@@ -1,4 +1,4 @@
-"""The choice of columns: a run's own facts, its metrics, its parameters."""
+"""The choice of columns: a run's own facts, its parameters, its metrics."""
 
 from __future__ import annotations
 
@@ -10,54 +10,83 @@ from ...report.plain import plain
 from .rundialogs import answers_of, asking
 from .runfilter import OWN_COLUMNS
 
-_SHOWN = 60  # names of one kind that have a box of their own
+_SHOWN = 60  # names of one group that have a box
+_TITLES = {"own": "Run", "params": "Parameters", "metrics": "Metrics"}
+_VALUES = ("params.", "metrics.")
 
 
 async def choose_columns(names: Mapping[str, Sequence[str]], shown: Sequence[str]) -> tuple[str, ...] | None:
-    """The keys in the order in which they stand; None if it was left as it is."""
-    chosen = dict.fromkeys(shown)
+    """The keys in the order in which they stand, none for the usual ones; None if it was left as it is."""
     with asking("Columns") as dialog:
-        with ui.element("div").classes("mlw-columns"):
-            _group("Run", {key: label for key, (label, _, _) in OWN_COLUMNS.items()}, chosen)
-            for title, kind in (("Metrics", "metrics"), ("Parameters", "params")):
-                every = dict.fromkeys((*(one for one in shown if one.startswith(f"{kind}.")), *_keys(kind, names)))
-                _group(title, {key: key.partition(".")[2] for key in every}, chosen)
+        chooser = Chooser(names, shown)
+        usual = ui.button("The usual columns", on_click=lambda: dialog.submit("usual"), color=None)
+        usual.props("flat dense no-caps").classes("mlw-action self-start")
         answers_of(dialog, "Show")
-    if not await dialog:
+    answer = await dialog
+    if not answer:
         return None
-    return tuple(chosen)
+    return () if answer == "usual" else chooser.chosen
 
 
-def _keys(kind: str, names: Mapping[str, Sequence[str]]) -> list[str]:
-    return [f"{kind}.{name}" for name in names[kind]]
+class Chooser:
+    """Boxes in groups; names that begin alike are folded, and a search finds them."""
 
+    def __init__(self, names: Mapping[str, Sequence[str]], shown: Sequence[str]) -> None:
+        self._shown = tuple(shown)
+        self._chosen = dict.fromkeys(shown)
+        self._labels = {"own": {key: label for key, (label, _, _) in OWN_COLUMNS.items()}}
+        for kind in ("params", "metrics"):
+            every = (*(one for one in shown if one.startswith(f"{kind}.")), *(f"{kind}.{one}" for one in names[kind]))
+            self._labels[kind] = {key: key.partition(".")[2] for key in dict.fromkeys(every)}
+        field = ui.input("Search columns").props("outlined dense clearable debounce=200 autofocus type=search")
+        field.on_value_change(lambda event: self._draw(str(event.value or "").strip().lower()))
+        self._place = ui.element("div").classes("mlw-columns")
+        self._draw("")
 
-def _group(title: str, labels: Mapping[str, str], chosen: dict[str, None]) -> None:
-    with ui.element("fieldset").classes("mlw-columns-group"):
-        with ui.element("legend"):
-            ui.label(title)
-        if not labels:
-            ui.label("none in these runs").classes("mlw-faint")
-        for key, label in list(labels.items())[:_SHOWN]:
-            box = ui.checkbox(plain(label, 60), value=key in chosen).props("dense")
-            box.on_value_change(
-                lambda event, key=key: chosen.update({key: None}) if event.value else chosen.pop(key, None)
-            )
-        if len(labels) > _SHOWN:
-            _more(list(labels.items())[_SHOWN:], chosen)
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """New values stand beside those that were there: at the end nobody would see them."""
+        kept = [one for one in self._shown if one in self._chosen]
+        new = [one for one in self._chosen if one not in self._shown]
+        values = [one for one in new if one.startswith(_VALUES)]
+        last = max((at for at, one in enumerate(kept) if one.startswith(_VALUES)), default=kept.count("status") - 1)
+        return (*kept[: last + 1], *values, *kept[last + 1 :], *(one for one in new if one not in values))
 
+    def _draw(self, text: str) -> None:
+        self._place.clear()
+        with self._place:
+            for kind, title in _TITLES.items():
+                fitting = {key: label for key, label in self._labels[kind].items() if text in label.lower()}
+                with ui.element("fieldset").classes("mlw-columns-group"):
+                    with ui.element("legend"):
+                        ui.label(title)
+                    if not fitting:
+                        ui.label("none of this name" if text else "none in these runs").classes("mlw-faint")
+                    self._groups(fitting, folded=not text)
 
-def _more(rest: Sequence[tuple[str, str]], chosen: dict[str, None]) -> None:
-    """Hundreds of names are for typing."""
-    options = {key: plain(label, 60) for key, label in rest}
-    field = ui.select(
-        options, label="More", multiple=True, with_input=True, value=[one for one in options if one in chosen]
-    )
-    field.props("outlined dense use-chips").classes("w-full")
+    def _groups(self, labels: Mapping[str, str], folded: bool) -> None:
+        groups: dict[str, list[str]] = {}
+        for key, label in labels.items():
+            groups.setdefault(label.partition("/")[0] if folded and "/" in label else "", []).append(key)
+        for prefix in [one for one in groups if one and len(groups[one]) == 1]:
+            groups.setdefault("", []).extend(groups.pop(prefix))
+        self._boxes(groups.pop("", []), labels)
+        for prefix, keys in groups.items():
+            count = sum(key in self._chosen for key in keys)
+            words = f"{plain(prefix, 60)}/… ({len(keys)}{f', {count} shown' if count else ''})"
+            with ui.expansion(words).props("dense").classes("mlw-columns-fold"):
+                with ui.element("div").classes("mlw-columns-folded"):
+                    self._boxes(keys, labels)
 
-    def choose(value: Sequence[str]) -> None:
-        for key in options:
-            chosen.pop(key, None)
-        chosen.update(dict.fromkeys(value))
+    def _boxes(self, keys: Sequence[str], labels: Mapping[str, str]) -> None:
+        for key in keys[:_SHOWN]:
+            box = ui.checkbox(plain(labels[key], 60), value=key in self._chosen).props("dense")
+            box.on_value_change(lambda event, key=key: self._set(key, bool(event.value)))
+        if len(keys) > _SHOWN:
+            ui.label(f"and {len(keys) - _SHOWN:,} more: search for them").classes("mlw-faint")
 
-    field.on_value_change(lambda event: choose(event.value or []))
+    def _set(self, key: str, wanted: bool) -> None:
+        if wanted:
+            self._chosen[key] = None
+        else:
+            self._chosen.pop(key, None)

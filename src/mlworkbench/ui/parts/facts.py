@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 
 from nicegui import ui
 
+from .sheet import Sheet
+
 Value = str | Callable[[], object]  # words, or what puts something there
 
 
@@ -23,7 +25,12 @@ def facts(rows: Iterable[tuple[str, Value]], *, mono: bool = False) -> None:
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[Value]], label: str) -> None:
-    """A plain table for few rows. ``label``: what it is of, for those who do not see it."""
+    """A plain table; for few rows, if there is more than words in it. ``label``: what it is of, for screen readers."""
+    cells = [list(row) for row in rows]
+    words = [[value for value in row if isinstance(value, str)] for row in cells]
+    if words == cells:
+        Sheet(label, [(title, "") for title in titles], words, bare=True)
+        return
     with ui.element("div").classes("mlw-run-table-box") as box:
         box.props("tabindex=0 role=region")
         box._props["aria-label"] = label
@@ -33,7 +40,7 @@ def table(titles: Iterable[str], rows: Iterable[Iterable[Value]], label: str) ->
                     with ui.element("th").props("scope=col"):
                         ui.label(title)
             with ui.element("tbody"):
-                for row in rows:
+                for row in cells:
                     with ui.element("tr"):
                         for value in row:
                             with ui.element("td"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import urlencode
 
 from nicegui import background_tasks, ui
@@ -17,6 +18,7 @@ from ..answers.checks import problems_in
 from ..desk import Desk
 from ..drafts import Draft
 from ..saving import Changed, save
+from .banner import Banner, ask_discard, lost_words
 from .difference import show_difference
 from .editor import Editor
 from .empty import empty
@@ -47,8 +49,9 @@ class FilePane:
         self._base = ""  # digest of the file that the text was made from
         self._setting = False  # the text is being changed, and not by the user
         self._typed_at = 0.0
-        self._turn = 0
-        self._conflict = ""
+        self._turn = 0  # of the checks
+        self._opening = 0  # counts what is opened: whoever waited for the disk sees that another one is in sight
+        self._lost = False  # there is no text on disk to go back to
         with ui.element("div").classes("mlw-pane") as self._box:
             empty("description", "No file is open", "Choose one in the tree at the left.")
         ui.timer(_PAUSE, self._look)
@@ -61,27 +64,50 @@ class FilePane:
     # -- opening -----------------------------------------------------------------------------------
 
     async def open(self, path: str, line: int | None = None) -> None:
-        root = self._where.project.root
+        root, key = self._where.project.root, self._where.key
+        self._opening += 1
+        turn = self._opening
         try:
-            content = await self._desk.ask(lambda _: files.read(root, path))
+            content, trouble = await self._desk.ask(lambda _: files.read(root, path)), None
         except MlwError as error:
-            self._show_nothing("error_outline", plain(error.message, 300), error.hint or "Choose another file.")
+            content, trouble = None, error
+        draft = (await self._desk.ask(lambda _: self._desk.drafts.of(key))).get(path)
+        if turn != self._opening:
             return
-        draft = self._desk.drafts.of(self._where.key).get(path)
-        self._content, self._conflict = content, ""
+        if draft is not None and (content is None or content.kind != "text"):
+            stamp = await self._desk.ask(lambda _: files.stamp(root, path))
+            if turn != self._opening:
+                return
+            known = files.Content(path, "text", 0, 0.0, stamp or "", windows=draft.windows, marked=draft.marked)
+            self._content, self._base, self._lost = known, draft.base, True
+            self._show_editor(known, draft)
+            self._ask_lost(content.reason or "it is an image" if content else trouble)
+        elif content is None:
+            assert trouble is not None
+            self._show_nothing("error_outline", plain(trouble.message, 300), trouble.hint or "Choose another file.")
+            return
+        else:
+            self._show(content, draft)
+        await self._check()
+        if line and self._editor and turn == self._opening:
+            self._editor.reveal(line)
+
+    def _show(self, content: files.Content, draft: Draft | None) -> None:
+        if draft is not None and draft.text == content.text and content.kind == "text":
+            self._desk.drafts.drop(self._where.key, content.path)  # it stands on disk already
+            draft = None
+        self._content, self._lost = content, False
         self._base = draft.base if draft else content.digest
         if content.kind == "text":
             self._show_editor(content, draft)
-            await self._check()
-            if line and self._editor:
-                self._editor.reveal(line)
         elif content.kind == "picture":
             self._show_picture(content)
         else:
-            words = f"{plain(path, 200)} has {units.size(content.size)}."
+            words = f"{plain(content.path, 200)} has {units.size(content.size)}."
             self._show_nothing("block", f"This is not opened: {content.reason}", words)
 
     def close(self) -> None:
+        self._opening += 1
         self._show_nothing("description", "No file is open", "Choose one in the tree at the left.")
 
     def _show_nothing(self, icon: str, title: str, words: str) -> None:
@@ -104,15 +130,14 @@ class FilePane:
         self._box.clear()
         with self._box:
             self._head(content)
-            self._banner = ui.element("div").classes("mlw-banner").props("role=alert")
-            self._banner.set_visibility(False)
+            self._banner = Banner()
             with ui.element("div").classes("mlw-pane-body"):
                 with ui.element("div").classes("mlw-pane-text"):
                     text = draft.text if draft else content.text
                     self._editor = Editor(self._where.key, content.path, text, self._typed, self.save)
                     self._problems = ui.element("div").classes("mlw-pane-problems").props("role=status")
                 self._form = FormView(self._fill) if forms.has_form(content.path) else None
-        if draft is not None and draft.base != content.digest:
+        if draft is not None and not self._lost and draft.base != content.digest:
             self._ask(f"{plain(content.path, 200)} was changed on disk after you began to edit it.")
         self._refresh()
 
@@ -121,9 +146,10 @@ class FilePane:
             ui.label(plain(content.path, 200)).classes("mlw-mono mlw-pane-path")
             self._state = ui.label("").classes("mlw-faint").props("role=status")
             ui.space()
-            with ui.row().classes("mlw-faint mlw-pane-facts"):
-                ui.label(f"{units.size(content.size)}, changed")
-                When(content.modified)
+            if not self._lost:
+                with ui.row().classes("mlw-faint mlw-pane-facts"):
+                    ui.label(f"{units.size(content.size)}, changed")
+                    When(content.modified)
             if content.kind != "text":
                 return
             if content.path.endswith((".py", ".sh")):
@@ -136,7 +162,9 @@ class FilePane:
 
     @property
     def unsaved(self) -> bool:
-        return self._editor is not None and self._content is not None and self._editor.value != self._content.text
+        if self._editor is None or self._content is None:
+            return False
+        return self._lost or self._editor.value != self._content.text
 
     def _typed(self) -> None:
         if self._setting:
@@ -157,11 +185,17 @@ class FilePane:
         if content is None or editor is None:
             return
         if self.unsaved:
-            draft = Draft(content.path, editor.value, self._base, content.windows, content.marked, self._owner)
-            self._desk.drafts.put(self._where.key, draft)
+            self._put(content, editor.value, self._base)
         else:
             self._desk.drafts.drop(self._where.key, content.path)
         self._refresh()
+
+    def _put(self, content: files.Content, text: str, base: str) -> None:
+        draft = Draft(content.path, text, base, content.windows, content.marked, self._owner)
+        self._desk.drafts.put(self._where.key, draft)
+
+    def _draft_of(self, path: str) -> Draft | None:
+        return self._desk.drafts.of(self._where.key).get(path)
 
     async def _store(self) -> None:
         if self._desk.drafts.waiting:
@@ -201,55 +235,77 @@ class FilePane:
 
     async def _fill(self, name: str, value: str) -> None:
         """A field of the form was changed: so is the text."""
-        editor = self._editor
-        if editor is None:
+        content, editor, base = self._content, self._editor, self._base
+        if content is None or editor is None:
             return
-        path, text = self.path, editor.value
         with telling():
-            self._set(await self._desk.ask(lambda _: forms.filled(path, text, name, value)))
+            while True:
+                text = editor.value
+                made = await self._desk.ask(
+                    lambda _, path, now: forms.filled(path, now, name, value), content.path, text
+                )
+                if editor.value == text:
+                    break  # else it was typed on meanwhile
+            if editor is not self._editor:  # another file is in sight; what was filled in is not lost
+                self._put(content, made, base)
+                self._told()
+                return
+            self._set(made)
             self._keep()
             await self._check()
 
     # -- saving ------------------------------------------------------------------------------------
 
     async def save(self) -> None:
-        if self.unsaved and not self._conflict:
+        if self.unsaved and not self._banner.words:
             await self._write(self._base)
 
     async def _write(self, base: str | None) -> None:
-        """``base`` None: whatever is there."""
+        """``base``: see ``saving.save``."""
         content, editor = self._content, self._editor
         if content is None or editor is None:
             return
         text, root = editor.value, self._where.project.root
         data = files.encoded(text, content.windows, content.marked)
         try:
-            await self._desk.ask(lambda _: save(root, content.path, data, base))
-            self._content = await self._desk.ask(lambda _: files.read(root, content.path))
-        except Changed as error:
-            self._ask(error.message)
+            digest = await self._desk.ask(lambda _: save(root, content.path, data, base))
+            now = await self._desk.ask(lambda _: files.read(root, content.path))
         except MlwError as error:
-            tell(error)
-        else:
-            self._settle()
+            with self._box:  # what was clicked may be gone by now
+                if isinstance(error, Changed) and editor is self._editor:
+                    self._ask(error.message)
+                else:
+                    tell(error)
+            return
+        if editor is self._editor:
+            self._content = now
+            self._settle(digest)
             self._keep()
+        else:
+            self._saved_behind(content, text, digest)
+        with self._box:
             ui.notify(f"saved {plain(content.path, 100)}", type="positive")
 
-    async def _discard(self) -> None:
-        with ui.dialog() as dialog, ui.card().classes("mlw-card"):
-            dialog.props('aria-label="Discard"')
-            ui.label(f"Discard what was typed in {plain(self.path, 200)}?")
-            with ui.row():
-                ui.button("Keep it", on_click=lambda: dialog.submit(False)).props("flat no-caps")
-                ui.button("Discard", on_click=lambda: dialog.submit(True)).props("no-caps unelevated color=negative")
-            dialog.on("hide", dialog.delete)
-        if await dialog:
-            await self._reload()
+    def _saved_behind(self, content: files.Content, text: str, digest: str) -> None:
+        """Another file came into sight while this one was written: only its draft is ours to change."""
+        draft = self._draft_of(content.path)
+        if draft is not None and draft.text == text:
+            self._desk.drafts.drop(self._where.key, content.path)
+        elif draft is not None:
+            self._put(content, draft.text, digest)
+        if self.path == content.path:
+            self._base = digest  # it was opened once more, with the text that is saved now
+        self._told()
 
-    async def _reload(self) -> None:
+    async def _discard(self) -> None:
         path = self.path
+        if await ask_discard(path):
+            await self._reload(path)
+
+    async def _reload(self, path: str) -> None:
         self._desk.drafts.drop(self._where.key, path)
-        await self.open(path)
+        if self.path == path:
+            await self.open(path)
         self._told()
 
     async def _run(self) -> None:
@@ -271,68 +327,74 @@ class FilePane:
         stamp = await self._desk.ask(lambda _: files.stamp(root, content.path))
         if content is not self._content:
             return
-        if stamp != content.stamp:
+        if (stamp or "") != content.stamp:
             await self._changed(content, stamp)
-        draft = self._desk.drafts.of(self._where.key).get(content.path)
+        if self.path != content.path:
+            return  # another one was opened meanwhile
+        draft = self._draft_of(content.path)
         is_mine = not draft or draft.owner == self._owner or time.monotonic() - self._typed_at < _AWAY
         if self._editor and draft and not is_mine and draft.text != self._editor.value:
             self._set(draft.text)
             self._refresh()
 
     async def _changed(self, content: files.Content, stamp: str | None) -> None:
-        editor = self._editor
+        editor, root = self._editor, self._where.project.root
         if stamp is None:
-            if editor is None or not self.unsaved:
-                self._show_nothing(
-                    "delete_outline", f"{plain(content.path, 200)} is gone", "It was deleted or renamed."
-                )
-            else:
-                self._ask(f"{plain(content.path, 200)} was deleted on disk.")
+            self._vanished(content)
             return
-        root = self._where.project.root
-        with telling():
+        try:
             now = await self._desk.ask(lambda _: files.read(root, content.path))
-            if editor is None or now.kind != "text" or content is not self._content:
-                await self.open(content.path)
-            elif now.digest == self._base or now.text == editor.value:
-                self._content = now
-                self._settle()
-                self._keep()
-            elif now.digest == content.digest:
-                self._content = now  # only touched
-            elif not self.unsaved:
-                self._content = now
-                self._set(now.text)
-                self._settle()
-                self._refresh()
-                ui.notify(f"{plain(content.path, 100)} was changed on disk, and read again")
-                await self._check()
-            else:
-                self._ask(f"{plain(content.path, 200)} was changed on disk.")
+        except MlwError:
+            now = None
+        if content is not self._content:
+            return  # saved, or another one is in sight
+        if editor is None or self._lost or now is None or now.kind != "text":
+            await self.open(content.path)
+        elif now.digest == self._base or now.text == editor.value:
+            self._content = now
+            self._settle(now.digest)
+            self._keep()
+        elif now.digest == content.digest:
+            self._content = now  # only touched
+        elif not self.unsaved:
+            self._content = now
+            self._set(now.text)
+            self._settle(now.digest)
+            self._refresh()
+            ui.notify(f"{plain(content.path, 100)} was changed on disk, and read again")
+            await self._check()
+        else:
+            self._ask(f"{plain(content.path, 200)} was changed on disk.")
+
+    def _vanished(self, content: files.Content) -> None:
+        if not self.unsaved:
+            self._show_nothing("delete_outline", f"{plain(content.path, 200)} is gone", "It was deleted or renamed.")
+            return
+        self._content, self._lost = replace(content, stamp="", digest="", text=""), True
+        self._ask_lost(None)
+        self._keep()
 
     def _ask(self, words: str) -> None:
-        if self._conflict == words:
-            return
-        self._conflict = words
-        self._banner.clear()
-        self._banner.set_visibility(True)
-        with self._banner:
-            ui.icon("warning").classes("mlw-warn").props("aria-hidden=true")
-            ui.label(f"{words} What you typed is kept until you choose.")
-            ui.space()
-            ui.button("Reload from disk", on_click=self._reload).props("flat dense no-caps")
-            ui.button("Overwrite", on_click=lambda: self._write(None)).props("flat dense no-caps")
-            ui.button("See difference", on_click=self._differ).props("flat dense no-caps")
+        path = self.path
+        reload = ("Reload from disk", lambda: self._reload(path))
+        self._banner.ask(words, (reload, ("Overwrite", self._overwrite), ("See difference", self._differ)))
 
-    def _settle(self) -> None:
+    def _ask_lost(self, why: str | MlwError | None) -> None:
+        words = lost_words(self.path, why)
+        self._banner.ask(words, (("Write it anew", self._overwrite), ("Discard", self._discard)))
+
+    async def _overwrite(self) -> None:
+        is_there = self._content is not None and self._content.stamp
+        await self._write(None if is_there else "")
+
+    def _settle(self, base: str) -> None:
         """The text is made from what is on disk now."""
-        self._base = self._content.digest if self._content else ""
-        self._conflict = ""
-        self._banner.clear()
-        self._banner.set_visibility(False)
+        self._base, self._lost = base, False
+        self._banner.hide()
 
     async def _differ(self) -> None:
         path, root, editor = self.path, self._where.project.root, self._editor
         with telling():
             now = await self._desk.ask(lambda _: files.read(root, path))
-            show_difference(plain(path, 200), now.text, editor.value if editor else "")
+            if editor is not None and editor is self._editor:
+                show_difference(plain(path, 200), now.text, editor.value)

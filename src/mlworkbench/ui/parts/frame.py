@@ -11,6 +11,7 @@ from nicegui import ui
 from ...config.project import Project
 from ...report.plain import plain
 from ..desk import Desk
+from .door import Doorkeeper
 from .jobs import jobs
 from .leave import Leave
 from .theme import Theme
@@ -40,7 +41,7 @@ class Here:
 
 
 def here(desk: Desk, key: str) -> Here:
-    """``MlwError`` if there is no such project any more."""
+    """``MlwError`` if there is no such project any more. Reads files: ask the desk for it."""
     return Here(key, desk.projects.open(key))
 
 
@@ -53,7 +54,11 @@ def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = ""
     desk.live.attend()
     ui.timer(ATTENTION, desk.live.attend)
     pane = ui.right_drawer(value=False, bordered=True).props("width=340 overlay").classes("mlw-jobs")
+    rail = ui.left_drawer(bordered=True).props("width=168 breakpoint=700").classes("mlw-rail")
     with ui.header().classes("mlw-bar"):
+        ui.button(icon="menu", on_click=rail.toggle).props('flat dense round color=white aria-label="Menu"').classes(
+            "mlw-menu"
+        )
         ui.link("ML Workbench", "/").classes("mlw-brand")
         if where is not None:
             ui.icon("chevron_right").props("aria-hidden=true")
@@ -62,7 +67,8 @@ def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = ""
         ui.button("Jobs", icon="directions_run", on_click=pane.toggle).props("flat dense no-caps color=white")
         Theme()
         Leave()
-    with ui.left_drawer(value=True, bordered=True).props("width=168 breakpoint=700").classes("mlw-rail"):
+    Doorkeeper()
+    with rail:
         _rail(where, active)
     with pane:
         jobs(desk, where)

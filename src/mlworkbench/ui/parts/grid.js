@@ -58,6 +58,13 @@ const SHOWN = {
     row.append(sign, element("span", "", data.outcome));
     return row;
   },
+  family(data) {
+    if (!data.children) return "";
+    const link = element("a", "mlw-grid-link", `${data.children.toLocaleString("en")} ${data.children === 1 ? "run" : "runs"}`);
+    link.href = `${window.location.pathname}?parent=${encodeURIComponent(data.id)}`;
+    link.title = "Show only these";
+    return link;
+  },
   tags(data) {
     const row = element("span", "mlw-grid-both");
     for (const tag of data.tags) row.append(element("span", "mlw-grid-mark", tag));
@@ -100,9 +107,18 @@ function definition(column, sort) {
   };
 }
 
+function picked({ id, status, final, archived, sweep, children }) { return { id, status, final, archived, sweep, children }; }
+
+function keptColumns(place) {
+  try {
+    const kept = JSON.parse(localStorage.getItem(place));
+    return Array.isArray(kept) ? kept.filter((one) => typeof one === "string").slice(0, 40) : [];
+  } catch { return []; }
+}
+
 export default {
   template: `<div></div>`,
-  props: { url: String, columns: Array, sort: String, label: String },
+  props: { url: String, columns: Array, sort: String, label: String, place: String },
   mounted() {
     AgGrid.ModuleRegistry.registerModules([AgGrid.AllCommunityModule]);
     const colours = {
@@ -111,19 +127,21 @@ export default {
     };
     const look = { fontFamily: "inherit", fontSize: 13, rowHeight: 32, headerHeight: 34, spacing: 6, headerFontWeight: 600, wrapperBorderRadius: 6 };
     this.order = this.sort;
+    this.chosen = new Map(); // also runs whose rows are not loaded
+    this.kept = new URLSearchParams(window.location.search).has("column") ? [] : keptColumns(this.place);
     this.api = AgGrid.createGrid(this.$el, {
       theme: AgGrid.themeQuartz.withPart(AgGrid.colorSchemeVariable).withParams(look).withParams(colours, "light").withParams(colours, "dark"),
       columnDefs: this.columns.map((column) => definition(column, this.sort)),
       rowModelType: "infinite", cacheBlockSize: BLOCK, maxBlocksInCache: 6, maxConcurrentDatasourceRequests: 2, blockLoadDebounceMillis: 60,
       getRowId: (row) => row.data.id,
       rowSelection: { mode: "multiRow", checkboxes: true, headerCheckbox: false, enableClickSelection: false },
-      selectionColumnDef: { pinned: "left", width: 44, headerName: "✓" },
+      selectionColumnDef: { pinned: "left", width: 44, headerName: "" },
       datasource: { getRows: (wanted) => this.ask(wanted) },
       tooltipShowDelay: 600, suppressCellFocus: false, enableCellTextSelection: false, animateRows: false,
       defaultColDef: { resizable: true },
       onSortChanged: () => this.turned(),
-      onSelectionChanged: () => this.$emit("chosen", this.api.getSelectedNodes().map((node) => node.data).filter(Boolean)
-        .map(({ id, status, final, archived }) => ({ id, status, final, archived }))),
+      onRowSelected: (row) => this.mark(row.node),
+      onSelectionChanged: (change) => { if (change.source !== "api") this.tell(); },
       onCellKeyDown: (cell) => { if (cell.event.key === "Enter" && cell.data) window.location.href = address(cell.data); },
       onRowDoubleClicked: (row) => { if (row.data) window.location.href = address(row.data); },
     });
@@ -135,7 +153,7 @@ export default {
   },
   unmounted() { this.observer.disconnect(); this.api.destroy(); },
   watch: {
-    url() { this.api.deselectAll(); this.api.purgeInfiniteCache(); this.api.ensureIndexVisible(0); },
+    url() { this.chooseNone(); this.api.purgeInfiniteCache(); this.api.ensureIndexVisible(0); },
     columns(now, before) {
       if (JSON.stringify(now) === JSON.stringify(before)) return;
       this.api.setGridOption("columnDefs", now.map((column) => definition(column, this.order)));
@@ -155,6 +173,8 @@ export default {
         const told = await answer.json();
         if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
         wanted.successCallback(told.rows, told.total);
+        this.wear(told.rows);
+        if (this.kept.length) this.$emit("kept", this.kept.splice(0));
         this.$emit("counted", told.total);
       } catch (error) {
         if (this.api.isDestroyed()) return;
@@ -168,6 +188,28 @@ export default {
       this.$emit("sorted", this.order);
     },
     refresh() { if (document.visibilityState === "visible") this.api.refreshInfiniteCache(); },
-    chooseNone() { this.api.deselectAll(); },
+    chooseNone() { this.chosen.clear(); this.api.deselectAll(); this.tell(); },
+    choose(rows) {
+      this.chosen = new Map(rows.map((row) => [row.id, row]));
+      this.api.forEachNode((node) => node.data && node.setSelected(this.chosen.has(node.id), false, "api"));
+      this.tell();
+    },
+    mark(node) {
+      if (!node.data) return;
+      if (node.isSelected()) this.chosen.set(node.data.id, picked(node.data));
+      else this.chosen.delete(node.data.id);
+    },
+    wear(rows) { // rows that were chosen before they came, or that changed since
+      for (const row of rows.filter((one) => this.chosen.has(one.id))) {
+        this.chosen.set(row.id, picked(row));
+        const node = this.api.getRowNode(row.id);
+        if (node && !node.isSelected()) node.setSelected(true, false, "api");
+      }
+    },
+    tell() { this.$emit("chosen", [...this.chosen.values()]); },
+    keep(names) {
+      if (names.length) localStorage.setItem(this.place, JSON.stringify(names));
+      else localStorage.removeItem(this.place);
+    },
   },
 };

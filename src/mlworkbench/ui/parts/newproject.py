@@ -84,7 +84,7 @@ async def open_dialog(desk: Desk) -> None:
     async def go() -> None:
         with telling():
             folder = await desk.ask(lambda _: the_folder(field.value))
-            if not is_project(str(folder)):
+            if not await desk.ask(lambda _: is_project(str(folder))):
                 ask.set_visibility(True)
                 question.text = f"{plain(str(folder), 300)} is no project yet."
                 return
@@ -154,7 +154,7 @@ class Samples:
 async def create_dialog(desk: Desk) -> None:
     with telling():
         samples = await desk.errands.do("project", "sample", "list", "--output", "json", cwd=desk.paths.home)
-        known = desk.projects.known()
+        known = await desk.ask(lambda _: desk.projects.known())
         parent = str(known[0].path.parent) + os.sep if known else _start()
         _create(desk, samples if isinstance(samples, list) else [], parent)
 

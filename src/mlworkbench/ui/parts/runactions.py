@@ -10,6 +10,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from ...report.plain import plain
+from ..answers import compare
 from ..desk import Desk
 from . import rundialogs
 
@@ -19,15 +20,24 @@ _MOST = 200  # that are compared
 class RunActions:
     """A row of buttons; those that make no sense for what is chosen cannot be pressed."""
 
-    def __init__(self, desk: Desk, changed: Callable[[], Awaitable[None]], choose_none: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        changed: Callable[[], Awaitable[None]],
+        choose_all: Callable[[], Awaitable[None]],
+        choose_none: Callable[[], None],
+    ) -> None:
         self._desk, self._changed, self._choose_none = desk, changed, choose_none
         self._chosen: list[dict[str, Any]] = []
         with ui.element("div").classes("mlw-actions").props('role=toolbar aria-label="Chosen runs"'):
+            self._button("All", "done_all", choose_all)._props["aria-label"] = "Choose all"
+            self._none = self._button("None", "remove_done", choose_none)
+            self._none._props["aria-label"] = "Choose none"
             self._words = ui.label().classes("mlw-faint mlw-actions-count").props("role=status")
             self._compare = self._button("Compare", "compare_arrows", self._go_compare)
             self._rerun = self._button("Rerun", "replay", self._do_rerun)
             self._tag = self._button("Tag", "sell", self._do_tag)
-            self._archive = self._button("Archive", "archive", self._do_archive)
+            self._archive = self._button("Archive", "archive", self._do_archive).classes("mlw-actions-wide")
             self._cancel = self._button("Cancel", "stop_circle", self._do_cancel)
             self._remove = self._button("Delete", "delete", self._do_remove)
             self._export = self._button("Export", "download", self._tell_export)
@@ -45,10 +55,11 @@ class RunActions:
         self._chosen = [one for one in rows if isinstance(one, dict) and isinstance(one.get("id"), str)]
         count = len(self._chosen)
         going = [one for one in self._chosen if not one.get("final")]
-        self._words.set_text(f"{count} chosen" if count else "Choose runs to compare, tag, delete …")
+        self._words.set_text(f"{count:,} chosen" if count else "None chosen")
         self._archive.set_text("Unarchive" if self._undo else "Archive")
         for button, fits in (
-            (self._compare, 1 < count <= _MOST),
+            (self._none, count > 0),
+            (self._compare, 1 < count <= _MOST or (count == 1 and bool(self._chosen[0].get("sweep")))),
             (self._rerun, count == 1),
             (self._tag, count > 0),
             (self._archive, count > 0),
@@ -62,8 +73,12 @@ class RunActions:
     def _undo(self) -> bool:
         return bool(self._chosen) and all(one.get("archived") for one in self._chosen)
 
-    def _go_compare(self) -> None:
-        ui.navigate.to(f"/compare?runs={quote(','.join(self._ids), safe=',')}")
+    async def _go_compare(self) -> None:
+        """A sweep means its children."""
+        ids = await self._desk.ask(compare.meant, self._ids) if any(one.get("sweep") for one in self._chosen) else self._ids
+        if len(ids) > _MOST:
+            ui.notify(f"The first {_MOST} of {len(ids):,} runs are compared.")
+        ui.navigate.to(f"/compare?runs={quote(','.join(ids[:_MOST]), safe=',')}")
 
     async def _do_rerun(self) -> None:
         await rundialogs.rerun(self._desk, self._ids[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 from nicegui import ui
 
@@ -10,6 +11,7 @@ from ...errors import UsageError
 from ...report.plain import plain
 from ...report.units import counted
 from ..answers import dashboard, files
+from ..answers.words import Submit
 from ..desk import Desk
 from ..saving import save_drafts
 from .errand import carried_out
@@ -28,18 +30,18 @@ def split(text: str) -> list[str]:
         raise UsageError(f"the arguments cannot be taken apart: {str(error).lower()}", hint) from None
 
 
-def words_of(configuration: str, script: str, arguments: list[str], more: dict[str, str]) -> list[str]:
-    """The words after mlw. No text of the user can become an option of ours."""
-    words = ["experiment", "submit", "--detach", "--output", "json"]
-    words += ["-c", configuration] if configuration else []
-    words += [f"--name={more['name']}"] if more.get("name") else []
-    words += [f"--tag={tag.strip()}" for tag in more.get("tags", "").split(",") if tag.strip()]
-    words += [f"--gpus={more['gpus']}"] if more.get("gpus") else []
-    if not script:
-        if arguments:
-            raise UsageError("there are arguments and no script", "choose the script that they are for")
-        return words
-    return [*words, f"./{script}" if script.startswith("-") else script, *arguments]
+def submission(configuration: str, script: str, arguments: list[str], more: Mapping[str, str]) -> Submit:
+    """Of what stands in the fields."""
+    if arguments and not script:
+        raise UsageError("there are arguments and no script", "choose the script that they are for")
+    return Submit(
+        configuration=configuration or None,
+        script=(f"./{script}" if script.startswith("-") else script) or None,
+        arguments=arguments,
+        name=more.get("name") or None,
+        tags=[tag.strip() for tag in more.get("tags", "").split(",") if tag.strip()],
+        gpus=more.get("gpus") or None,
+    )
 
 
 class RunBar:
@@ -72,25 +74,22 @@ class RunBar:
         self.arguments.value = arguments
         self._show()
 
-    def _words(self) -> list[str]:
+    def _submission(self) -> Submit:
         more = {"name": self.name.value or "", "tags": self.tags.value or "", "gpus": self.gpus.value or ""}
         script = self.script.value or ""
-        return words_of(self.configuration.value or "", script, split(self.arguments.value or ""), more)
+        return submission(self.configuration.value or "", script, split(self.arguments.value or ""), more)
 
     def _show(self) -> None:
         """What would be typed, so that people learn it."""
         try:
-            words = self._words()
+            self._command.text = plain(self._submission().typed(), 400)
         except UsageError as error:
             self._command.text = error.message
-            return
-        shown = ["mlw", "submit", *(word for word in words[2:] if word not in ("--detach", "--output", "json"))]
-        self._command.text = plain(shlex.join(shown), 400)
 
     async def run(self) -> None:
         where = self._where
         with telling():
-            words = self._words()
+            words = self._submission().words()
             saved = await self._desk.ask(lambda _: save_drafts(where.project.root, self._desk.drafts, where.key))
             if saved:
                 ui.notify(f"saved {counted(len(saved), 'file')} first: {plain(', '.join(saved), 200)}")

@@ -192,7 +192,9 @@ async def rerun(desk: Desk, run_id: str) -> bool:
     """Submit a run once more, with changes if wanted; then goes to the new one."""
     given = None
     with telling():
-        given = await desk.ask(answers.again, run_id, [one.path for one in desk.projects.known()])
+        given = await desk.ask(
+            lambda history: answers.again(history, run_id, [one.path for one in desk.projects.known()])
+        )
     if given is None:
         return False
     with asking(f"Run {given.run.id} again") as dialog:

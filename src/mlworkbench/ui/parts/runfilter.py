@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from nicegui import ui
 
@@ -15,14 +15,13 @@ from ..answers.runs import SORTED, Offered, Wishes
 from .status import SIGNS
 
 SINCE = {"": "Any time", "1h": "Last hour", "24h": "Last day", "7d": "Last week", "30d": "Last month"}
-DEFAULT_COLUMNS = ("status", "name", "script", "target", "started", "duration", "gpu", "tags")
 OWN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
-    "status": ("Status", "status", 145),
-    "name": ("Name", "text", 135),
+    "status": ("Status", "status", 130),
+    "name": ("Name", "text", 130),
     "project": ("Project", "text", 100),
     "number": ("Number", "number", 95),
     "script": ("Script", "text", 140),
-    "arguments": ("Arguments", "text", 260),
+    "arguments": ("Arguments", "text", 220),
     "target": ("Target", "text", 95),
     "created": ("Submitted", "time", 130),
     "started": ("Started", "time", 120),
@@ -30,8 +29,9 @@ OWN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
     "gpu": ("GPU", "text", 80),
     "tags": ("Tags", "tags", 170),
     "note": ("Note", "text", 200),
-    "children": ("Children", "number", 95),
+    "children": ("Inside", "family", 85),
 }
+_ID_WIDTH, _PARAMETER_WIDTH, _METRIC_WIDTH = 205, 85, 100
 _UNSORTED = ("arguments", "children")
 _MOST_COLUMNS = 40
 _LONGEST = 4000
@@ -49,6 +49,7 @@ class View:
     script: tuple[str, ...] = ()
     tag: tuple[str, ...] = ()
     since: str = ""
+    parent: str = ""  # only its children
     children: bool = False
     archived: bool = False
     sort: str = ""
@@ -93,6 +94,7 @@ class View:
             scripts=self.script,
             tags=self.tag,
             since=self.since,
+            parent=self.parent.strip() or None,
             children=self.children,
             archived=self.archived,
         )
@@ -110,7 +112,7 @@ class View:
         for name in ("status", "target", "script", "tag"):
             words += [word for one in getattr(self, name) for word in (f"--{name}", one)]
         words += [word for one in self.text.split() for word in ("--text", one)]
-        for name in ("since", "where"):
+        for name in ("since", "where", "parent"):
             words += [f"--{name}", getattr(self, name)] if getattr(self, name) else []
         words += [f"--{name}" for name in ("children", "archived") if getattr(self, name)]
         if self.sort:
@@ -118,20 +120,20 @@ class View:
             words.append(f"--sort={way}{SORTED.get(self.sort.removeprefix('-'), self.sort.removeprefix('-'))}")
         return plain(shlex.join(words), 600)
 
-    def columns(self, everywhere: bool) -> list[dict[str, Any]]:
-        """As the grid takes them, the id first."""
-        usual = ("status", "project", *DEFAULT_COLUMNS[1:]) if everywhere else DEFAULT_COLUMNS
-        found: list[dict[str, Any]] = [{"key": "id", "label": "Run", "kind": "run", "width": 235, "sortable": True}]
+    def columns(self, usual: Sequence[str]) -> list[dict[str, Any]]:
+        """As the grid takes them, the id first; ``usual``: where the user has chosen none."""
+        found = [_column("id", "Run", "run", _ID_WIDTH)]
         for key in dict.fromkeys(self.column or usual):
             if key in OWN_COLUMNS:
-                label, kind, width = OWN_COLUMNS[key]
-                found.append(
-                    {"key": key, "label": label, "kind": kind, "width": width, "sortable": key not in _UNSORTED}
-                )
+                found.append(_column(key, *OWN_COLUMNS[key]))
             elif key.startswith(("metrics.", "params.")):
-                label = plain(key.partition(".")[2], 60)
-                found.append({"key": key, "label": label, "kind": "value", "width": 115, "sortable": True})
+                width = _METRIC_WIDTH if key.startswith("metrics.") else _PARAMETER_WIDTH
+                found.append(_column(key, plain(key.partition(".")[2], 60), "value", width))
         return found
+
+
+def _column(key: str, label: str, kind: str, width: int) -> dict[str, Any]:
+    return {"key": key, "label": label, "kind": kind, "width": width, "sortable": key not in _UNSORTED}
 
 
 _KINDS = {one.name: {"bool": bool, "str": str}.get(str(one.type), tuple) for one in fields(View)}
@@ -152,6 +154,7 @@ class FilterBar:
             self._since()
             self._input("where", "Where, e.g. loss < 0.1 and lr = 0.01", "mlw-filter-where").props("clearable")
         with ui.element("div").classes("mlw-chips").props('role=group aria-label="Status and kind"'):
+            self._parent()
             for word, count in offered.statuses.items():
                 self._chip(word, count)
             ui.space()
@@ -181,6 +184,23 @@ class FilterBar:
         field = ui.select(options, label="Time", value=now).props("dense outlined options-dense")
         field.classes("mlw-filter-choice").on_value_change(lambda event: self._set("since", str(event.value or "")))
         self._fields["since"] = field
+
+    def _parent(self) -> None:
+        """Whose children these are, as long as that is so."""
+        if not self.view.parent:
+            return
+        name = plain(self.view.parent, 60)
+        with ui.element("span").classes("mlw-compared-run") as place:
+            ui.label("Children of")
+            ui.link(name, f"/runs/{quote(self.view.parent, safe='')}").classes("mlw-grid-link mlw-mono")
+            button = ui.button(icon="close", color=None).props("flat dense round size=xs").classes("mlw-compared-out")
+            button._props["aria-label"] = f"Not only children of {name}"
+
+        async def leave() -> None:
+            place.set_visibility(False)
+            await self._set("parent", "")
+
+        button.on_click(leave)
 
     def _chip(self, word: str, count: int) -> None:
         button = ui.button(f"{word} {count:,}", icon=SIGNS[word][0], on_click=lambda: self._toggle(word), color=None)

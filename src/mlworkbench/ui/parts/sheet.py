@@ -6,27 +6,49 @@ from collections.abc import Sequence
 
 from nicegui.element import Element
 
+from ...report.plain import plain
+
+_LINES, _LONGEST, _LETTERS = 4000, 2000, 1_000_000  # of a difference
+
 
 class Sheet(Element, component="sheet.js"):
-    """``head``: titles, with an address where there is one; of each row the first cell is its title."""
+    """``head``: titles, with an address where there is one; the first cell of a row is its title, unless ``bare``."""
 
     def __init__(
-        self, label: str, head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], links: Sequence[str] = ()
+        self,
+        label: str,
+        head: Sequence[tuple[str, str]] = (),
+        rows: Sequence[Sequence[str]] = (),
+        links: Sequence[str] = (),
+        bare: bool = False,
     ) -> None:
         super().__init__()
         self._props["label"] = label
+        self._props["bare"] = bare
+        self.show(head, rows, links)
+
+    def show(self, head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], links: Sequence[str] = ()) -> None:
         self._props["head"] = [list(one) for one in head]
         self._props["rows"] = [list(one) for one in rows]
         self._props["links"] = list(links)  # of the titles of rows
+        self.update()
 
 
 class DiffLines(Element, component="difflines.js"):
-    """Lines with + and - before them."""
+    """Lines with + and - before them, as many as can be looked at. They come from files of any kind."""
 
     def __init__(self, label: str, lines: Sequence[str]) -> None:
         super().__init__()
+        shown: list[str] = []
+        left = _LETTERS
+        for line in lines[:_LINES]:
+            shown.append("\t".join(plain(piece, _LONGEST) for piece in line[:_LONGEST].split("\t")))
+            left -= len(shown[-1])
+            if left < 0:
+                break
         self._props["label"] = label
-        self._props["lines"] = list(lines)
+        self._props["lines"] = shown
+        self._props["more"] = len(lines) - len(shown)
 
 
 class Scatter(Element, component="scatter.js"):

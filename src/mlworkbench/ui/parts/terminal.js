@@ -16,7 +16,12 @@ export default {
     this.terminal = new Terminal({ fontSize: 13, scrollback: 5000, screenReaderMode: false, cursorBlink: true, fontFamily: 'ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace', theme: this.colours() });
     this.terminal.loadAddon((this.fitting = new FitAddon()));
     this.terminal.open(this.$el);
-    this.terminal.textarea?.setAttribute("aria-label", this.label);
+    this.terminal.textarea?.setAttribute("aria-label", `${this.label}; Shift and Escape leave it`);
+    this.terminal.attachCustomKeyEventHandler(event => { // programs in it want Tab for themselves
+      if (event.key !== "Escape" || !event.shiftKey) return true;
+      if (event.type === "keydown") document.querySelector(".mlw-rail a")?.focus();
+      return false;
+    });
     this.terminal.onData(text => { if (!this.replaying) this.$emit("typed", text); });
     this.terminal.onResize(size => this.$emit("size", { columns: size.cols, rows: size.rows }));
     this.observer = new ResizeObserver(() => this.fit());
@@ -33,8 +38,10 @@ export default {
   methods: {
     colours() { return Quasar.Dark.isActive ? DARK : LIGHT; },
     fit() { if (this.$el.clientWidth > 40 && this.$el.clientHeight > 40) this.fitting.fit(); },
-    show(data, again) { // `again`: it was shown before; a terminal must not answer old questions of programs twice
-      const bytes = Uint8Array.from(atob(data), letter => letter.charCodeAt(0));
+    show(data, from, again) { // `again`: it was shown before; a terminal must not answer old questions of programs twice
+      const all = Uint8Array.from(atob(data), letter => letter.charCodeAt(0));
+      const bytes = all.subarray(Math.max(0, (this.shown ?? 0) - from)); // after a sleep some things are sent twice
+      this.shown = Math.max(this.shown ?? 0, from + all.length);
       this.replaying = again;
       return new Promise(done => this.terminal.write(bytes, () => { this.replaying = false; done(bytes.length); }));
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from nicegui.element import Element
 from ..shells import Shell
 
 _XTERM = Path(nicegui.__file__).parent / "elements" / "xterm" / "dist"
-_PATIENCE = 20.0  # seconds for a page to show what it was sent
+PATIENCE = 20.0  # seconds for a page to show what it was sent
+SILENCE = 60.0  # seconds between two looks whether the page is still there
 _TYPED = 1 << 20  # characters of one message
 
 
@@ -44,7 +46,7 @@ class TerminalView(Element, component="terminal.js", esm={"nicegui-xterm": str(_
         background_tasks.create(self._pour())
 
     async def _pour(self) -> None:
-        """As fast as the page shows it, and no faster."""
+        """As fast as the page shows it, and no faster. A page that sleeps gets the rest when it is back."""
         shell, view = self._shell, f"{self.client.id}-{self.id}"
         old, place = shell.said, 0
         try:
@@ -53,13 +55,23 @@ class TerminalView(Element, component="terminal.js", esm={"nicegui-xterm": str(_
                 if not data:
                     if shell.ended:
                         return
-                    await asyncio.wait_for(shell.news(), 3600)
+                    await _news(shell)
                     continue
-                again = after <= old
-                await self.run_method("show", base64.b64encode(data).decode(), again, timeout=_PATIENCE)
+                # The page drops what it was shown before: it may have shown what it never answered for.
+                words = (base64.b64encode(data).decode(), after - len(data), after <= old)
+                try:
+                    await self.run_method("show", *words, timeout=PATIENCE)
+                except (TimeoutError, asyncio.TimeoutError):
+                    shell.leave(view)  # the shell does not wait for a page that sleeps
+                    await self.client.connected()
+                    continue
                 place = after
                 shell.read_to(view, place)
-        except (TimeoutError, asyncio.TimeoutError):
-            return  # the page sleeps or is gone; when it comes back it is built anew
         finally:
             shell.leave(view)
+
+
+async def _news(shell: Shell) -> None:
+    """Or none for a while: then it is time to look whether the page is still there."""
+    with suppress(TimeoutError, asyncio.TimeoutError):
+        await asyncio.wait_for(shell.news(), SILENCE)

@@ -13,6 +13,7 @@ from ...answers.projects import key_of
 from ...desk import Desk
 from ...parts.empty import empty
 from ...parts.frame import Here, frame, here
+from ...parts.opening import our_page
 from .page import RunPage
 
 _LOOK = '<link rel="stylesheet" href="/static/run.css">'
@@ -21,7 +22,7 @@ _LOOK = '<link rel="stylesheet" href="/static/run.css">'
 def register(desk: Desk) -> None:
     ui.add_head_html(_LOOK, shared=True)  # charts are on other pages, too
 
-    @ui.page("/runs/{name}")
+    @our_page("/runs/{name}")
     async def run(name: str, request: Request) -> None:
         await _show(desk, name, request)
 
@@ -36,7 +37,7 @@ async def _show(desk: Desk, name: str, request: Request) -> None:
                 ui.label(title)
             empty("search_off", plain(error.message, 300), plain(error.hint or "", 300), "mlw history list")
         return
-    where = _project(desk, found)
+    where = await desk.ask(lambda _: _project(desk, found))
     title = found.run.name or found.run.id
     with frame(desk, title, where, active="Runs" if where else "All runs", wide=True):
         await RunPage(desk, found, where, dict(request.query_params)).build()

@@ -9,11 +9,13 @@ from ....report.plain import plain
 from ....report.units import counted, size
 from ...answers import code as answers
 from ...parts.empty import empty
+from ...parts.filelist import FileList, Row
+from ...parts.sheet import DiffLines
 from . import deeds
 from .context import Context
 
-_SHOWN = 2000  # files in the list
-_LINES = 4000  # of a difference
+_SHOWN = 500  # files in the list
+_CHANGED = 100  # files that are named above a difference
 
 
 async def show(context: Context) -> None:
@@ -25,6 +27,8 @@ class Code:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._shown = ""
+        self._turn = 0
 
     async def build(self) -> None:
         found = await self._context.desk.ask(answers.tree, self._context.run.id)
@@ -34,7 +38,9 @@ class Code:
         self._files = found.files
         self._controls(found)
         with ui.element("div").classes("mlw-run-browse"):
-            self._list = ui.element("div").classes("mlw-run-browse-list")
+            with ui.element("div").classes("mlw-run-browse-list"):
+                self._list = FileList(self._open)
+                self._more = ui.label().classes("mlw-faint")
             self._look = ui.element("div").classes("mlw-run-browse-look")
         self._draw("")
         against = self._context.asked.get("against", "")
@@ -69,30 +75,23 @@ class Code:
 
     def _draw(self, text: str) -> None:
         fit = [one for one in self._files if text.lower() in one.path.lower()]
-        self._list.clear()
-        with self._list:
-            with ui.element("ul").classes("mlw-run-browse-files"):
-                for one in fit[:_SHOWN]:
-                    self._entry(one)
-            if len(fit) > _SHOWN:
-                ui.label(f"and {len(fit) - _SHOWN} more: search for them").classes("mlw-faint")
-
-    def _entry(self, one: answers.Source) -> None:
-        with ui.element("li").classes("mlw-run-browse-file"):
-            with ui.element("button").props("type=button").classes("mlw-run-browse-name") as button:
-                ui.icon("link" if one.to else "description").props("aria-hidden=true")
-                ui.label(plain(one.path, 300)).classes("mlw-said")
-            button.on("click", lambda: self._open(one.path))
-            ui.label(f"to {plain(one.to, 60)}" if one.to else size(one.size)).classes("mlw-faint mlw-run-browse-size")
+        self._list.show([_row(one) for one in fit[:_SHOWN]], self._shown)
+        self._more.set_text(f"and {len(fit) - _SHOWN} more: search for them")
+        self._more.set_visibility(len(fit) > _SHOWN)
 
     async def _open(self, path: str) -> None:
         if not path:
             return
+        turn = self._begin()
+        self._shown = path
+        self._list.choose(path)
         self._context.keep(file="" if path == self._first() else path, against="")
         try:
             found = await self._context.desk.ask(answers.text, self._context.run.id, path)
         except MlwError as error:
             found = answers.Text(path, None, plain(error.message, 500))
+        if self._is_over(turn):
+            return
         self._look.clear()
         with self._look:
             with ui.element("h2"):
@@ -107,14 +106,20 @@ class Code:
         if not against.strip():
             return
         desk, run = self._context.desk, self._context.run
+        turn = self._begin()
         try:
             if against == "project":
                 found = await desk.ask(answers.since, run.id)
             else:
                 found = await desk.ask(answers.difference, run.id, against.strip())
         except MlwError as error:
-            ui.notify(plain(error.message, 300), type="negative", multi_line=True)
+            if not self._is_over(turn):
+                ui.notify(plain(error.message, 300), type="negative", multi_line=True)
             return
+        if self._is_over(turn):
+            return
+        self._shown = ""
+        self._list.choose("")
         self._context.keep(against=against.strip(), file="")
         self._look.clear()
         with self._look:
@@ -135,16 +140,22 @@ class Code:
             ui.label("The code is the same.").classes("mlw-good")
             return
         with ui.element("ul").classes("mlw-run-changes"):
-            for path, change in found.files[:200]:
+            for path, change in found.files[:_CHANGED]:
                 with ui.element("li"):
                     ui.label(f"{change}: {plain(path, 300)}")
-        with ui.element("pre").classes("mlw-run-text mlw-run-diff").props("tabindex=0"):
-            for line in found.lines[:_LINES]:
-                with ui.element("div").classes(_look(line)):
-                    ui.label(line or " ")
+        if len(found.files) > _CHANGED:
+            ui.label(f"and {len(found.files) - _CHANGED} more").classes("mlw-faint")
+        DiffLines("Difference", found.lines)
+
+    def _begin(self) -> int:
+        self._turn += 1
+        return self._turn
+
+    def _is_over(self, turn: int) -> bool:
+        """Something else was chosen meanwhile, or another tab."""
+        return turn != self._turn or self._look.is_deleted
 
 
-def _look(line: str) -> str:
-    if line.startswith(("---", "+++", "@@")):
-        return "mlw-run-diff-place"
-    return "mlw-run-diff-new" if line.startswith("+") else "mlw-run-diff-old" if line.startswith("-") else ""
+def _row(one: answers.Source) -> Row:
+    note = f"to {plain(one.to, 60)}" if one.to else size(one.size)
+    return Row(one.path, plain(one.path, 300), "link" if one.to else "description", note)

@@ -81,7 +81,7 @@ async def promote(context: Context, path: str) -> None:
         ui.label(f"mlw history promote -r {plain(run.id, 100)} -ap PATH -n NAME").classes("mlw-mono mlw-faint mlw-said")
         answers_of(dialog, "Keep it")
     if await dialog and name.value:
-        words = ["history", "promote", f"--run={run.id}", f"--artifact-path={path}", f"--name={name.value}"]
+        words = ["history", "promote", f"--run={run.id}", f"--artifact-path=outputs/{path}", f"--name={name.value}"]
         await carried_out(context.desk, "Keep as an asset", *words, cwd=await _root(context))
 
 

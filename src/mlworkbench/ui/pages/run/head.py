@@ -54,7 +54,8 @@ def _lines(context: Context) -> None:
         for tag in run.tags[:20]:
             ui.label(plain(tag, 60)).classes("mlw-run-word")
     if run.noted.note:
-        ui.label(plain(run.noted.note, 500)).classes("mlw-said mlw-run-remark")
+        lines = [plain(line, 500) for line in run.noted.note.splitlines()]
+        ui.label("\n".join(lines[:30])).classes("mlw-said mlw-run-remark")
 
 
 def _lasting(context: Context) -> None:

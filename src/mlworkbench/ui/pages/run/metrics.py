@@ -171,7 +171,10 @@ class Metrics:
             self._late -= 1
             if self._late <= 0:
                 self._timer.deactivate()
-        before, self._names = self._names, await desk.ask(answers.names, run.id)
+        before, names = self._names, await desk.ask(answers.names, run.id)
+        if self._box.is_deleted:
+            return  # another tab was chosen meanwhile
+        self._names = names
         if [(one.name, one.kind) for one in self._names] != [(one.name, one.kind) for one in before]:
             self._draw()
         for one in self._names:
@@ -180,7 +183,9 @@ class Metrics:
         gauges = await desk.ask(answers_samples.SHARED.gauges, run.id)
         if gauges != self._gauges or run.status.final:
             self._gauges = gauges
-            self._draw_below(*await self._others())
+            others = await self._others()
+            if not self._below.is_deleted:
+                self._draw_below(*others)
 
     def _show_machine(self, gauges: list[answers_samples.Gauge]) -> None:
         if not gauges:

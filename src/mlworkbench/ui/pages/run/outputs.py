@@ -12,8 +12,11 @@ from ....report.units import counted, size
 from ...answers import outputs as answers
 from ...parts.empty import empty
 from ...parts.facts import table
+from ...parts.filelist import FileList, Row
 from . import deeds
 from .context import Context
+
+_SHOWN = 500  # entries
 
 
 async def show(context: Context) -> None:
@@ -25,6 +28,8 @@ class Outputs:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._text = ""
+        self._turn = 0
 
     async def build(self) -> None:
         path = context_path(self._context)
@@ -35,10 +40,16 @@ class Outputs:
         if not found.home:
             self._elsewhere()
         with ui.element("div").classes("mlw-run-browse"):
-            self._list = ui.element("div").classes("mlw-run-browse-list")
+            with ui.element("div").classes("mlw-run-browse-list"):
+                self._head = ui.row().classes("mlw-run-browse-head")
+                self._search = ui.input("Search files").props("outlined dense clearable debounce=250")
+                self._search._props["maxlength"] = 500
+                self._search.on_value_change(lambda event: self._seek(str(event.value or "")))
+                self._list = FileList(self._go)
+                self._more = ui.label().classes("mlw-faint")
             self._look = ui.element("div").classes("mlw-run-browse-look")
         self._draw(found, path)
-        await self._show(path, found)
+        await self._show(path, self._turn)
 
     async def _listing(self, path: str) -> answers.Listing:
         """The folder of this name, or that of the file of this name, or the top."""
@@ -63,17 +74,19 @@ class Outputs:
                 ui.button("Fetch them", on_click=lambda: deeds.download(self._context)).props("flat dense no-caps")
 
     def _draw(self, found: answers.Listing, chosen: str) -> None:
-        self._list.clear()
-        with self._list:
-            with ui.row().classes("mlw-run-browse-head"):
-                self._crumbs(found.folder)
-                ui.space()
-                ui.label(f"{counted(found.count, 'file')}, {size(found.size)}").classes("mlw-faint")
-            with ui.element("ul").classes("mlw-run-browse-files"):
-                for one in found.entries:
-                    self._entry(one, one.path == chosen)
-            if found.more:
-                ui.label("There are more than are listed here: mlw history download has them all.").classes("mlw-faint")
+        self._found = found
+        self._head.clear()
+        with self._head:
+            self._crumbs(found.folder)
+            ui.space()
+            ui.label(f"{counted(found.count, 'file')}, {size(found.size)}").classes("mlw-faint")
+        self._list.show([_row(one) for one in found.entries[:_SHOWN]], chosen)
+        left = len(found.entries) - _SHOWN
+        if not found.entries:
+            self._more.set_text("No file has this in its path.")
+        else:
+            self._more.set_text("and more: search for them" if found.more else f"and {left} more: search for them")
+        self._more.set_visibility(left > 0 or found.more or not found.entries)
 
     def _crumbs(self, folder: str) -> None:
         names = folder.split("/") if folder else []
@@ -86,48 +99,80 @@ class Outputs:
     def _crumb(self, name: str, path: str) -> None:
         ui.button(plain(name, 60), on_click=lambda: self._go(path)).props("flat dense no-caps padding='0 2px'")
 
-    def _entry(self, one: answers.Entry, chosen: bool) -> None:
-        icon = {"folder": "folder", "link": "link"}.get(one.kind, "description")
-        with ui.element("li").classes("mlw-run-browse-file" + (" mlw-active" if chosen else "")):
-            with ui.element("button").props("type=button").classes("mlw-run-browse-name") as button:
-                ui.icon(icon).props("aria-hidden=true")
-                ui.label(plain(one.name, 200)).classes("mlw-said")
-                if one.logged:
-                    ui.label(one.logged).classes("mlw-run-word")
-                if not one.here:
-                    ui.label("elsewhere").classes("mlw-run-word")
-            button.on("click", lambda: self._go(one.path))
-            if chosen:
-                button.props("aria-current=true")
-            words = f"{counted(one.count, 'file')}, {size(one.size)}" if one.kind == "folder" else size(one.size)
-            ui.label(words).classes("mlw-faint mlw-run-browse-size")
-
     async def _go(self, path: str) -> None:
+        """To a folder, or to a file; of a run that has ended, the files in sight are those that there are."""
+        self._turn += 1
+        turn = self._turn
         self._context.keep(path=path)
-        try:
-            found = await self._listing(path)
-        except MlwError as error:
-            found = answers.Listing("", [], 0, 0, True, False)
-            ui.notify(plain(error.message, 300), type="negative")
-        self._draw(found, path)
-        await self._show(path, found)
+        known = any(one.path == path and one.kind != "folder" for one in self._found.entries)
+        if known and (self._text or self._context.run.status.final):
+            self._list.choose(path)
+        else:
+            self._text = ""
+            self._search.set_value("")
+            try:
+                found = await self._listing(path)
+            except MlwError as error:
+                found = answers.Listing("", [], 0, 0, True, False)
+                ui.notify(plain(error.message, 300), type="negative")
+            if self._is_over(turn):
+                return
+            self._draw(found, path)
+        await self._show(path, turn)
 
-    async def _show(self, path: str, found: answers.Listing) -> None:
+    async def _seek(self, text: str) -> None:
+        if text == self._text:
+            return
+        self._turn += 1
+        turn, self._text = self._turn, text
+        run, folder = self._context.run.id, self._found.folder
+        try:
+            found = await self._context.desk.ask(answers.listing, run, folder, text)
+        except MlwError:
+            return  # it is gone
+        if not self._is_over(turn):
+            self._draw(found, self._context.asked.get("path", ""))
+
+    def _is_over(self, turn: int) -> bool:
+        """Something else was chosen meanwhile, or another tab."""
+        return turn != self._turn or self._look.is_deleted
+
+    async def _show(self, path: str, turn: int) -> None:
         """What is to be seen at the right: a file, or what to do."""
-        one = next((entry for entry in found.entries if entry.path == path and entry.kind != "folder"), None)
+        desk, run = self._context.desk, self._context.run.id
+        one = _among(self._found, path)
+        preview: answers.Preview | str = ""
+        try:
+            if one is None and path and path != self._found.folder:  # in a folder of very many, it may not be listed
+                one = _among(
+                    await desk.ask(answers.listing, run, path.rpartition("/")[0], path.rpartition("/")[2]), path
+                )
+            if one is not None and one.kind == "file" and one.here:
+                preview = await desk.ask(answers.preview, run, one.path)
+        except UnknownName:
+            preview = "It is not there any more."
+        except MlwError as error:
+            preview = plain(error.message, 500)
+        if self._is_over(turn):
+            return
         self._look.clear()
         with self._look:
             if one is None:
                 ui.label("Choose a file to look into it.").classes("mlw-faint")
                 return
             self._title(one)
-            if one.kind != "file":
-                to = f" to {plain(one.to, 300)}" if one.to else ""
-                ui.label(f"This is a {plain(one.kind, 40)}{to}; it is not followed.").classes("mlw-faint")
-            elif not one.here:
-                ui.label("It is not on this machine yet.").classes("mlw-faint")
-            else:
-                await self._preview(one.path)
+            self._content(one, preview)
+
+    def _content(self, one: answers.Entry, preview: answers.Preview | str) -> None:
+        if one.kind != "file":
+            to = f" to {plain(one.to, 300)}" if one.to else ""
+            ui.label(f"This is a {plain(one.kind, 40)}{to}; it is not followed.").classes("mlw-faint")
+        elif not one.here:
+            ui.label("It is not on this machine yet.").classes("mlw-faint")
+        elif isinstance(preview, str):
+            ui.label(preview).classes("mlw-bad")
+        else:
+            self._preview(preview)
 
     def _title(self, one: answers.Entry) -> None:
         with ui.row().classes("mlw-run-browse-head"):
@@ -141,12 +186,8 @@ class Outputs:
                 button = ui.button("Keep as an asset", on_click=lambda: deeds.promote(self._context, one.path))
                 button.props("flat dense no-caps")
 
-    async def _preview(self, path: str) -> None:
-        try:
-            found = await self._context.desk.ask(answers.preview, self._context.run.id, path)
-        except MlwError as error:
-            ui.label(plain(error.message, 500)).classes("mlw-bad")
-            return
+    def _preview(self, found: answers.Preview) -> None:
+        path = found.path
         if found.kind == "image":
             picture = ui.element("img").classes("mlw-run-picture-image")
             picture._props["src"] = self._address(path)
@@ -163,6 +204,17 @@ class Outputs:
 
     def _address(self, path: str) -> str:
         return f"{self._context.api}/outputs/file?path={quote(path, safe='')}"
+
+
+def _among(found: answers.Listing, path: str) -> answers.Entry | None:
+    return next((one for one in found.entries if one.path == path and one.kind != "folder"), None)
+
+
+def _row(one: answers.Entry) -> Row:
+    icon = {"folder": "folder", "link": "link"}.get(one.kind, "description")
+    note = f"{counted(one.count, 'file')}, {size(one.size)}" if one.kind == "folder" else size(one.size)
+    words = (one.logged, "" if one.here else "elsewhere")
+    return Row(one.path, plain(one.name, 200), icon, note, tuple(word for word in words if word))
 
 
 def context_path(context: Context) -> str:

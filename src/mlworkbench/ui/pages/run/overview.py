@@ -22,6 +22,8 @@ from .context import Context
 
 _METRICS = 24  # shown here; the tab has all
 _FILES = 8
+_PARAMETERS = 100
+_CHILDREN = 50  # at once
 
 
 async def show(context: Context) -> None:
@@ -112,7 +114,10 @@ def _parameters(context: Context) -> None:
     if found:
         with ui.element("section").classes("mlw-card"):
             heading("Parameters")
-            facts(found[:200], mono=True)
+            facts(found[:_PARAMETERS], mono=True)
+            if len(found) > _PARAMETERS:
+                words = f"and {len(found) - _PARAMETERS} more: mlw history info {plain(context.run.id, 100)}"
+                ui.label(words).classes("mlw-faint")
 
 
 def _metrics(context: Context) -> None:
@@ -138,7 +143,7 @@ def _tile(context: Context, name: str, words: str, curve: bool) -> None:
     with ui.element("div").classes("mlw-run-tile"):
         ui.label(plain(name, 100)).classes("mlw-run-tile-name")
         context.values[name] = ui.label(words).classes("mlw-run-tile-value mlw-said")
-        if curve and span is not None and span.length > 1:
+        if curve and (not context.run.status.final or (span is not None and span.length > 1)):
             url = f"{context.api}/series?name={quote(name, safe='')}"
             Chart(plain(name, 100), [{"label": plain(name, 100), "url": url}], height=36, small=True)
 
@@ -152,9 +157,22 @@ def _family(context: Context) -> None:
         if family.metric:
             better = "more is better" if family.goal == "max" else "less is better"
             ui.label(f"Judged by {plain(family.metric, 100)}: {better}.").classes("mlw-faint")
-        titles = ["Run", "Status", "Varied", *([plain(family.metric, 60)] if family.metric else []), "Duration"]
-        table(titles, (_child_row(child, bool(family.metric)) for child in family.children), "Children")
-        if family.more:
+        _children(family, ui.element("div").classes("mlw-run-tab"), _CHILDREN)
+
+
+def _children(family: answers.Family, box: ui.element, most: int) -> None:
+    """The first of them, and the next ones on demand."""
+    titles = ["Run", "Status", "Varied", *([plain(family.metric, 60)] if family.metric else []), "Duration"]
+    left = len(family.children) - most
+    box.clear()
+    with box:
+        table(titles, (_child_row(child, bool(family.metric)) for child in family.children[:most]), "Children")
+        if left > 0:
+            more = ui.button(
+                f"and {left + family.more} more", on_click=lambda: _children(family, box, most + _CHILDREN)
+            )
+            more.props("flat dense no-caps")
+        elif family.more:
             ui.label(f"and {family.more} more").classes("mlw-faint")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote, urlencode
 
@@ -39,7 +40,7 @@ class RunPage:
         self._context.again = self._look_again
         self._stamp = facts.stamp()
         self._version = desk.live.version
-        self._turn = 0
+        self._build: asyncio.Task[None] | None = None  # of the tab
 
     async def build(self) -> None:
         self._head = ui.element("div").classes("mlw-run-head")
@@ -76,18 +77,27 @@ class RunPage:
             head.show(self._context)
 
     async def _draw_body(self) -> None:
-        self._turn += 1
-        turn = self._turn
+        """What still makes the tab before is stopped: its place is gone, and nobody would stop its timers."""
+        if self._build is not None:
+            self._build.cancel()
         self._body.clear()
         self._context.values.clear()
         with self._body:
             place = ui.element("div").classes("mlw-run-tab")
-            with place:
-                try:
-                    await _TABS[self._tab][1](self._context)
-                except MlwError as error:
-                    if turn == self._turn:
-                        empty("error_outline", plain(error.message, 500), plain(error.hint or "", 500))
+        self._build = build = asyncio.create_task(self._fill(place, self._tab))
+        try:
+            await asyncio.wait([build])
+        finally:
+            build.cancel()  # also where nobody waits any longer
+        if not build.cancelled():
+            build.result()
+
+    async def _fill(self, place: ui.element, tab: str) -> None:
+        with place:
+            try:
+                await _TABS[tab][1](self._context)
+            except MlwError as error:
+                empty("error_outline", plain(error.message, 500), plain(error.hint or "", 500))
 
     # -- while it goes on ------------------------------------------------------------------------------------
 
@@ -97,6 +107,7 @@ class RunPage:
 
     async def _tick(self) -> None:
         """The desk knows when a run stands otherwise; of those that were not submitted, only the history does."""
+        self._follow()
         unwatched = self._context.facts.outside and not self._context.run.status.final
         if self._desk.live.version != self._version or unwatched:
             self._version = self._desk.live.version

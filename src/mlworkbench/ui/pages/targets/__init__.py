@@ -5,25 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query
-from nicegui import ui
 
-from ....errors import MlwError
 from ...desk import Desk
-from ...parts.empty import empty
-from ...parts.frame import frame, here
-from ...parts.trouble import in_words
+from ...parts.frame import Here, frame
+from ...parts.opening import project_page
 from .page import TargetsPage
 
 
 def register(desk: Desk) -> None:
-    @ui.page("/p/{key}/targets")
-    async def targets(key: str, errand: Annotated[str, Query(max_length=64)] = "") -> None:
-        try:
-            where = here(desk, key)
-        except MlwError as error:
-            with frame(desk, "Targets"):
-                words, hint = in_words(error)
-                empty("error_outline", words, hint or "", top=True)
-            return
+    @project_page(desk, "/targets", "Targets")
+    async def targets(where: Here, errand: Annotated[str, Query(max_length=64)] = "") -> None:
         with frame(desk, f"Targets of {where.project.name}", where, active="Targets"):
             await TargetsPage(desk, where).show(errand)

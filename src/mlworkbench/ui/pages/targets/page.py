@@ -17,8 +17,6 @@ from ...parts.trouble import in_words
 from .card import CardView
 from .clean import CleanDialog
 
-_LOOK = '<link rel="stylesheet" href="/static/targets.css">'
-
 
 class TargetsPage:
     """What the cards share."""
@@ -30,7 +28,6 @@ class TargetsPage:
 
     async def show(self, errand: str) -> None:
         """``errand``: a command that the address names, which is shown again."""
-        ui.add_head_html(_LOOK)
         with ui.row().classes("mlw-targets-head"):
             with ui.element("h1"):
                 ui.label("Compute targets")

@@ -1,0 +1,50 @@
+"""What every page has: a menu on small screens, a word when the session has ended, one server for two `mlw ui`."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.machines.browser import looking
+
+NAN = """
+import math
+import mlworkbench
+for step in range(40):
+    mlworkbench.log("spiky", math.nan if step % 10 == 5 else step, step=step)
+mlworkbench.log("never", math.nan)
+"""
+
+
+def test_a_small_screen_a_session_that_ends_and_a_second_start(user, tmp_path):
+    root = user.project(train=NAN)
+    run = user.mlw("submit", "train.py", cwd=root).run
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go(f"/runs/{run}?tab=metrics")
+        expect(page.get_by_text("4 values are not finite")).to_be_visible()
+        expect(page.get_by_text("no value is finite")).to_be_visible()
+
+        page.set_viewport_size({"width": 640, "height": 800})
+        looker.go("/runs")
+        expect(page.get_by_role("heading", name="All runs")).to_be_visible()
+        expect(page.get_by_role("link", name="Projects")).not_to_be_in_viewport()
+        page.get_by_role("button", name="Menu").click()
+        expect(page.get_by_role("link", name="Projects")).to_be_in_viewport()
+
+        port = looker.bench.address.rpartition(":")[2]
+        again = user.mlw("ui", "--no-browser", "--port", port, cwd=root)
+        assert again.code == 0 and "running already" in again.err
+        with looker.context.browser.new_context() as another:
+            visitor = another.new_page()
+            visitor.goto(re.findall(r"http://\S+", again.err)[0])
+            expect(visitor.get_by_role("heading", name="Projects")).to_be_visible()
+        looker.must_be_content()
+
+        other = looker.tab()
+        other.goto(looker.bench.address)
+        other.get_by_role("button", name="Log out").click()
+        other.wait_for_url("**/login")
+        expect(page.get_by_role("alert").filter(has_text="You are logged out")).to_be_visible(timeout=30_000)
+        page.get_by_role("button", name="Load again").click()
+        expect(page.get_by_text("Type mlw ui again")).to_be_visible()

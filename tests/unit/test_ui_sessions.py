@@ -1,0 +1,80 @@
+"""Who comes in, and with what: cookies beside those of others, passwords in any script, names of a machine."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlencode
+
+import pytest
+
+from mlworkbench.errors import UsageError
+from mlworkbench.ui.admission import Door, Request, judge
+from mlworkbench.ui.errands import Errands
+from mlworkbench.ui.login import Login, Password
+from mlworkbench.ui.sessions import Sessions
+
+
+def asking(**headers: str) -> Request:
+    return Request("GET", b"/", b"", headers)
+
+
+def test_cookies_of_other_programs_keep_nobody_out(tmp_path):
+    sessions = Sessions(tmp_path / "sessions.json", "mlw_8521")
+    ours = f"mlw_8521={sessions.begin()}"
+    for cookie in (ours, f'prefs={{"a": 1}}; {ours}', f"a[0]=1; {ours}; b", f"=; ;{ours}", f'x="a;b"; {ours}'):
+        assert sessions.knows(asking(cookie=cookie)), cookie
+    for cookie in ("", "mlw_8521=", "mlw_8521=x", f"{ours}x", f"{ours}; mlw_8521=x", ours.replace("8521", "8522")):
+        assert not sessions.knows(asking(cookie=cookie)), cookie
+
+
+def test_a_session_counts_at_its_own_port_and_ends_for_good(tmp_path):
+    file = tmp_path / "sessions.json"
+    here, there = Sessions(file, "mlw_8521"), Sessions(file, "mlw_8522")
+    value, other = here.begin(), there.begin()
+    assert not Sessions(file, "mlw_8522").knows(asking(cookie=f"mlw_8522={value}"))
+    here.end(asking(cookie=f"mlw_8521={value}"))
+    there.begin()  # which must not bring back what the other has ended
+    assert not Sessions(file, "mlw_8521").knows(asking(cookie=f"mlw_8521={value}"))
+    assert Sessions(file, "mlw_8522").knows(asking(cookie=f"mlw_8522={other}"))
+
+
+@pytest.mark.parametrize("password", ["plain", "pässwörd", "п€-密", "a+b %&=;"])
+def test_a_password_may_have_any_letters(tmp_path, password):
+    login = Login(Sessions(tmp_path / "sessions.json", "mlw_1"), Password(password))
+    body = urlencode({"password": password, "next": "/runs"}).encode()
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(login(Request("POST", b"/login", b"", {}), receive, send))
+    assert sent[0]["status"] == 200
+    assert any(name == b"set-cookie" for name, _ in sent[0]["headers"])
+
+
+def test_a_machine_is_spoken_to_by_the_address_that_was_asked():
+    anywhere = Door(frozenset({"box:8521"}), "mlw_8521", anywhere=True)
+    one = Door(frozenset({"box:8521"}), "mlw_8521")
+
+    def status(door: Door, host: str, server: str, origin: str | None = None) -> int | None:
+        headers = {"host": host, **({"origin": origin} if origin else {})}
+        refusal = judge(Request("GET", b"/", b"", headers, server=server), door)
+        return refusal.status if refusal else None
+
+    assert status(anywhere, "10.0.0.7:8521", "10.0.0.7:8521") is None
+    assert status(anywhere, "10.0.0.7:8521", "10.0.0.7:8521", "http://10.0.0.7:8521") is None
+    assert status(anywhere, "10.0.0.8:8521", "10.0.0.7:8521") == 421
+    assert status(anywhere, "evil.example:8521", "10.0.0.7:8521") == 421
+    assert status(anywhere, "box:8521", "10.0.0.7:8521", "http://10.0.0.7:8521") == 403
+    assert status(one, "10.0.0.7:8521", "10.0.0.7:8521") == 421
+
+
+@pytest.mark.parametrize("word", ["a\0b", "a\ud800b", "x" * 10_000_000])
+def test_words_that_no_program_can_be_given_are_refused(word):
+    with pytest.raises(UsageError):
+        asyncio.run(Errands().start("history", "rename", "x", word))
+    with pytest.raises(UsageError):
+        asyncio.run(Errands().start("computetarget", "attach", word, secret=word))
