@@ -30,6 +30,7 @@ BROAD = {
     "remote/environments/rattle.py",
     "remote/launcher.py",
     "remote/supervisor.py",
+    "remote/usage.py",
     "remote/verbs.py",
     "ui/gate.py",
     "ui/live.py",

@@ -25,6 +25,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "api.md"
 BEGIN, END = "<!-- made from /api/openapi.json: MLW_GOLDEN=write pytest tests/e2e/test_ui_api.py -->", "<!-- end -->"
 # What would end the visit or take for ever: a run of each example, machines that are not there.
 COSTLY = ("/api/submit", "/api/prepare", "/api/targets/attach", "/api/targets/{name}/check", "/api/clean")
+COSTLY += ("/api/runs/{run}/diagnostics.zip",)
 
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:

@@ -105,6 +105,7 @@ def test_from_the_list_to_what_is_done_with_runs(user, demo, tmp_path):
         _delete(user, page, failed, root)
         _compare(page, first, second)
         _rerun(page, user, second)
+        _sweep(page, user, root)
         looker.must_be_content()
 
 
@@ -117,12 +118,17 @@ def _narrow(page, failed: str, second: str) -> None:
     where = page.get_by_label("Where, e.g.")
     where.fill("loss <")
     page.get_by_text(re.compile("expected a number or a text")).wait_for()
-    assert len(shown(page)) == 3, "the list stays as it was"
+    assert page.locator(".mlw-grid[inert]").count() == 1, "rows of another condition are not to be taken for its own"
+    page.get_by_text("Not filtered: the condition cannot be used").wait_for()
     where.fill("los < 3")
-    page.get_by_text(re.compile("unknown metric.*known are.*loss")).wait_for()
+    page.get_by_text(re.compile("unknown metric.* 'los' – did you mean 'loss'. – known are.*loss")).wait_for()
+    assert page.get_by_text("--where").count() == 0, "it is a field, not an option"
     where.fill("loss < 3")
     page.get_by_text("2 runs", exact=True).wait_for()
     page.get_by_text(re.compile("unknown metric")).wait_for(state="detached")
+    assert page.locator(".mlw-grid[inert]").count() == 0
+    page.get_by_role("button", name=re.compile("^Failed")).wait_for(state="hidden")  # none of these did
+    page.get_by_role("button", name="Completed 2").wait_for()
     page.get_by_label("Search", exact=True).fill("lr 0.1")
     page.get_by_text("1 run", exact=True).wait_for()
     assert shown(page) == [second]
@@ -132,17 +138,28 @@ def _narrow(page, failed: str, second: str) -> None:
 
 
 def _columns(page, first: str, second: str) -> None:
+    row(page, first).get_by_text("0.333333").wait_for()  # metrics and parameters that differ, without being asked for
+    usual = ["Run", "Status", "Name", "lr", "loss", "Started", "Duration", "Script", "Target", "Arguments"]
+    assert headers(page) == usual
     page.get_by_role("button", name="Columns").click()
     dialog = page.get_by_role("dialog", name="Columns")
-    for name in ("loss", "lr"):
-        dialog.get_by_role("checkbox", name=name, exact=True).click()
-    dialog.get_by_role("checkbox", name="Tags", exact=True).click()
+    dialog.get_by_role("checkbox", name="Script", exact=True).click()
+    dialog.get_by_label("Search columns").fill("num")
+    dialog.get_by_role("checkbox", name="loss", exact=True).wait_for(state="detached")
+    dialog.get_by_role("checkbox", name="Number", exact=True).click()
     dialog.get_by_role("button", name="Show").click()
-    row(page, first).get_by_text("0.333333").wait_for()
+    wait_until(lambda: headers(page)[-2:] == ["Arguments", "Number"], "the chosen columns")
     head = page.locator(".ag-header-cell").filter(has_text="loss")
     head.click()
     wait_until(lambda: shown(page) == [first, second], "the smallest loss above")
     assert "sort=metrics.loss" in page.url and "column=metrics.loss" in page.url
+
+
+def headers(page) -> list[str]:
+    """From the left, as far as the grid has them."""
+    cells = page.locator(".ag-header-cell[col-id]:not([col-id^=ag-Grid])")
+    placed = cells.evaluate_all("all => all.map(one => [Number(one.ariaColIndex), one.innerText.trim()])")
+    return [name for _, name in sorted(placed)]
 
 
 def _tag_and_archive(user, page, first: str) -> None:
@@ -159,7 +176,7 @@ def _tag_and_archive(user, page, first: str) -> None:
     command(page, "Archive").click()
     page.get_by_text("1 run", exact=True).wait_for()
     assert user.info(first)["archived"] is True
-    page.get_by_text("Choose runs to").wait_for()
+    page.get_by_text("0 chosen").wait_for()
     page.get_by_role("checkbox", name="Archived").click()
     page.get_by_text("2 runs", exact=True).wait_for()
     choose(page, first)
@@ -170,7 +187,11 @@ def _tag_and_archive(user, page, first: str) -> None:
 
 def _delete(user, page, failed: str, root: Path) -> None:
     page.goto(page.url.partition("?")[0])
+    wait_until(lambda: "Number" in headers(page) and "Script" not in headers(page), "the columns of the last time")
+    place = command(page, "Compare").bounding_box()
     choose(page, failed)
+    page.get_by_text("1 chosen").wait_for()
+    assert command(page, "Compare").bounding_box() == place, "buttons stay where they are"
     command(page, "Delete").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_text(failed).first.wait_for()
@@ -214,6 +235,27 @@ def _rerun(page, user, second: str) -> None:
     assert user.info(new)["arguments"] == ["--lr", "0.25"]
 
 
+def _sweep(page, user, root: Path) -> None:
+    """A sweep leads to its runs; to compare it is to compare them; and all of it stays within the project."""
+    assert user.mlw("submit", "-c", "local", "--sweep", "lr=0.3,0.4", "train.py", cwd=root).code == 0
+    page.goto(page.url.partition("/runs/")[0] + f"/p/{key_of(root)}/runs")
+    page.get_by_role("link", name="2 runs", exact=True).click()
+    page.get_by_text("Children of").wait_for()
+    page.get_by_text("2 runs", exact=True).wait_for()
+    sweep = page.url.partition("parent=")[2].partition("&")[0]
+    page.get_by_role("button", name="Choose all").click()
+    page.get_by_text("2 chosen").wait_for()
+    page.get_by_role("button", name=f"Not only children of {sweep}").click()
+    page.get_by_text("0 chosen").wait_for()
+    choose(page, sweep)
+    command(page, "Compare").click()
+    page.get_by_role("heading", name="Compare 2 runs").wait_for()
+    assert page.get_by_role("navigation", name="Places").get_by_role("link", name="Dashboard").count() == 1
+    page.goto(page.url.partition("/compare")[0] + f"/runs/{sweep}")
+    page.get_by_role("link", name="Compare all").click()
+    page.get_by_role("heading", name="Compare 2 runs").wait_for()
+
+
 def test_what_happens_elsewhere_is_seen_and_many_runs_stay_out_of_the_page(user, demo, tmp_path):
     """A run of the command line appears, ends by the jobs pane; place and choice stay; by the keyboard, too."""
     root, (first, _) = demo
@@ -255,6 +297,13 @@ def _far_down(page) -> None:
     row(page, "many-00000").wait_for()
     row(page, "many-00000").get_by_text("<i>many</i>").wait_for()
     assert page.locator(".ag-center-cols-container .ag-row").count() < 100
+    page.get_by_role("button", name="Choose all").click()
+    page.get_by_text("1,000 chosen").wait_for()
+    page.get_by_text("No more than the first 1,000 are chosen.").wait_for()
+    body.evaluate("one => one.scrollTop = 0")
+    page.locator('.ag-row[row-index="0"].ag-row-selected').first.wait_for()
+    page.get_by_role("button", name="Choose none").click()
+    page.get_by_text("0 chosen").wait_for()
 
 
 def test_the_api_of_runs(user, demo, tmp_path):
@@ -280,7 +329,7 @@ def test_the_api_of_runs(user, demo, tmp_path):
         ask("PUT", f"/runs/{first}/name", {"name": None})
         assert user.info(first)["name"] == "lr 0.5" and user.info(first)["description"] is None
         ask("POST", "/runs/tags", {"runs": ["--help"], "add": ["x"]}, wanted=422)
-        ask("DELETE", "/runs/--yes", wanted=409)
+        ask("DELETE", "/runs/--yes", wanted=404)
         ask("POST", "/runs/archive", {"runs": [first]})
         assert ask("GET", "/runs/rows")["total"] == 1
         ask("DELETE", f"/runs/{first}")

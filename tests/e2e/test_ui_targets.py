@@ -279,10 +279,19 @@ def test_the_api_alone(user, tmp_path):
         assert user.mlw("logs", "-f", made["run"]).out == f"{len(SECRET)}\n"
         assert user.info(made["run"])["tags"] == ["-x"]
         assert files_with(SECRET, user.store, root) == []
+        # Whatever a secret is called, it is the script's alone: mlw itself would not start, or find its store.
+        named = {"HOME": "/nowhere", "DOCKER_HOST": SECRET, "HTTPS_PROXY": SECRET, "MLW_HOME": "/nowhere"}
+        (root / "told.py").write_text(
+            "import os\nprint(os.environ['DOCKER_HOST'] == os.environ['HTTPS_PROXY'])\n"
+            "print([name for name in os.environ if name.startswith('MLW_SECRET')])\n"
+        )
+        status, made = post("/api/submit", script="told.py", secrets=named)
+        assert status == 200, made
+        assert user.mlw("logs", "-f", made["run"]).out == "True\n[]\n"
         for wrong in (
             {"script": "--help"},
             {"script": "a", "module": "b"},
-            {"script": "a", "secrets": {"PATH": SECRET}},
+            {"script": "a", "secrets": {"A=B": SECRET}},
         ):
             status, told = post("/api/submit", **wrong)
             assert status == 422 and SECRET not in json.dumps(told), told

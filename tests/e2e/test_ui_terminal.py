@@ -32,7 +32,9 @@ def python_of_its_own(place: Path) -> Path:
 
 
 def away_and_back(page, root: Path) -> None:
-    """What was said while the page had no connection comes with it, once."""
+    """It is the same shell after a reload; what was said while the page had no connection comes with it, once."""
+    type_line(page, "echo same shell $PS1")
+    expect(screen(page)).to_contain_text("same shell still>")
     type_line(page, "until [ -e go ]; do sleep 0.1; done; echo once=$((0 + 1)); touch gone")
     page.evaluate("window.socket.disconnect()")
     (root / "go").touch()
@@ -76,8 +78,6 @@ def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
         page.reload()
         expect(screen(page)).to_contain_text("kept=42")
         page.locator(".xterm-screen").click()
-        type_line(page, "echo same shell $PS1")
-        expect(screen(page)).to_contain_text("same shell still>")
         away_and_back(page, root)
 
         page.get_by_role("button", name="New terminal").click()

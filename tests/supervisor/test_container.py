@@ -162,7 +162,10 @@ def test_outputs_belong_to_the_user_and_no_root_is_needed(spot, tmp_path):
     assert told["ending"] == "succeeded", told
     assert (folder / "log").read_text() == "12345 12345 ada True\n"
     for path in [folder, *folder.rglob("*")]:
-        facts = path.lstat()
+        try:
+            facts = path.lstat()
+        except FileNotFoundError:
+            continue  # the supervisor still tidies up
         assert (facts.st_uid, facts.st_gid) == (12345, 12345), path
     assert spot.name("r") not in spot.engine.containers()
 

@@ -111,7 +111,9 @@ def test_of_a_line_that_is_too_long_the_end_is_as_a_terminal_leaves_it(tmp_path_
             found = [(one.data.decode().rstrip("\r").rpartition("\r")[2], one.cut) for one in index.lines(0, 999)]
             for line, (seen, cut) in zip(wanted(data.encode()), found, strict=True):
                 left = line.decode().rstrip("\r").rpartition("\r")[2]
-                assert (seen == left) if not cut else (left.startswith(seen) and len(left) <= len(line) and len(line) > 8)
+                assert (
+                    (seen == left) if not cut else (left.startswith(seen) and len(left) <= len(line) and len(line) > 8)
+                )
 
 
 def test_a_line_of_100_mb_is_read_once(tmp_path, reads, monkeypatch):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from nicegui import Client, ui
 
+import mlworkbench.ui
 from mlworkbench.config.project import create_project
 from mlworkbench.ui.answers.files import Content
 from mlworkbench.ui.drafts import Draft, Drafts
+from mlworkbench.ui.parts import opening
 from mlworkbench.ui.parts.filepane import FilePane
 from mlworkbench.ui.parts.frame import Here
 
@@ -226,3 +229,10 @@ def test_a_file_that_comes_back(project, tmp_path):
         assert file.read_text() == "a = 2\n"
 
     looked_at(project, tmp_path, story)
+
+
+def test_every_page_has_time_to_be_made():
+    """NiceGUI gives a page up after three seconds, with an answer that is none of our words."""
+    sources = (Path(mlworkbench.ui.__file__).parent / "pages").rglob("*.py")
+    assert [one.name for one in sources if "@ui.page(" in one.read_text()] == []
+    assert opening.our_page("/nowhere").response_timeout == opening.PATIENCE >= 60

@@ -158,7 +158,7 @@ def test_samples_of_machine_and_gpus(place):
     assert known.drawn(place.history, place.id, "run.memory", 50, "time", None).last == 1.0
     with open(place.folder.effort, "a") as file:
         for how in ('"rss"', '"<b>"', "[1]"):
-            file.write('{"t":2,"cores":1,"memory":1073741824,"processes":2,"counted":%s}\n' % how)
+            file.write(f'{{"t":2,"cores":1,"memory":1073741824,"processes":2,"counted":{how}}}\n')
     titles = {gauge.title for gauge in known.gauges(place.history, place.id)}
     assert "Memory of the run (RSS: what processes share counts for each)" in titles
     for name in ("gpu9.utilisation", "gpu-1.utilisation", "gpu0", "run.x", "", "gpu0.uuid"):

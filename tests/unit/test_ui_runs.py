@@ -16,6 +16,8 @@ from mlworkbench.model import Compute, Entry, Run, Span, Status
 from mlworkbench.ui.answers import compare as comparing
 from mlworkbench.ui.answers import rerun, runs
 from mlworkbench.ui.answers.runs import Wishes
+from mlworkbench.ui.pages.runs import in_plain_words
+from mlworkbench.ui.parts.comparecharts import points
 from mlworkbench.ui.parts.runfilter import View
 from tests.unit.test_history_store import paths, spec
 
@@ -162,10 +164,56 @@ def test_the_view_is_in_the_address():
 
 
 def test_columns_of_a_view():
-    keys = [one["key"] for one in View(column=("metrics.loss", "name", "evil", "name")).columns(everywhere=True)]
+    keys = [one["key"] for one in View(column=("metrics.loss", "name", "evil", "name")).columns(("status",))]
     assert keys == ["id", "metrics.loss", "name"]
-    assert "project" in [one["key"] for one in View().columns(everywhere=True)]
-    assert "project" not in [one["key"] for one in View().columns(everywhere=False)]
+    assert [one["key"] for one in View().columns(("status", "params.lr"))] == ["id", "status", "params.lr"]
+
+
+def test_what_a_list_shows_by_itself(history):
+    """What all of them lack is left out; what differs comes before what is looked at less."""
+    found = runs.usual(history, Wishes(project="p"))
+    assert found[:3] == ("status", "name", "params.lr") and set(found[3:5]) == {"metrics.loss", "metrics.accuracy"}
+    assert found[5:] == ("metrics.steps", "started", "duration", "script", "target", "arguments", "tags")
+    narrowed = runs.usual(history, Wishes(project="p", text="nothing", where="loss <", statuses=["Failed"]))
+    assert narrowed == found, "a filter does not move the columns"
+    history.add(replace(spec(9), project_name="other", project_id="other", entry=Entry("script", "a.py", ("x",))))
+    assert runs.usual(history, Wishes())[1] == "project" and "project" not in runs.usual(history, Wishes(project="p"))
+    lone = runs.usual(history, Wishes(project="other"))
+    assert lone == ("status", "arguments", "started", "duration", "script", "target")
+
+
+def test_statuses_are_counted_by_the_filter(history):
+    counted = runs.statuses(history, Wishes(scripts=["train.py"], statuses=["Failed"]))
+    assert {word: count for word, count in counted.items() if count} == {"Completed": 2, "Failed": 1}
+
+
+def test_all_that_fit_are_chosen_up_to_a_bound(history, monkeypatch):
+    assert [one["id"][-1] for one in runs.chosen(history, Wishes(where="loss < 1", sort="metrics.loss"))] == ["2", "0"]
+    monkeypatch.setattr(runs, "CHOSEN", 3)
+    found = runs.chosen(history, Wishes())
+    assert [one["id"][-1] for one in found] == ["3", "2", "1"] and found[0]["final"] is False
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("loss <", "expected a number or a text at position 7, at its end – for example: accuracy > 0.9 and"),
+        ("los < 3", "unknown metric, parameter or key 'los' – did you mean 'loss'? – known are accuracy, "),
+    ],
+)
+def test_a_wrong_condition_is_told_as_a_field_has_it(history, where, words):
+    with pytest.raises((UsageError, UnknownName)) as caught:
+        runs.check(history, Wishes(where=where))
+    told = in_plain_words(caught.value, where)
+    assert told.startswith(words) and "--where" not in told
+
+
+def test_a_near_name_is_found_among_many(history):
+    many = {f"layer/{at}/norm": 1.0 for at in range(60)}
+    history.note("demo-00000", lambda run: replace(run, metrics={**many, "validation": 1.0}))
+    with pytest.raises(UnknownName) as caught:
+        runs.check(history, Wishes(where="validatoin < 3"))
+    assert caught.value.hint == "did you mean 'validation'?"
 
 
 # -- compare -------------------------------------------------------------------------------------------
@@ -180,6 +228,24 @@ def test_what_differs(history):
     assert found.numbers["params.lr"] == [0.1, 0.3] and "metrics.steps" not in found.numbers
     assert comparing.varying(found.numbers) == ["params.lr", "metrics.loss", "duration"]
     assert set(comparing.others(history, found.ids)) == {"demo-00001", "demo-00003"}
+
+
+def test_a_sweep_is_compared_by_its_children(history):
+    sweep = {"way": "grid", "axes": {"lr": "0.1,0.3"}, "children": ["demo-00000", "gone", "demo-00002"]}
+    history.add(replace(spec(8), sweep=sweep))
+    name = spec(8).id
+    assert comparing.meant(history, ["demo-00001", name, "demo-00000"]) == ["demo-00001", "demo-00000", "demo-00002"]
+    found = comparing.compare(history, [name])
+    assert found.ids == ["demo-00000", "demo-00002"] and found.home == ("p", "/demo")
+    assert comparing.compare(history, ["demo-00000", name]).ids == ["demo-00000", name]
+    row = runs.rows(history, Wishes(limit=1)).rows[0]
+    assert (row["children"], row["sweep"]) == (3, True)
+
+
+def test_lines_have_a_shade_by_a_metric(history):
+    found = comparing.compare(history, ["demo-00000", "demo-00001", "demo-00002"])
+    told = points(found, ["params.lr", "metrics.loss"], "metrics.loss")
+    assert [(one["id"], one["shade"]) for one in told] == [("demo-00000", 1.0), ("demo-00002", 0.0)]
 
 
 def test_what_cannot_be_compared(history):

@@ -16,8 +16,8 @@ from ..history.store import History
 from ..model import Run
 from ..paths import RunFolder
 from ..report import units
-from ..report.common import common_metrics
 from ..report.records import children_ids, for_people, gpu_word, outcome, record
+from ..report.telling import common_metrics
 from ..report.values import finite, is_long
 from ..runfiles.manifest import read_outputs
 from ..runfiles.mask import Mask

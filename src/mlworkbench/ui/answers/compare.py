@@ -47,7 +47,9 @@ class Comparison:
 
 
 def compare(history: History, ids: Sequence[str]) -> Comparison:
-    """``UnknownName`` if one of them is not there."""
+    """``UnknownName`` if one of them is not there. A single sweep means its children."""
+    if len(ids) == 1:
+        ids = meant(history, ids)[:MOST]
     if len(ids) > MOST:
         raise UsageError(f"{len(ids)} runs are too many to compare", f"choose at most {MOST}")
     runs = list({run.id: run for run in map(history.get, ids)}.values())

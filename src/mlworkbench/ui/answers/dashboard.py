@@ -10,9 +10,14 @@ from ...errors import MlwError
 from ...history.query import Query
 from ...history.store import History
 from ...model import Run
+from ...report.plain import plain
+from ...report.telling import common_metrics
+from ...report.units import counted
 from . import files
 
 _NO_WORDS = ("#", "!", "<", "```", "|", "[", "-", "=")  # what no paragraph begins with
+_METRICS = 2  # of the last runs
+_NAMED = 4  # files that are not saved
 _READMES = ("readme.md", "readme.markdown", "readme.txt", "readme")
 
 
@@ -40,6 +45,19 @@ class RunConfiguration:
 def recent(history: History, project_id: str, limit: int = 8) -> list[Run]:
     """The newest first; those of a sweep are seen with it."""
     return history.search(Query(project=project_id, children=False, limit=limit))
+
+
+def measured(runs: list[Run]) -> list[str]:
+    """The metrics that most of them have."""
+    return common_metrics(runs)[:_METRICS]
+
+
+def unsaved(paths: list[str]) -> str:
+    """What Run does before anything else, in words."""
+    if not paths:
+        return ""
+    named = ", ".join(plain(path, 80) for path in sorted(paths)[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
+    return f"Run saves {counted(len(paths), 'file')} first: {named}"
 
 
 def targets(project: Project) -> list[Target]:

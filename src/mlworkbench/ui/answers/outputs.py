@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from ... import fetch
 from ...errors import HistoryError, UnknownName
-from ...fetch import is_home
 from ...history.store import History
 from ...model import Run
 from ...paths import RunFolder
@@ -98,7 +98,7 @@ def listing(history: History, run_id: str, folder: str = "", text: str = "") -> 
     """One folder; with a ``text``, the files anywhere below it that have it in their path."""
     run = history.get(run_id)
     place = history.paths.root.run(run.spec.folder)
-    home = _is_home(run, place)
+    home = is_at_home(run, place)
     above = "".join(f"{name}/" for name in folder.split("/") if name not in ("", "."))
     wanted = text.lower()
     found: dict[str, Output] = {}
@@ -138,7 +138,7 @@ def pictures(history: History, run_id: str) -> list[Picture]:
     """All images, by their names; what the script logged as one comes with its title and step."""
     run = history.get(run_id)
     place = history.paths.root.run(run.spec.folder)
-    home = _is_home(run, place)
+    home = is_at_home(run, place)
     found = []
     for one in _outputs(place):
         if one.is_file and one.path.lower().endswith(_PICTURE_ENDS):
@@ -306,8 +306,14 @@ class _Lists:
 _LISTS = _Lists()
 
 
-def _is_home(run: Run, place: RunFolder) -> bool:
-    return not run.spec.compute.address or is_home(place)
+def is_home(history: History, run_id: str) -> bool:
+    """All outputs of the run are on this machine."""
+    run = history.get(run_id)
+    return is_at_home(run, history.paths.root.run(run.spec.folder))
+
+
+def is_at_home(run: Run, place: RunFolder) -> bool:
+    return not run.spec.compute.address or fetch.is_home(place)
 
 
 def _is_here(place: RunFolder, path: str) -> bool:

@@ -14,9 +14,9 @@ from ...history.parameters import of_run
 from ...history.query import Query
 from ...history.store import History
 from ...model import Run, Status
-from ...report.common import common_metrics, varying_parameters
 from ...report.plain import plain
 from ...report.records import gpu_word, outcome, record
+from ...report.telling import common_metrics, varying_parameters
 from ...report.values import shown
 from ...report.wishes import expect, make_query
 
@@ -217,16 +217,17 @@ def usual(history: History, wishes: Wishes) -> tuple[str, ...]:
         return [name for name in names if any(one[name] for one in lines)]
 
     given = [f"params.{name}" for name in varying_parameters(newest)[:_PARAMETERS]]
+    rest = {name for run in newest for name in of_run(run)} if given and wishes.parent is None else set()
     measured = [f"metrics.{name}" for name in common_metrics(newest)]
     projects = ["project"] if wishes.project is None and len({one["project"] for one in lines}) > 1 else []
-    varied = {"name"} if wishes.parent and given else set()  # the names of a sweep's children say the same
     return (
         "status",
         *projects,
-        *(name for name in has("name", "children") if name not in varied),
+        *(() if wishes.parent and given else has("name")),  # the names of a sweep's children say what was varied
         *(given or has("arguments")),
         *measured[: max(2, min(4, _VALUES - len(given)))],
         *("started", "duration", "script", "target"),
+        *(has("arguments") if len(rest) > len(given) else ()),
         *has("tags", "gpu"),
     )
 
@@ -298,9 +299,8 @@ def jobs(history: History, project: str | None) -> Jobs:
 
 
 def _latest(run: Run) -> str:
-    """The metric that was told last, in few words."""
-    told = [(span.time, name) for name, span in run.spans.items()]
-    if not told:
+    """The metric that was told first, which is mostly the one that matters, as it stands now."""
+    name = next(iter(common_metrics([run])), None)
+    if name is None:
         return ""
-    name = max(told)[1]
     return f"{plain(name, 40)} {shown(run.metrics.get(name), 20)}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated, BinaryIO
@@ -12,7 +15,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from ..answers import code, outputs
+from ...remote.tree import READ
+from ..answers import code, outputs, zipped
 from ..desk import Desk
 from ..headers import SANDBOX
 
@@ -106,6 +110,26 @@ def routes(desk: Desk) -> APIRouter:
             headers["content-length"] = str(size)
         return StreamingResponse(_bytes(handle, size), media_type=kind, headers=headers)
 
+    @router.get("/runs/{run}/outputs.zip", summary="All outputs as one zip, made while it is sent")
+    async def everything(run: str) -> StreamingResponse:
+        name, data = await desk.ask(zipped.zipped, run)
+        headers = {"content-disposition": _attached(name), "content-security-policy": SANDBOX}
+        return StreamingResponse(data, media_type="application/zip", headers=headers)
+
+    @router.get(
+        "/runs/{run}/diagnostics.zip", summary="What is needed to understand a run elsewhere; secrets are masked"
+    )
+    async def diagnostics(run: str) -> StreamingResponse:
+        found = await desk.ask(lambda history: history.get(run).id)
+        handle = await _bundle(desk, found)
+        size = os.fstat(handle).st_size
+        headers = {
+            "content-disposition": _attached(f"diagnostics-{found}.zip"),
+            "content-security-policy": SANDBOX,
+            "content-length": str(size),
+        }
+        return StreamingResponse(_bytes(handle, size), media_type="application/zip", headers=headers)
+
     @router.get("/runs/{run}/code", summary="The files of a run's snapshot")
     async def files(run: str) -> Code:
         return Code(**asdict(await desk.ask(code.tree, run)))
@@ -119,6 +143,17 @@ def routes(desk: Desk) -> APIRouter:
         return Environment(**asdict(await desk.ask(code.environment, run)))
 
     return router
+
+
+async def _bundle(desk: Desk, run: str) -> int:
+    """Of a file that is gone from its folder already: nobody has to remember to remove it."""
+    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="mlw-diagnostics-")
+    try:
+        place = os.path.join(folder, "bundle.zip")
+        await desk.errands.do("experiment", "diagnostics", f"--run={run}", f"--output={place}", "--yes")
+        return os.open(place, READ)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def _attached(path: str) -> str:

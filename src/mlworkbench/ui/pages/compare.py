@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import quote
 
 from nicegui import ui
@@ -13,10 +14,11 @@ from ...report.plain import plain
 from ...report.units import counted
 from ..answers import code as code_answers
 from ..answers import compare as answers
+from ..answers.projects import key_of
 from ..desk import Desk
-from ..parts.comparecharts import Curves, Spread
+from ..parts.comparecharts import Curves, Lines, Spread
 from ..parts.empty import empty
-from ..parts.frame import frame
+from ..parts.frame import Here, frame, here
 from ..parts.opening import our_page
 from ..parts.sheet import DiffLines, Sheet
 
@@ -31,27 +33,37 @@ def register(desk: Desk) -> None:
     @our_page("/compare")
     async def compare(runs: str = "") -> None:
         ids = list(dict.fromkeys(one for one in runs.split(",") if one))
-        with frame(desk, "Compare", active="All runs", wide=True):
-            await _page(desk, ids)
+        try:
+            found = await desk.ask(answers.compare, ids) if ids else None
+        except MlwError as error:
+            with frame(desk, "Compare", active="All runs", wide=True):
+                _heading("Compare runs")
+                empty("error_outline", plain(error.message, 300), plain(error.hint or "", 300))
+            return
+        where = await desk.ask(lambda _: _project(desk, found))
+        with frame(desk, "Compare", where, active="Runs" if where else "All runs", wide=True):
+            await _page(desk, found)
 
 
-async def _page(desk: Desk, ids: list[str]) -> None:
-    if not ids:
-        _heading("Compare runs")
-        empty(
-            "compare_arrows",
-            "No runs are chosen",
-            "Choose two or more on the page All runs.",
-            "mlw history compare RUN RUN",
-        )
-        return
+def _project(desk: Desk, found: answers.Comparison | None) -> Here | None:
+    """Where all of them came from, if that was opened here and is still the same project."""
+    if found is None or found.home is None:
+        return None
+    project, folder = found.home
     try:
-        found = await desk.ask(answers.compare, ids)
-        others = await desk.ask(answers.others, found.ids)
-    except MlwError as error:
+        where = here(desk, key_of(Path(folder)))
+    except (MlwError, OSError):
+        return None
+    return where if where.project.id == project else None
+
+
+async def _page(desk: Desk, found: answers.Comparison | None) -> None:
+    if found is None:
         _heading("Compare runs")
-        empty("error_outline", plain(error.message, 300), plain(error.hint or "", 300))
+        words = "Choose two or more on the page All runs."
+        empty("compare_arrows", "No runs are chosen", words, "mlw history compare RUN RUN")
         return
+    others = await desk.ask(answers.others, found.ids)
     _heading(f"Compare {counted(len(found.runs), 'run')}")
     _chosen(found, others)
     if len(found.runs) < 2:
@@ -64,6 +76,7 @@ async def _page(desk: Desk, ids: list[str]) -> None:
     if found.series:
         Curves(found).build()
     Spread(found).build()
+    Lines(found).build()
     await _images(desk, found)
     for kind in ("properties", "packages"):
         Differing(found, kind).build()

@@ -88,7 +88,7 @@ class FilesView:
                 ui.label("Typed, not saved yet").classes("mlw-faint mlw-small")
             for path in unsaved[:_LISTED]:
                 button = ui.button(plain(path, 200), on_click=lambda path=path: self.go(path))
-                button.props("flat dense no-caps align=left icon=edit_note size=sm")
+                button.props("flat dense no-caps align=left icon=edit_note")
             if len(unsaved) > _LISTED:
                 ui.label(f"and {len(unsaved) - _LISTED} more").classes("mlw-faint mlw-small")
 

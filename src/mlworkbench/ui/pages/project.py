@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,6 +11,7 @@ from nicegui import ui
 from ...model import Problem, Run
 from ...report import units
 from ...report.plain import plain
+from ...report.values import shown
 from ..answers import dashboard
 from ..answers.files import Content
 from ..desk import Desk
@@ -33,6 +35,7 @@ def register(desk: Desk) -> None:
             text = await desk.ask(lambda _: dashboard.readme(where.project.root))
             _head(where, text)
             await runbar(desk, where)
+            await Unsaved(desk, where).look()
             with ui.element("div").classes("mlw-dash"):
                 with ui.element("section").classes("mlw-column-wide"):
                     await Recent(desk, where).begin()
@@ -57,6 +60,20 @@ def _heading(words: str) -> None:
         ui.label(words)
 
 
+class Unsaved:
+    """Which files Run will save first; said before it does."""
+
+    def __init__(self, desk: Desk, where: Here) -> None:
+        self._desk, self._where = desk, where
+        self._label = ui.label("").classes("mlw-warn mlw-said mlw-small mlw-unsaved-first").props("role=status")
+        ui.timer(_PAUSE, self.look)
+
+    async def look(self) -> None:
+        found = await self._desk.ask(lambda _: list(self._desk.drafts.of(self._where.key)))
+        self._label.set_text(dashboard.unsaved(found))
+        self._label.set_visibility(bool(found))
+
+
 class Recent:
     """The last runs, as they stand now."""
 
@@ -64,7 +81,9 @@ class Recent:
         self._desk = desk
         self._where = where
         self._version = -1
-        self._shown: list[Any] | None = None
+        self._shown: Any = None
+        self._lasting: list[tuple[ui.label, float]] = []  # of those that still run
+        self._values: dict[tuple[str, str], ui.label] = {}
         with ui.row().classes("mlw-between"):
             _heading("Recent runs")
             ui.link("All runs of the project", f"{where.address}/runs")
@@ -78,12 +97,21 @@ class Recent:
     async def _look(self) -> None:
         if self._version != self._desk.live.version:
             await self.begin()
+        for label, started in self._lasting:
+            label.set_text(units.duration(max(0.0, time.time() - started)))
 
     def _show(self, runs: list[Run]) -> None:
-        facts = [(run.id, run.name, run.status, run.ending, run.duration, run.spec.created) for run in runs]
-        if facts == self._shown:
+        names = dashboard.measured(runs)
+        facts = [
+            (run.id, run.name, run.status, run.ending, run.duration, run.started, run.spec.created) for run in runs
+        ]
+        if (facts, names) == self._shown:
+            for run in runs:
+                for name in names:
+                    self._values[run.id, name].set_text(_value(run, name))
             return
-        self._shown = facts
+        self._shown = (facts, names)
+        self._lasting, self._values = [], {}
         self._box.clear()
         with self._box:
             if not runs:
@@ -91,29 +119,55 @@ class Recent:
                 return
             with ui.element("table").classes("mlw-table"):
                 with ui.element("thead"), ui.element("tr"):
-                    for words in ("Run", "Status", "Script", "Target", "Started", "Duration"):
+                    for words in (
+                        "Run",
+                        "Status",
+                        *(plain(name, 24) for name in names),
+                        "Script",
+                        "Target",
+                        "Started",
+                        "Duration",
+                    ):
                         with ui.element("th").props("scope=col"):
                             ui.label(words)
                 with ui.element("tbody"):
                     for run in runs:
-                        _row(run)
+                        self._row(run, names)
+
+    def _row(self, run: Run, names: list[str]) -> None:
+        with ui.element("tr"):
+            _who(run)
+            for name in names:
+                with ui.element("td").classes("mlw-number"):
+                    self._values[run.id, name] = ui.label(_value(run, name))
+            _how(run)
+            with ui.element("td").classes("mlw-number"):
+                lasting = ui.label(units.duration(run.duration) if run.duration is not None else "–")
+            if run.duration is None and run.started is not None and not run.status.final:
+                lasting.set_text(units.duration(max(0.0, time.time() - run.started)))
+                self._lasting.append((lasting, run.started))
 
 
-def _row(run: Run) -> None:
+def _value(run: Run, name: str) -> str:
+    value = run.metrics.get(name)
+    return shown(value, 14) if value is not None else "–"
+
+
+def _who(run: Run) -> None:
+    with ui.element("td"):
+        ui.link(plain(run.name or run.id, 60), f"/runs/{run.id}")
+    with ui.element("td"):
+        status(run.status.value)
+
+
+def _how(run: Run) -> None:
     script = " ".join((run.spec.entry.name, *run.spec.entry.arguments))
-    with ui.element("tr"):
-        with ui.element("td"):
-            ui.link(plain(run.name or run.id, 60), f"/runs/{run.id}")
-        with ui.element("td"):
-            status(run.status.value)
-        with ui.element("td").classes("mlw-cut mlw-mono"):
-            ui.label(plain(script, 80))
-        with ui.element("td"):
-            ui.label(plain(run.spec.compute.name, 40))
-        with ui.element("td"):
-            When(run.spec.created)
-        with ui.element("td").classes("mlw-number"):
-            ui.label(units.duration(run.duration) if run.duration is not None else "–")
+    with ui.element("td").classes("mlw-cut mlw-mono"):
+        ui.label(plain(script, 400))._props["title"] = plain(script, 400)
+    with ui.element("td"):
+        ui.label(plain(run.spec.compute.name, 40))
+    with ui.element("td"):
+        When(run.spec.created)
 
 
 def _readme(where: Here, text: Content | None) -> None:

@@ -82,24 +82,23 @@ class RunsPage:
         self._bar = FilterBar(self._view, self._offered, self._narrow)
         self._actions = RunActions(self._desk, self._refresh, self._choose_all, lambda: self._grid.choose_none())
         refused = await self._refusal(self._view)
-        shown = replace(self._view, where="", since="", parent="") if refused else self._view
-        url = shown.rows_url(self._project)
-        await self._build_chart(url)
-        self._usual = await self._desk.ask(answers.usual, shown.wishes(self._project))
-        self._build_grid(url)
+        if refused:  # the fields keep what was asked for
+            self._view = replace(self._view, where="", since="", parent="")
+        await self._build_chart()
+        self._usual = await self._desk.ask(answers.usual, self._view.wishes(self._project))
+        self._build_grid()
         self._fit()
         self._warn(refused)
-        if not refused:
-            await self._count_statuses()
+        await self._count_statuses()
         self._none = ui.label("No run fits this filter.").classes("mlw-faint").props("role=status")
         self._none.set_visibility(False)
         self._command = ui.label(self._view.command(self._where is None)).classes("mlw-mono mlw-faint mlw-said")
         self._seen = await self._desk.ask(answers.generation)
         ui.timer(_PAUSE, self._look)
 
-    def _build_grid(self, url: str) -> None:
+    def _build_grid(self) -> None:
         label, place = "Runs, newest first unless sorted", f"mlw-columns:{self._project or 'all'}"
-        self._grid = Grid(url, self._columns(), self._view.sort, label=label, place=place)
+        self._grid = Grid(self._url, self._columns(), self._view.sort, label=label, place=place)
         self._grid.heard(
             chosen=self._actions.choose,
             sorted=self._order,
@@ -108,7 +107,7 @@ class RunsPage:
             kept=self._take_kept,
         )
 
-    async def _build_chart(self, url: str) -> None:
+    async def _build_chart(self) -> None:
         """Bars above the grid, if wanted: the choice stands in the title row."""
         names = await self._desk.ask(answers.names, Wishes(project=self._project))
         options = {"none": "No chart", "duration": "Duration"}
@@ -118,11 +117,11 @@ class RunsPage:
         with self._tools:
             field = ui.select(options, value=self._view.chart, label="Chart").props("dense outlined options-dense")
             field.classes("mlw-filter-choice").on_value_change(lambda event: self._measure(str(event.value)))
-        self._chart = RunChart(url, self._view.chart)
+        self._chart = RunChart(self._url, self._view.chart)
 
     def _measure(self, name: str) -> None:
         self._view = replace(self._view, chart=name)
-        self._chart.show(self._shown_url, name)
+        self._chart.show(self._url, name)
         self._fit()
         self._remember()
 
@@ -145,7 +144,7 @@ class RunsPage:
         return await self._desk.ask(answers.offered, self._project, self._view.archived, self._view.children)
 
     @property
-    def _shown_url(self) -> str:
+    def _url(self) -> str:
         return self._view.rows_url(self._project)
 
     def _columns(self) -> list[dict[str, Any]]:
@@ -156,7 +155,7 @@ class RunsPage:
         told = View.from_address(("column", str(one)) for one in columns or ()).column
         if told and not self._view.column and len(View(column=told).columns(())) > 1:
             self._view = replace(self._view, column=told)
-            self._grid.show(self._shown_url, self._columns())
+            self._grid.show(self._url, self._columns())
 
     # -- what the user changes ---------------------------------------------------------------------------
 
@@ -165,7 +164,9 @@ class RunsPage:
         try:
             await self._desk.ask(answers.check, view.wishes(self._project))
         except MlwError as error:
-            self._bar.refuse("where" if view.where.strip() else "since", in_plain_words(error, view.where))
+            self._bar.refuse(
+                "where" if view.where.strip() or not view.since else "since", in_plain_words(error, view.where)
+            )
             return True
         self._bar.refuse("where", None)
         self._bar.refuse("since", None)
@@ -185,10 +186,10 @@ class RunsPage:
             return
         before = self._view
         self._view = replace(view, sort=before.sort, column=before.column, chart=before.chart)
-        self._chart.show(self._shown_url, self._view.chart)
+        self._chart.show(self._url, self._view.chart)
         if before.parent != view.parent:
             self._usual = await self._desk.ask(answers.usual, self._view.wishes(self._project))
-        self._grid.show(self._shown_url, self._columns())
+        self._grid.show(self._url, self._columns())
         self._remember()
         await self._count_statuses()
 
@@ -197,8 +198,11 @@ class RunsPage:
         self._bar.count(await self._desk.ask(answers.statuses, self._view.wishes(self._project)))
 
     async def _choose_all(self) -> None:
-        way = {"sort": self._view.sort.removeprefix("-"), "descending": self._view.sort.startswith("-")}
-        rows = await self._desk.ask(answers.chosen, replace(self._view.wishes(self._project), **way))
+        if self._waits.visible:
+            return  # what is shown is not what was asked for
+        name, largest = self._view.sort.removeprefix("-"), self._view.sort.startswith("-")
+        asked = replace(self._view.wishes(self._project), sort=name, descending=largest)
+        rows = await self._desk.ask(answers.chosen, asked)
         self._grid.choose(rows)
         if len(rows) == answers.CHOSEN:
             ui.notify(f"No more than the first {answers.CHOSEN:,} are chosen.")
@@ -213,7 +217,7 @@ class RunsPage:
         chosen = await choose_columns(names, shown)
         if chosen is not None:
             self._view = replace(self._view, column=chosen)
-            self._grid.show(self._shown_url, self._columns())
+            self._grid.show(self._url, self._columns())
             self._grid.keep(chosen)
             self._remember()
 
@@ -253,7 +257,7 @@ class RunsPage:
         if any(one.startswith("metrics.") for one in self._usual):
             return
         self._usual = await self._desk.ask(answers.usual, self._view.wishes(self._project))
-        self._grid.show(self._shown_url, self._columns())
+        self._grid.show(self._url, self._columns())
 
 
 def in_plain_words(error: MlwError, where: str) -> str:

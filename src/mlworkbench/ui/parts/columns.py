@@ -74,9 +74,9 @@ class Chooser:
         for prefix, keys in groups.items():
             count = sum(key in self._chosen for key in keys)
             words = f"{plain(prefix, 60)}/… ({len(keys)}{f', {count} shown' if count else ''})"
-            with ui.expansion(words).props("dense").classes("mlw-columns-fold"):
-                with ui.element("div").classes("mlw-columns-folded"):
-                    self._boxes(keys, labels)
+            fold = ui.expansion(words).props("dense").classes("mlw-columns-fold")
+            with fold, ui.element("div").classes("mlw-columns-folded"):
+                self._boxes(keys, labels)
 
     def _boxes(self, keys: Sequence[str], labels: Mapping[str, str]) -> None:
         for key in keys[:_SHOWN]:

@@ -14,12 +14,35 @@ from .chart import Chart
 from .sheet import Scatter
 
 _CHARTS = 6  # that are drawn without being asked for
-_AXES = 9
+_AXES = 6  # parameters
+_CHOSEN = 4  # metrics beside them
+_COLOURS = 8  # runs that have a colour of their own
+_OFFERED = 200  # names to choose from at once
 _OVER = {"step": "Step", "time": "Time", "relative": "Since the start"}
 
 
 def _label(run: dict[str, Any]) -> str:
     return str(run["name"] or run["id"])
+
+
+def choice(names: Sequence[str], label: str, value: str | list[str]) -> ui.select:
+    """One name, or several where a list is chosen; of very many, those are offered that a field beside it seeks."""
+    many = isinstance(value, list)
+
+    def offered(text: str, chosen: object) -> dict[str, str]:
+        kept = [str(one) for one in (chosen if isinstance(chosen, list) else [chosen]) if one]
+        fit = [name for name in names if text.lower() in name.lower()][:_OFFERED]
+        return {name: plain(name, 60) for name in dict.fromkeys([*kept, *fit])}
+
+    field = ui.select(offered("", value), label=label, value=value, multiple=many, with_input=many)
+    field.props("dense outlined options-dense")
+    if len(names) > _OFFERED:
+        search = ui.input(f"Search {len(names)} for {label}").props("dense outlined clearable debounce=250")
+        search.classes("mlw-filter-choice")
+        search.on_value_change(
+            lambda event: field.set_options(offered(str(event.value or ""), field.value), value=field.value)
+        )
+    return field
 
 
 class Curves:
@@ -35,9 +58,8 @@ class Curves:
         with ui.element("h2"):
             ui.label("Curves")
         with ui.row().classes("mlw-chart-tools"):
-            options = {name: plain(name, 60) for name in self._found.series}
-            field = ui.select(options, label="Metrics", value=self._names, multiple=True, with_input=True)
-            field.props("dense outlined options-dense use-chips").classes("mlw-chart-choice")
+            field = choice(list(self._found.series), "Metrics", self._names)
+            field.props("use-chips").classes("mlw-chart-choice")
             field.on_value_change(lambda event: self._draw(event.value or []))
             over = ui.toggle(_OVER, value="step").props("dense no-caps unelevated")
             over.on_value_change(lambda event: self._set(x=event.value))
@@ -76,7 +98,7 @@ class Curves:
 
 
 class Spread:
-    """Two parameters or metrics against each other; all of them as axes side by side."""
+    """Two parameters or metrics against each other."""
 
     def __init__(self, found: Comparison) -> None:
         self._found = found
@@ -91,18 +113,14 @@ class Spread:
         self._y = next(name for name in (*metrics, *self._names) if name != self._x)
         with ui.element("h2"):
             ui.label("Scatter")
-        options = {name: plain(name, 60) for name in self._names}
         with ui.row().classes("mlw-chart-tools"):
             for axis, value in (("x", self._x), ("y", self._y)):
-                field = ui.select(options, label=axis, value=value).props("dense outlined options-dense")
+                field = choice(self._names, axis, value)
                 field.classes("mlw-filter-choice").on_value_change(
                     lambda event, axis=axis: self._choose(axis, str(event.value))
                 )
-        with ui.element("div").classes("mlw-charts"):
+        with ui.element("div").classes("mlw-charts-wide"):
             self._dots = Scatter("Scatter")
-            if len(self._names) > 2 and len(self._found.runs) > 2:
-                axes = self._names[:_AXES]
-                Scatter("Parallel coordinates").show([_short(one) for one in axes], self._points(axes), parallel=True)
         self._draw()
 
     def _choose(self, axis: str, name: str) -> None:
@@ -111,16 +129,66 @@ class Spread:
 
     def _draw(self) -> None:
         axes = [self._x, self._y]
-        self._dots.show([plain(one, 60) for one in axes], self._points(axes))
+        self._dots.show([plain(one, 60) for one in axes], points(self._found, axes))
 
-    def _points(self, axes: Sequence[str]) -> list[dict[str, object]]:
-        """Of the runs that have something there: so the first ones have the colours that their curves have."""
-        every = (
-            {"id": run["id"], "label": _label(run), "values": [self._found.numbers[name][at] for name in axes]}
-            for at, run in enumerate(self._found.runs)
+
+class Lines:
+    """The parameters that vary and some metrics as axes side by side, each run a line through them."""
+
+    def __init__(self, found: Comparison) -> None:
+        self._found = found
+        names = varying(found.numbers)
+        self._given = [name for name in names if name.startswith("params.")][:_AXES]
+        self._measured = [name for name in names if not name.startswith("params.")]
+
+    def build(self) -> None:
+        if not self._measured or len(self._given) + len(self._measured) < 3 or len(self._found.runs) < 3:
+            return
+        with ui.element("h2"):
+            ui.label("Parallel coordinates")
+        chosen = _telling(self._found, self._measured)[: 2 if self._given else _CHOSEN]
+        with ui.row().classes("mlw-chart-tools"):
+            options = {name: _short(name, 60) for name in self._measured}
+            field = ui.select(options, label="Metrics", value=chosen, multiple=True, with_input=True)
+            field.props(f"dense outlined options-dense use-chips max-values={_CHOSEN}").classes("mlw-chart-choice")
+            field.on_value_change(lambda event: self._draw(event.value or []))
+            self._words = ui.label().classes("mlw-faint")
+        with ui.element("div").classes("mlw-charts-wide"):
+            self._chart = Scatter("Parallel coordinates", 340)
+        self._draw(chosen)
+
+    def _draw(self, metrics: Sequence[str]) -> None:
+        axes = [*self._given, *metrics[:_CHOSEN]]
+        by = metrics[0] if metrics and len(self._found.runs) > _COLOURS else None
+        self._words.set_text(
+            f"A line is a run; from blue to orange {_short(by, 60)} grows." if by else "A line is a run."
         )
-        return [one for one in every if sum(value is not None for value in one["values"]) > 1]
+        self._chart.show([_short(one) for one in axes], points(self._found, axes, by), parallel=True)
 
 
-def _short(name: str) -> str:
-    return plain(name.partition(".")[2] or name, 24)
+def _telling(found: Comparison, names: Sequence[str]) -> list[str]:
+    """The metrics that have curves and stand first there, then the others; how long it took comes last."""
+    rank = {f"metrics.{name}": at for at, name in enumerate(found.series)}
+    return sorted(names, key=lambda name: (name == "duration", rank.get(name, len(rank))))
+
+
+def points(found: Comparison, axes: Sequence[str], by: str | None = None) -> list[dict[str, object]]:
+    """Of the runs that have something there: so the first ones have the colours that their curves have.
+
+    ``by``: the name whose value, from 0 for the least to 1 for the most, is the shade.
+    """
+    told = [value for value in found.numbers[by] if value is not None] if by else []
+    least, most = (min(told), max(told)) if told else (0.0, 0.0)
+    every = []
+    for at, run in enumerate(found.runs):
+        values = [found.numbers[name][at] for name in axes]
+        value = found.numbers[by][at] if by else None
+        shade = None if value is None or most <= least else (value - least) / (most - least)
+        if sum(one is not None for one in values) > 1:
+            every.append({"id": run["id"], "label": _label(run), "values": values, "shade": shade})
+    return every
+
+
+def _short(name: str, most: int = 40) -> str:
+    kind, _, rest = name.partition(".")
+    return plain(rest if kind in ("params", "metrics") and rest else name, most)

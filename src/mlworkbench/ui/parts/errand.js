@@ -5,13 +5,20 @@ const PAUSE = 400; // milliseconds between two questions
 
 export default {
   template: `
-    <div class="mlw-errand" ref="box" role="log" tabindex="0" :aria-label="label" @scroll="scrolled">
-      <div v-for="line in lines" :key="line.number" class="mlw-errand-line" :class="'mlw-errand-' + line.kind">{{ line.text }}</div>
+    <div v-show="!below || shown.length" class="mlw-errand" ref="box" role="log" tabindex="0" :aria-label="label" @scroll="scrolled">
+      <div v-for="line in shown" :key="line.number" class="mlw-errand-line" :class="'mlw-errand-' + line.kind">{{ line.text }}</div>
       <div v-if="code === null && !trouble" class="mlw-errand-line mlw-faint">…</div>
       <div v-if="trouble" class="mlw-errand-line mlw-errand-warning">{{ trouble }}</div>
     </div>`,
-  props: { name: String, label: String },
-  data() { return { lines: [], said: 0, code: null, trouble: "", atEnd: true }; },
+  props: { name: String, label: String, below: Boolean },
+  data() { return { lines: [], said: 0, code: null, trouble: "", atEnd: true, error: null, hint: null }; },
+  computed: {
+    shown() { // without what is said below as well
+      if (!this.below || this.error === null) return this.lines;
+      const told = [this.error, `error: ${this.error}`, this.hint && `hint: ${this.hint}`];
+      return this.lines.filter((line) => !told.includes(line.text));
+    },
+  },
   mounted() { this.look(); },
   unmounted() { clearTimeout(this.ticking); this.gone = true; },
   methods: {
@@ -37,6 +44,8 @@ export default {
       if (this.lines.length > MOST) this.lines.splice(0, this.lines.length - MOST);
       this.said = told.said;
       this.code = told.code;
+      this.error = told.error;
+      this.hint = told.hint;
       this.$nextTick(() => { if (this.atEnd && this.$refs.box) this.$refs.box.scrollTop = this.$refs.box.scrollHeight; });
       if (told.code !== null) this.$emit("ended", told.code);
     },

@@ -26,6 +26,11 @@ class ErrandView(Element, component="errand.js"):
         self._props["name"] = errand.id
         self._props["label"] = f"What {command_of(errand)} says"
 
+    def said_below(self) -> None:
+        """The error and the hint stand elsewhere too: they are not said twice."""
+        self._props["below"] = True
+        self.update()
+
 
 def command_of(errand: Errand) -> str:
     """As one would type it."""
@@ -42,18 +47,19 @@ async def carried_out(
     cwd: Path | None = None,
     secret: str | None = None,
     environment: Mapping[str, str] | None = None,
+    telling: bool = True,
 ) -> Errand:
     """Carry a command out before the user's eyes; returns it when it is over, be it well or not (``errand.failed``).
 
     Nothing but a notification shows if it is over at once. A failure stays in sight until it is closed. To leave the
-    page, or to hide the box, stops nothing.
+    page, or to hide the box, stops nothing. ``telling``: say that it is done; else the caller says more than that.
     """
     errand = await desk.errands.start(*words, cwd=cwd, secret=secret, environment=environment)
-    await watched(title, errand)
+    await watched(title, errand, telling)
     return errand
 
 
-async def watched(title: str, errand: Errand) -> None:
+async def watched(title: str, errand: Errand, telling: bool = True) -> None:
     """The same for a command that was set off already."""
     client = ui.context.client
     if not await _over(errand, _QUICK) or errand.failed:
@@ -63,7 +69,7 @@ async def watched(title: str, errand: Errand) -> None:
         await errand.done.wait()
         if not client.is_deleted and not dialog.is_deleted:
             await dialog.ended()
-    if not errand.failed and not client.is_deleted:
+    if telling and not errand.failed and not client.is_deleted:
         with client:
             ui.notify(f"{plain(title, 200)}: done", type="positive", position="bottom")
 
@@ -91,14 +97,14 @@ class ErrandDialog(ui.dialog):
                 self._busy = ui.spinner(size="18px").props("aria-hidden=true")
                 ui.label(plain(title, 200)).classes("mlw-errand-title")
             ui.label(command_of(errand)).classes("mlw-mono mlw-faint mlw-said")
-            view = ErrandView(errand)
+            self._view = ErrandView(errand)
             self._end = ui.column().classes("mlw-errand-end").props("role=status")
             with ui.row().classes("mlw-errand-buttons"):
                 self._button = ui.button("Hide", on_click=self.close).props("flat no-caps")
                 with self._button:
                     ui.tooltip("It goes on")
         if stays:
-            view.on("ended", self.ended)
+            self._view.on("ended", self.ended)
         self.on("hide", self._gone)
 
     def _gone(self) -> None:
@@ -115,9 +121,10 @@ class ErrandDialog(ui.dialog):
             if error is None:
                 ui.label("Done").classes("mlw-good")
             else:
+                self._view.said_below()
                 ui.label(plain(error.message, 2000)).classes("mlw-bad mlw-said")
                 if error.hint:
-                    ui.label(plain(error.hint, 2000)).classes("mlw-said")
+                    ui.label(f"What to do: {plain(error.hint, 2000)}").classes("mlw-said")
         if error is None and not self._stays:
             await asyncio.sleep(_SEEN)
             self.close()

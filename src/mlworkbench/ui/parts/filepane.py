@@ -82,12 +82,10 @@ class FilePane:
             self._content, self._base, self._lost = known, draft.base, True
             self._show_editor(known, draft)
             self._ask_lost(content.reason or "it is an image" if content else trouble)
-        elif content is None:
-            assert trouble is not None
-            self._show_nothing("error_outline", plain(trouble.message, 300), trouble.hint or "Choose another file.")
-            return
-        else:
+        elif content is not None:
             self._show(content, draft)
+        elif trouble is not None:
+            self._show_nothing("error_outline", plain(trouble.message, 300), trouble.hint or "Choose another file.")
         await self._check()
         if line and self._editor and turn == self._opening:
             self._editor.reveal(line)
@@ -257,7 +255,9 @@ class FilePane:
     # -- saving ------------------------------------------------------------------------------------
 
     async def save(self) -> None:
-        if self.unsaved and not self._banner.words:
+        if self.unsaved and self._banner.words:
+            ui.notify("choose first what is to become of the file on disk", type="warning")
+        elif self.unsaved:
             await self._write(self._base)
 
     async def _write(self, base: str | None) -> None:
@@ -380,12 +380,11 @@ class FilePane:
         self._banner.ask(words, (reload, ("Overwrite", self._overwrite), ("See difference", self._differ)))
 
     def _ask_lost(self, why: str | MlwError | None) -> None:
-        words = lost_words(self.path, why)
-        self._banner.ask(words, (("Write it anew", self._overwrite), ("Discard", self._discard)))
+        choices = ("Write it anew", self._overwrite), ("Discard", self._discard)
+        self._banner.ask(lost_words(self.path, why), choices)
 
     async def _overwrite(self) -> None:
-        is_there = self._content is not None and self._content.stamp
-        await self._write(None if is_there else "")
+        await self._write(None if self._content and self._content.stamp else "")  # not over one that comes meanwhile
 
     def _settle(self, base: str) -> None:
         """The text is made from what is on disk now."""

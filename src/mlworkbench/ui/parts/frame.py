@@ -53,8 +53,11 @@ def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = ""
     ui.on_exception(tell)  # of what a click set off
     desk.live.attend()
     ui.timer(ATTENTION, desk.live.attend)
-    pane = ui.right_drawer(value=False, bordered=True).props("width=340 overlay").classes("mlw-jobs")
-    rail = ui.left_drawer(bordered=True).props("width=168 breakpoint=700").classes("mlw-rail")
+    pane = ui.right_drawer(value=False, bordered=True).props("width=340").classes("mlw-jobs")
+    # Quasar opens it where there is room; NiceGUI would ask the browser, and a slow one would end in an error.
+    rail = (
+        ui.left_drawer(value=False, bordered=True).props("show-if-above width=168 breakpoint=700").classes("mlw-rail")
+    )
     with ui.header().classes("mlw-bar"):
         ui.button(icon="menu", on_click=rail.toggle).props('flat dense round color=white aria-label="Menu"').classes(
             "mlw-menu"

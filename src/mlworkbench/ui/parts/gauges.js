@@ -22,7 +22,7 @@ export default {
         <div class="mlw-said" :class="gpu.bad ? 'mlw-bad' : 'mlw-faint'">{{ gpu.user }}</div>
       </div>
     </div>`,
-  props: { url: String, distant: Boolean },
+  props: { url: String, distant: Boolean, worst: String, why: String },
   data() { return { told: null, seen: false, trouble: "" }; },
   computed: {
     cards() { return this.told ? this.told.gpus.map(this.drawn) : []; },
@@ -36,7 +36,9 @@ export default {
       }
       const way = this.distant ? "reachable" : "this machine";
       const sign = { icon: this.distant ? "link" : "computer", kind: "mlw-good", words: way };
+      if (this.worst === "error") return { icon: "error", kind: "mlw-bad", words: `${way}; ${this.why}` };
       if (told.problem) return { icon: "warning", kind: "mlw-warn", words: `${way}; GPUs: ${told.problem}` };
+      if (this.worst) return { icon: "warning", kind: "mlw-warn", words: `${way}; ${this.why}` };
       if (!told.gpus.length) return { ...sign, words: `${way}; no NVIDIA GPU` };
       const parts = [told.driver && `driver ${told.driver}`, told.cuda && `CUDA ${told.cuda}`].filter(Boolean);
       return { ...sign, words: [way, ...parts].join(", ") };

@@ -14,3 +14,8 @@ class Gauges(Element, component="gauges.js"):
         super().__init__()
         self._props["url"] = f"/api/targets/{quote(name, safe='')}/gpus?project={quote(key, safe='')}"
         self._props["distant"] = distant
+
+    def judge(self, state: str, words: str) -> None:
+        """The worst of what was found ("" if all is well): a machine that answers is not yet one that can be used."""
+        self._props["worst"], self._props["why"] = state, words
+        self.update()

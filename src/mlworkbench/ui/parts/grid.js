@@ -40,14 +40,22 @@ function element(tag, classes, text) {
 
 function address(run) { return `/runs/${encodeURIComponent(run.id)}`; }
 
+function family(run) { // leads to the runs of a sweep, or to those inside
+  const link = element("a", "mlw-grid-link mlw-grid-mark", `${run.children.toLocaleString("en")} ${run.children === 1 ? "run" : "runs"}`);
+  link.href = `${window.location.pathname}?parent=${encodeURIComponent(run.id)}`;
+  link.tabIndex = -1;
+  return link;
+}
+
 const SHOWN = {
   run(data) {
     const link = element("a", "mlw-grid-link mlw-mono", data.id);
     link.href = address(data);
     link.tabIndex = -1; // the arrow keys lead here, and Enter follows it
-    if (!data.archived) return link;
-    const both = element("span", "mlw-grid-both");
-    both.append(link, element("span", "mlw-grid-mark", "archived"));
+    const more = [data.children ? family(data) : "", data.archived ? element("span", "mlw-grid-mark", "archived") : ""].filter(Boolean);
+    if (!more.length) return link;
+    const both = element("span", "mlw-grid-both mlw-grid-run");
+    both.append(link, ...more);
     return both;
   },
   status(data) {
@@ -57,13 +65,6 @@ const SHOWN = {
     sign.setAttribute("aria-hidden", "true");
     row.append(sign, element("span", "", data.outcome));
     return row;
-  },
-  family(data) {
-    if (!data.children) return "";
-    const link = element("a", "mlw-grid-link", `${data.children.toLocaleString("en")} ${data.children === 1 ? "run" : "runs"}`);
-    link.href = `${window.location.pathname}?parent=${encodeURIComponent(data.id)}`;
-    link.title = "Show only these";
-    return link;
   },
   tags(data) {
     const row = element("span", "mlw-grid-both");

@@ -15,9 +15,9 @@ Told = Callable[[Any], Any]
 class Grid(Element, component="grid.js"):
     """Asks ``url`` (GET /api/runs/rows with its filter) for the rows that it shows.
 
-    ``columns``: ``{"key", "label", "kind", "width"}``; kind is run, status, text, time, span, number, family, tags or
-    value. ``sort``: the key of a column, with - before it for the largest first. ``place``: under which name the browser
-    keeps the user's choice of columns.
+    ``columns``: ``{"key", "label", "kind", "width"}``; kind is run, status, text, time, span, number, tags or
+    value. ``sort``: the key of a column, with - before it for the largest first. ``place``: under which name the
+    browser keeps the user's choice of columns.
     """
 
     def __init__(self, url: str, columns: Sequence[dict[str, Any]], sort: str, *, label: str, place: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from nicegui import ui
+from nicegui.element import Element
 
 from ...errors import MlwError
 from ...report.plain import plain
@@ -29,6 +30,10 @@ def jobs(desk: Desk, where: Here | None) -> None:
     Pane(desk, where).build()
 
 
+class Escape(Element, component="jobs.js"):
+    """Tells of the key wherever the focus is, unless a dialog or a menu is what it is meant for."""
+
+
 class Pane:
     """Everything is shown anew only if something has changed: what is focused stays so otherwise."""
 
@@ -47,7 +52,12 @@ class Pane:
                 switch.on_value_change(lambda event: self._widen(bool(event.value)))
         self._body = ui.column().classes("mlw-jobs-body").props('aria-live=polite role=region aria-label="Jobs"')
         self._drawer = self._body.parent_slot.parent if self._body.parent_slot else None
+        Escape().on("escape", self._close)
         ui.timer(_PAUSE, self._look)
+
+    def _close(self) -> None:
+        if isinstance(self._drawer, ui.right_drawer) and self._drawer.value:
+            self._drawer.hide()
 
     async def _widen(self, everywhere: bool) -> None:
         self._everywhere = everywhere
@@ -89,9 +99,7 @@ class Pane:
     def _job(self, one: dict[str, Any]) -> None:
         with ui.element("div").classes("mlw-job"):
             with ui.row().classes("mlw-job-line"):
-                ui.link(f"{one['script']} [{one['number']}]", f"/runs/{quote(one['id'], safe='')}").classes(
-                    "mlw-job-link"
-                )
+                ui.link(one["name"] or one["id"], f"/runs/{quote(one['id'], safe='')}").classes("mlw-job-link")
                 ui.space()
                 if not one["final"]:
                     button = ui.button(
@@ -104,7 +112,8 @@ class Pane:
                 status(one["status"], more.rstrip(")"))
                 ui.space()
                 When(one["started"] or one["created"])
-            facts = [one["name"], one["target"], one.get("latest") or "", one["project"] if self._everywhere else ""]
+            ui.label(f"{one['script']} [{one['number']}]").classes("mlw-mono mlw-job-facts")
+            facts = [one["target"], one.get("latest") or "", one["project"] if self._everywhere else ""]
             if one["duration"] is not None:
                 facts.append(duration(one["duration"]))
             ui.label(" · ".join(word for word in facts if word)).classes("mlw-faint mlw-job-facts")

@@ -17,11 +17,45 @@ function seen(text) {
   });
 }
 
-function dressed(codes, style) { // what ESC[1;31m changes; 38;5;n and 38;2;r;g;b are passed over
+// The colours of a terminal: 16 have names, 216 are a cube, 24 are grey, and any other is told by its parts.
+const NAMED = [[0, 0, 0], [179, 38, 30], [27, 122, 67], [138, 90, 0], [36, 87, 167], [138, 47, 143], [12, 107, 120], [229, 229, 229]];
+const PAPER = [244, 246, 249], SLATE = [29, 35, 44]; // what a log stands on, by day and by night
+const CONTRAST = 4.5;
+
+function parts(number) { // of colour 16 to 255
+  if (number >= 232) return Array(3).fill(8 + 10 * (number - 232));
+  const step = (value) => (value ? 55 + 40 * value : 0), at = number - 16;
+  return [step(Math.floor(at / 36)), step(Math.floor(at / 6) % 6), step(at % 6)];
+}
+
+function light(rgb) {
+  const [r, g, b] = rgb.map((one) => (one <= 10 ? one / 3294.6 : ((one / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+function readable(rgb, ground) { // the same colour, as much darker or lighter as it takes to be read there
+  const below = light(ground), towards = (below + 0.05) / 0.05 > 1.05 / (below + 0.05) ? 0 : 255;
+  for (let share = 0; share < 1; share += 0.1) {
+    const mixed = rgb.map((one) => Math.round(one + (towards - one) * share)), [low, high] = [light(mixed), below].sort((a, b) => a - b);
+    if ((high + 0.05) / (low + 0.05) >= CONTRAST) return mixed;
+  }
+  return Array(3).fill(towards);
+}
+
+function colour(told) { // what follows 38 or 48: a name, three numbers, or nothing that is a colour
+  const whole = (one) => Number.isInteger(one) && one >= 0 && one <= 255;
+  if (told[0] === 5 && whole(told[1])) return told[1] < 16 ? COLOURS[told[1] % 8] : parts(told[1]);
+  if (told[0] === 2 && told.length >= 4 && told.slice(1, 4).every(whole)) return told.slice(1, 4);
+  return "";
+}
+
+function dressed(words, style) { // what ESC[1;31m changes
   const next = { ...style };
+  const codes = words.map((word) => Number(word.split(":")[0]));
   for (let at = 0; at < codes.length; at++) {
     const code = codes[at];
-    if (code === 0) { next.fore = next.back = ""; next.bold = next.faint = next.under = false; }
+    if (words[at] === "4:0") next.under = false;
+    else if (code === 0) { next.fore = next.back = ""; next.bold = next.faint = next.under = false; }
     else if (code === 1) next.bold = true;
     else if (code === 2) next.faint = true;
     else if (code === 4) next.under = true;
@@ -31,25 +65,45 @@ function dressed(codes, style) { // what ESC[1;31m changes; 38;5;n and 38;2;r;g;
     else if (code === 39) next.fore = "";
     else if ((code >= 40 && code <= 47) || (code >= 100 && code <= 107)) next.back = COLOURS[code % 10];
     else if (code === 49) next.back = "";
-    else if (code === 38 || code === 48) at += codes[at + 1] === 5 ? 2 : codes[at + 1] === 2 ? 4 : 0;
+    else if (code === 38 || code === 48) {
+      let told = words[at].split(":").slice(1).map(Number); // 38:2:r:g:b, and 38:2:space:r:g:b
+      if (told.length > 4) told = [told[0], ...told.slice(2)];
+      if (!told.length) {
+        told = codes.slice(at + 1, at + 5);
+        at += told[0] === 5 ? 2 : told[0] === 2 ? 4 : 0;
+      }
+      next[code === 38 ? "fore" : "back"] = colour(told);
+    }
   }
   return next;
 }
 
 function classes(style) {
-  return [style.fore && `mlw-ansi-${style.fore}`, style.back && `mlw-ansi-on-${style.back}`, style.bold && "mlw-ansi-bold",
+  const fore = Array.isArray(style.fore) || Array.isArray(style.back) ? "own" : style.fore;
+  return [fore && `mlw-ansi-${fore}`, typeof style.back === "string" && style.back && `mlw-ansi-on-${style.back}`, style.bold && "mlw-ansi-bold",
     style.faint && "mlw-ansi-faint", style.under && "mlw-ansi-under"].filter(Boolean).join(" ");
 }
 
+function paint(style) { // only ever numbers: nothing of the log's text gets here
+  const rgb = (one) => `rgb(${one.join(" ")})`;
+  const fore = Array.isArray(style.fore) ? style.fore : style.fore ? NAMED[COLOURS.indexOf(style.fore)] : null;
+  if (Array.isArray(style.back)) {
+    const own = rgb(readable(fore || (light(style.back) > 0.18 ? [0, 0, 0] : [255, 255, 255]), style.back));
+    return { "--mlw-own": own, "--mlw-own-dark": own, backgroundColor: rgb(style.back) };
+  }
+  if (!Array.isArray(style.fore)) return null;
+  return { "--mlw-own": rgb(readable(fore, PAPER)), "--mlw-own-dark": rgb(readable(fore, SLATE)) };
+}
+
 function pieces(text) { // by colour
-  if (!text.includes("\u001b")) return [{ text: seen(text), look: "" }];
+  if (!text.includes("\u001b")) return [{ text: seen(text), look: "", paint: null }];
   const found = [];
   let style = {}, at = 0;
-  const put = (end) => { if (end > at) found.push({ text: seen(text.slice(at, end)), look: classes(style) }); };
+  const put = (end) => { if (end > at) found.push({ text: seen(text.slice(at, end)), look: classes(style), paint: paint(style) }); };
   for (const match of text.matchAll(/\u001b\[([0-9;:]{0,40})([mK])/g)) {
     put(match.index);
     at = match.index + match[0].length;
-    if (match[2] === "m") style = dressed(match[1].split(/[;:]/).map(Number), style);
+    if (match[2] === "m") style = dressed(match[1].split(";"), style);
   }
   put(text.length);
   return found;
@@ -80,7 +134,7 @@ export default {
               <div v-for="line in shown" :key="line.number" class="mlw-log-line" :data-line="line.number + 1"
                    :class="{'mlw-log-hit': marked.has(line.number), 'mlw-log-here': line.number === here}"><span
                 class="mlw-log-number" aria-hidden="true">{{ line.number + 1 }}</span><span class="mlw-log-text"><span
-                v-for="(piece, at) in line.pieces" :key="at" :class="piece.look">{{ piece.text }}</span></span></div>
+                v-for="(piece, at) in line.pieces" :key="at" :class="piece.look" :style="piece.paint">{{ piece.text }}</span></span></div>
             </div>
           </div>
         </div>

@@ -55,7 +55,7 @@ class RunActions:
         self._chosen = [one for one in rows if isinstance(one, dict) and isinstance(one.get("id"), str)]
         count = len(self._chosen)
         going = [one for one in self._chosen if not one.get("final")]
-        self._words.set_text(f"{count:,} chosen" if count else "None chosen")
+        self._words.set_text(f"{count:,} chosen")
         self._archive.set_text("Unarchive" if self._undo else "Archive")
         for button, fits in (
             (self._none, count > 0),
@@ -75,7 +75,11 @@ class RunActions:
 
     async def _go_compare(self) -> None:
         """A sweep means its children."""
-        ids = await self._desk.ask(compare.meant, self._ids) if any(one.get("sweep") for one in self._chosen) else self._ids
+        ids = (
+            await self._desk.ask(compare.meant, self._ids)
+            if any(one.get("sweep") for one in self._chosen)
+            else self._ids
+        )
         if len(ids) > _MOST:
             ui.notify(f"The first {_MOST} of {len(ids):,} runs are compared.")
         ui.navigate.to(f"/compare?runs={quote(','.join(ids[:_MOST]), safe=',')}")

@@ -68,8 +68,13 @@ async def cancel(desk: Desk, run_id: str) -> bool:
     if not await dialog:
         return False
     with telling():
-        await desk.errands.do("experiment", "cancel", "--no-wait", "--", run_id)
-        ui.notify(f"run {plain(run_id, 100)} was asked to end", type="positive")
+        errand = await desk.errands.start("experiment", "cancel", "--no-wait", "--", run_id)
+        await errand.done.wait()
+        error = errand.error()
+        if error is not None:
+            raise error
+        said = errand.lines[-1] if errand.lines else f"run {run_id} was asked to end"  # or: has ended already
+        ui.notify(plain(said, 300), type="positive")
         return True
     return False
 

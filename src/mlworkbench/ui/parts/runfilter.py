@@ -16,7 +16,7 @@ from .status import SIGNS
 
 SINCE = {"": "Any time", "1h": "Last hour", "24h": "Last day", "7d": "Last week", "30d": "Last month"}
 OWN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
-    "status": ("Status", "status", 130),
+    "status": ("Status", "status", 125),
     "name": ("Name", "text", 130),
     "project": ("Project", "text", 100),
     "number": ("Number", "number", 95),
@@ -29,9 +29,10 @@ OWN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
     "gpu": ("GPU", "text", 80),
     "tags": ("Tags", "tags", 170),
     "note": ("Note", "text", 200),
-    "children": ("Inside", "family", 85),
+    "children": ("Children", "number", 95),
 }
-_ID_WIDTH, _PARAMETER_WIDTH, _METRIC_WIDTH = 205, 85, 100
+_ID_WIDTH = 246
+_VALUE_WIDTHS = {"params": (75, 130), "metrics": (96, 150)}  # at least, at most
 _UNSORTED = ("arguments", "children")
 _MOST_COLUMNS = 40
 _LONGEST = 4000
@@ -127,8 +128,9 @@ class View:
             if key in OWN_COLUMNS:
                 found.append(_column(key, *OWN_COLUMNS[key]))
             elif key.startswith(("metrics.", "params.")):
-                width = _METRIC_WIDTH if key.startswith("metrics.") else _PARAMETER_WIDTH
-                found.append(_column(key, plain(key.partition(".")[2], 60), "value", width))
+                kind, _, name = key.partition(".")
+                least, most = _VALUE_WIDTHS[kind]
+                found.append(_column(key, plain(name, 60), "value", max(least, min(most, 36 + 8 * len(name)))))
         return found
 
 

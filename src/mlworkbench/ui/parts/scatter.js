@@ -10,6 +10,11 @@ new MutationObserver(() => worn.forEach((chart) => chart.paint())).observe(docum
 const unmarked = (text) => String(text).replaceAll("{", "{\u200b"); // {a|b} would be a style
 const figure = (value) => (Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(5))));
 
+function between(from, to, share) { // two colours as #rrggbb
+  const part = (colour, at) => parseInt(colour.slice(at, at + 2), 16);
+  return `rgb(${[1, 3, 5].map((at) => Math.round(part(from, at) + (part(to, at) - part(from, at)) * share)).join(", ")})`;
+}
+
 export default {
   template: `<div class="mlw-scatter" ref="box" role="img" :aria-label="summary" :style="{height: height + 'px'}"></div>`,
   props: { label: String, height: Number, axes: Array, points: Array, parallel: Boolean },
@@ -20,7 +25,7 @@ export default {
   mounted() {
     this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
     this.chart.on("click", (point) => { const id = this.points[this.parallel ? point.dataIndex : point.seriesIndex]?.id; if (id) window.location.href = `/runs/${encodeURIComponent(id)}`; });
-    this.sized = new ResizeObserver(() => this.chart.resize());
+    this.sized = new ResizeObserver(() => { this.chart.resize(); if (this.parallel) this.paint(); }); // names get the room that there is
     this.sized.observe(this.$refs.box);
     worn.add(this);
     this.paint();
@@ -57,15 +62,18 @@ export default {
       };
     },
     lines(look, colours) {
+      const room = Math.max(40, Math.floor((this.$refs.box.clientWidth - 130) / Math.max(1, this.axes.length - 1)) - 14);
+      const dim = this.axes.length > 1 ? this.points.map((point) => point.shade) : [], shaded = dim.some((one) => typeof one === "number");
+      const colour = (at) => (shaded ? (typeof dim[at] === "number" ? between(colours[0], colours[1], dim[at]) : look.faint) : this.points.length <= FEW ? colours[at % FEW] : colours[0]);
       return {
-        parallel: { left: 46, right: 70, top: 36, bottom: 22 },
+        parallel: { left: 65, right: 65, top: 40, bottom: 22 },
         parallelAxis: this.axes.map((name, dim) => ({
-          dim, name, type: "value", scale: true, nameTextStyle: { color: look.ink, fontSize: 11 }, nameTruncate: { maxWidth: 120 },
-          axisLine: { lineStyle: { color: look.faint } }, axisLabel: { color: look.faint, fontSize: 10 }, axisTick: { show: false },
+          dim, name: unmarked(name), type: "value", scale: true, nameTextStyle: { color: look.ink, fontSize: 12, fontWeight: 600 }, nameTruncate: { maxWidth: Math.min(room, 220) },
+          axisLine: { lineStyle: { color: look.faint } }, axisLabel: { color: look.faint, fontSize: 11 }, axisTick: { show: false },
         })),
         series: [{
-          type: "parallel", smooth: 0.25, lineStyle: { width: 1.6, opacity: this.points.length > 40 ? 0.35 : 0.8 },
-          data: this.points.map((point, at) => ({ value: point.values.map((value) => value ?? "-"), lineStyle: { color: this.points.length <= FEW ? colours[at % FEW] : colours[0] } })),
+          type: "parallel", smooth: 0.2, lineStyle: { width: 2, opacity: this.points.length > 40 ? 0.5 : 0.9 }, emphasis: { lineStyle: { width: 4, opacity: 1 } },
+          data: this.points.map((point, at) => ({ value: point.values.map((value) => value ?? "-"), lineStyle: { color: colour(at) } })),
         }],
       };
     },

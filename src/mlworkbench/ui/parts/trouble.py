@@ -25,9 +25,18 @@ def in_words(error: Exception) -> tuple[str, str | None]:
 
 
 def tell(error: Exception) -> None:
-    """Stays until it is closed: people look away."""
-    words = "\n".join(one for one in in_words(error) if one)
-    ui.notification(words, type="negative", multi_line=True, close_button="Close", timeout=None, position="top")
+    """Stays until it is closed: people look away. The same once more is counted beside the first, not stacked."""
+    words, remedy = in_words(error)
+    ui.notify(
+        words,
+        position="bottom",  # the head of a page has what is clicked next
+        timeout=0,
+        icon="error",
+        classes="mlw-trouble",
+        attrs={"role": "alert"},
+        actions=[{"label": "Close", "noCaps": True, "flat": True, "dense": True, "class": "mlw-trouble-close"}],
+        caption=f"What to do: {remedy}" if remedy else "",
+    )
 
 
 @contextmanager

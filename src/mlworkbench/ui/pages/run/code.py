@@ -139,7 +139,7 @@ class Code:
         if not found.files:
             ui.label("The code is the same.").classes("mlw-good")
             return
-        with ui.element("ul").classes("mlw-run-changes"):
+        with ui.element("ul").classes("mlw-run-changes").props("tabindex=0 aria-label='Changed files'"):
             for path, change in found.files[:_CHANGED]:
                 with ui.element("li"):
                     ui.label(f"{change}: {plain(path, 300)}")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 from nicegui import ui
 
+from ....model import Run
 from ....report.plain import plain
-from ...answers import code
+from ...answers import code, outputs
+from ...answers.projects import key_of
 from ...parts.errand import carried_out
 from ...parts.rundialogs import answers_of, asking
+from ...parts.trouble import telling
 from .context import Context
 
 _LONGEST = 4000
@@ -19,7 +24,7 @@ async def restore(context: Context) -> None:
     """The code of the run, in a new folder or in the project itself."""
     run = context.run
     root = await _root(context)
-    beside = f"{root or run.spec.project_path}-{run.id}"
+    beside = f"{root or run.spec.project_path}-{short(run)}"
     with asking("Restore the code of this run") as dialog:
         ui.label("All files of the project as they were when the run was submitted.")
         options = {"new": "Into a new folder"}
@@ -33,23 +38,57 @@ async def restore(context: Context) -> None:
         return
     words = ["project", "restore", f"--run-id={run.id}"]
     words += ["--in-place"] if how.value == "place" else [f"--path={place.value}"]
-    errand = await carried_out(context.desk, "Restore", *words, cwd=root)
-    if not errand.failed and errand.lines:
-        ui.notify(plain(errand.lines[-1], 300), type="positive", timeout=8000)
+    errand = await carried_out(context.desk, "Restore", *words, cwd=root, telling=False)
+    if errand.failed:
+        return
+    folder = root if how.value == "place" and root else Path(place.value)
+    folder = folder if folder.is_absolute() or root is None else root / folder
+
+    async def visit() -> None:
+        with telling():
+            known = await context.desk.ask(lambda _: context.desk.projects.remember(folder))
+            ui.navigate.to(f"/p/{known.key}")
+
+    _done(errand.lines[-1] if errand.lines else "The code is restored.", "Open it", visit)
+
+
+def short(run: Run) -> str:
+    """Its id without the name of the project in front."""
+    return run.id.removeprefix(f"{run.spec.project_name.lower()}-") or run.id
+
+
+def _done(words: str, more: str, act: Callable[[], object]) -> None:
+    """What was done, and where to go from there; the page below can be used meanwhile."""
+    with ui.context.client, ui.card().classes("mlw-card mlw-done") as box:  # what was clicked may be drawn anew
+        ui.icon("check_circle").props("aria-hidden=true").classes("mlw-good")
+        ui.label(plain(words, 400)).classes("mlw-said mlw-done-words").props("role=status")
+        ui.button(more, on_click=act).props("flat dense no-caps")
+        ui.button("Close", on_click=box.delete, color=None).props("flat dense no-caps").classes("mlw-action")
 
 
 async def download(context: Context) -> None:
-    """The outputs, into a folder of this machine."""
+    """The outputs: to whoever looks, as a zip, or into a folder of the machine that mlw ui runs on."""
     run = context.run
     root = await _root(context)
+    found = await context.desk.ask(outputs.is_home, run.id)
     with asking("Download the outputs") as dialog:
-        ui.label("Copies all outputs into a folder of this machine; each file appears whole or not at all.")
+        if found or not run.status.final:
+            _link("Download as zip", f"{context.api}/outputs.zip", dialog)
+            ui.label("All outputs in one file, by the browser." if found else "What is here so far, in one file.")
+        else:
+            ui.label("They are on the target still. Copied into a folder, they come to this machine.").classes(
+                "mlw-warn"
+            )
+        ui.separator()
+        ui.label(
+            "Or copy them into a folder of the machine that mlw ui runs on; each file appears whole or not at all."
+        )
         place = _line("Folder", str((root / "outputs" if root else Path.home()) / run.id))
         ui.label(f"mlw history download -r {plain(run.id, 100)} -d FOLDER").classes("mlw-mono mlw-faint mlw-said")
-        answers_of(dialog, "Download")
+        answers_of(dialog, "Copy into the folder")
     if await dialog and place.value:
         words = ["history", "download", f"--run={run.id}", f"--directory={place.value}"]
-        errand = await carried_out(context.desk, "Download outputs", *words, cwd=root)
+        errand = await carried_out(context.desk, "Copy the outputs", *words, cwd=root, telling=False)
         if not errand.failed:
             ui.notify(f"the outputs are in {plain(str(place.value), 300)}", type="positive", timeout=8000)
         await context.again()
@@ -61,14 +100,25 @@ async def diagnostics(context: Context) -> None:
     with asking("Diagnostics") as dialog:
         ui.label("A zip with the code, the log, the events and the facts of this run, for whoever is to help.")
         ui.label("Values of secrets are masked. Look into it before you pass it on.")
+        _link("Download as zip", f"{context.api}/diagnostics.zip", dialog)
+        ui.separator()
+        ui.label("Or write it into a file of the machine that mlw ui runs on.")
         place = _line("File", str(Path.home() / f"diagnostics-{run.id}.zip"))
         ui.label(f"mlw experiment diagnostics -r {plain(run.id, 100)}").classes("mlw-mono mlw-faint mlw-said")
-        answers_of(dialog, "Write it")
+        answers_of(dialog, "Write the file")
     if await dialog and place.value:
         words = ["experiment", "diagnostics", f"--run={run.id}", f"--output={place.value}", "--yes"]
-        errand = await carried_out(context.desk, "Diagnostics", *words)
+        errand = await carried_out(context.desk, "Diagnostics", *words, telling=False)
         if not errand.failed and errand.lines:
             ui.notify(plain(errand.lines[-1], 300), type="positive", timeout=8000)
+
+
+def _link(words: str, address: str, dialog: ui.dialog) -> None:
+    """A link, so that the browser's own download takes over."""
+    with ui.link(target=address).props("download").classes("mlw-download") as link:
+        ui.icon("download").props("aria-hidden=true")
+        ui.label(words)
+    link.on("click", lambda: dialog.submit(None))
 
 
 async def promote(context: Context, path: str) -> None:
@@ -82,7 +132,13 @@ async def promote(context: Context, path: str) -> None:
         answers_of(dialog, "Keep it")
     if await dialog and name.value:
         words = ["history", "promote", f"--run={run.id}", f"--artifact-path=outputs/{path}", f"--name={name.value}"]
-        await carried_out(context.desk, "Keep as an asset", *words, cwd=await _root(context))
+        root = await _root(context)
+        errand = await carried_out(context.desk, "Keep as an asset", *words, cwd=root, telling=False)
+        if not errand.failed:
+            link = f"assets/{name.value}.link"
+            where = f"/p/{key_of(root)}/files?path={quote(link, safe='')}" if root else None
+            said = f"Kept as the asset {name.value}: {link} is in the project, and mlw asset list has it."
+            _done(said, "Show the link under Files", lambda: ui.navigate.to(where) if where else None)
 
 
 async def _root(context: Context) -> Path | None:

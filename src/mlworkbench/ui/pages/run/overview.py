@@ -22,6 +22,7 @@ from .context import Context
 
 _METRICS = 24  # shown here; the tab has all
 _FILES = 8
+_COMPARED = 50  # runs of a sweep
 _PARAMETERS = 100
 _CHILDREN = 50  # at once
 
@@ -157,6 +158,7 @@ def _family(context: Context) -> None:
         if family.metric:
             better = "more is better" if family.goal == "max" else "less is better"
             ui.label(f"Judged by {plain(family.metric, 100)}: {better}.").classes("mlw-faint")
+        _compare(family)
         _children(family, ui.element("div").classes("mlw-run-tab"), _CHILDREN)
 
 
@@ -176,12 +178,23 @@ def _children(family: answers.Family, box: ui.element, most: int) -> None:
             ui.label(f"and {family.more} more").classes("mlw-faint")
 
 
+def _compare(family: answers.Family) -> None:
+    """All of them side by side, or so many as can be looked at."""
+    ids = [child.run.id for child in family.children[:_COMPARED]]
+    if len(ids) < 2:
+        return
+    some = f"Compare the {'best' if family.metric else 'first'} {len(ids)}"
+    words = some if len(ids) < len(family.children) + family.more else "Compare all"
+    ui.link(words, f"/compare?runs={quote(','.join(ids), safe=',')}")
+
+
 def _child_row(child: answers.Child, judged: bool) -> list[Value]:
     run = child.run
 
     def link() -> None:
         with ui.row().classes("mlw-status"):
-            ui.link(plain(run.name or run.id, 80), f"/runs/{quote(run.id, safe='')}")
+            title = run.id if run.spec.varied else run.name or run.id  # a name that says what was varied
+            ui.link(plain(title, 80), f"/runs/{quote(run.id, safe='')}")
             if child.best:
                 ui.label("best").classes("mlw-run-word mlw-good")
 

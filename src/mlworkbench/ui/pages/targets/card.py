@@ -11,7 +11,7 @@ from nicegui import ui
 
 from ....errors import MlwError
 from ....report.plain import plain
-from ....targets.check import OK, Finding
+from ....targets.check import ERROR, OK, WARNING, Finding
 from ...answers import targets as answers
 from ...parts.findings import facts_list
 from ...parts.gauges import Gauges
@@ -61,9 +61,18 @@ class CardView:
                 found = await desk.ask(answers.findings_here, self.page.where.project, self.card.name, look)
             except MlwError:
                 return  # the gauges say that nothing can be had of it
+        found = [one for one in found if self._matters(one)]
+        self._judge(found)
         self._facts.clear()
         with self._facts:
-            facts_list([asdict(one) for one in found if self._matters(one)])
+            facts_list([asdict(one) for one in found])
+
+    def _judge(self, found: list[Finding]) -> None:
+        """The worst of them is what the headline says."""
+        worst = next((one for state in (ERROR, WARNING) for one in found if one.state == state), None)
+        if self._gauges is not None and not self._gauges.is_deleted:
+            words = f"{plain(worst.what, 60)} is not as it should be, see below" if worst else ""
+            self._gauges.judge(worst.state if worst else "", words)
 
     def _matters(self, one: Finding) -> bool:
         """An engine in trouble is no news of a target that needs none; Check tells of it."""
@@ -84,7 +93,8 @@ class CardView:
             if card.address:
                 ui.label(plain(card.address, 300)).classes("mlw-mono")
             if card.attached is not None:
-                with ui.row().classes("mlw-status mlw-good"):
+                bad = any(one.state == ERROR and self._matters(one) for one in card.findings)
+                with ui.row().classes("mlw-status mlw-idle" if bad else "mlw-status mlw-good"):
                     ui.icon("link").props("aria-hidden=true")
                     ui.label("attached")
                 if card.attached.checked:

@@ -25,16 +25,16 @@ def common_metrics(runs: Sequence[Run]) -> list[str]:
 
 
 def varying_parameters(runs: Sequence[Run]) -> list[str]:
-    """Names of parameters that are not the same in all runs that have any, the most frequent first.
+    """Names of parameters that some of the runs have, and not all with the same value; the most frequent first.
 
     ``--batch-size`` of one and ``batch_size`` of another are the same one.
     """
-    given = [{name.replace("-", "_"): (name, value) for name, value in of_run(run).items()} for run in runs]
-    given = [one for one in given if one]
-    counts = Counter(name for one in given for name in one)
+    told = [{name.replace("-", "_"): (name, value) for name, value in of_run(run).items()} for run in runs]
+    given = [one for one in told if one]
     found = []
-    for name, count in counts.most_common():
-        values = {as_text(one[name][1]) if one[name][1] is not None else True for one in given if name in one}
-        if len(values) + (count < len(given)) > 1:
-            found.append(next(one[name][0] for one in given if name in one))
+    for name, count in Counter(name for one in given for name in one).most_common():
+        spelt, values = zip(*(one[name] for one in given if name in one), strict=True)
+        different = {True if value is None else as_text(value) for value in values}
+        if count > 1 and (len(different) > 1 or count < len(given)):
+            found.append(spelt[0])
     return found

@@ -1,0 +1,15 @@
+// Escape, for the pane of jobs: only if nothing that lies above it wants the key.
+export default {
+  template: `<span hidden></span>`,
+  emits: ["escape"],
+  mounted() {
+    this.pressed = (event) => {
+      if (event.key !== "Escape" || event.defaultPrevented || event.isComposing) return;
+      if (document.querySelector(".q-dialog, .q-menu")) return;
+      if (event.target.closest?.(".cm-editor, .mlw-terminal")) return; // they have their own use for it
+      this.$emit("escape");
+    };
+    window.addEventListener("keydown", this.pressed);
+  },
+  unmounted() { window.removeEventListener("keydown", this.pressed); },
+};
