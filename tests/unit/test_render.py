@@ -502,7 +502,8 @@ def test_nothing_heavy_is_imported() -> None:
         """
         import sys
         before = set(sys.modules)
-        from mlworkbench.cli import mask, render, screen
+        from mlworkbench.cli import render, screen
+        from mlworkbench.runfiles import mask
         render.emit([{"a": 1}], output="table")
         print(*set(sys.modules) - before, file=sys.stderr)
         """
