@@ -170,7 +170,7 @@ def _tag_and_archive(user, page, first: str) -> None:
     dialog.get_by_label("Add tags").fill("--remove=x")
     dialog.get_by_label("Add tags").press("Enter")
     dialog.get_by_label("Add tags").fill("draft")
-    dialog.get_by_role("button", name="Save").click()
+    dialog.get_by_role("button", name="Save").click(delay=300)  # a finger is slower than a script
     wait_until(lambda: user.info(first)["tags"] == ["--remove=x", "draft"], "the tags, whatever they look like")
     page.get_by_text("1 chosen").wait_for()
     command(page, "Archive").click()

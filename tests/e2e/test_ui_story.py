@@ -138,7 +138,7 @@ def restore(page: Any, place: Path) -> None:
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("textbox", name="New folder").fill(str(place))
     dialog.get_by_role("button", name="Restore", exact=True).click()
-    expect(page.get_by_role("dialog")).to_have_count(0, timeout=30_000)
+    expect(page.get_by_role("status").filter(has_text=str(place))).to_be_visible()
     assert (place / "train.py").read_text() == TRAIN
 
 

@@ -110,7 +110,7 @@ def test_attach_look_check_clean_detach(laptop, machine, tmp_path):
 def attach(targets: Targets, host: Any) -> None:
     targets.fill(host)
     dialog = targets.send()
-    dialog.get_by_text(host.host_key_fingerprint).wait_for()
+    dialog.locator(".mlw-fingerprint", has_text=host.host_key_fingerprint).wait_for()  # the lines before told it too
     targets.must_not_know(SECRET)
     dialog.get_by_role("button", name="It is another key").click()
     dialog.get_by_text("the key was not accepted").wait_for()
@@ -119,7 +119,7 @@ def attach(targets: Targets, host: Any) -> None:
     dialog.get_by_role("button", name="Attach", exact=True).click()
     dialog.get_by_text("The password is missing").wait_for()
     targets.send()
-    dialog.get_by_text(host.host_key_fingerprint).wait_for()
+    dialog.locator(".mlw-fingerprint", has_text=host.host_key_fingerprint).wait_for()  # the lines before told it too
     dialog.get_by_role("button", name="It is the machine's key: go on").click()
     dialog.get_by_text(f"box is attached: {host.user}@{host.address}:22").wait_for(timeout=60_000)
     assert NEVER in host.log

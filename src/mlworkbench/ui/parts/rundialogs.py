@@ -90,6 +90,7 @@ async def tag(desk: Desk, ids: Sequence[str]) -> bool:
         field = ui.input_chips("Add tags; Enter after each", new_value_mode="add-unique").props("outlined dense")
         field.classes("w-full").props(f"maxlength={_LONGEST}")
         field.on("input-value", lambda event: typed.__setitem__(0, str(event.args or "")))
+        field.on("blur", lambda: _take_over(field, typed))  # the field forgets it next, and before the click is through
         if now:
             ui.label("Tags now; untick those to take away").classes("mlw-faint")
         with ui.element("div").classes("mlw-dialog-ticks"):
@@ -100,7 +101,7 @@ async def tag(desk: Desk, ids: Sequence[str]) -> bool:
         answers_of(dialog, "Save")
     if not await dialog:
         return False
-    added = [str(one) for one in (*(field.value or []), *typed) if str(one).strip()]
+    added = [one for one in dict.fromkeys((*(field.value or []), *typed)) if one.strip()]
     if not added and not gone:
         return False
     with telling():
@@ -113,6 +114,12 @@ async def tag(desk: Desk, ids: Sequence[str]) -> bool:
         ui.notify(f"{_named(ids)} tagged", type="positive")
         return True
     return False
+
+
+def _take_over(field: ui.input_chips, typed: list[str]) -> None:
+    """A word without an Enter after it counts too."""
+    if typed[0].strip() and typed[0] not in field.value:
+        field.value = [*field.value, typed[0]]
 
 
 async def archive(desk: Desk, ids: Sequence[str], undo: bool = False) -> bool:
