@@ -31,6 +31,7 @@ class Compute:
     user_managed_environment: bool | None = None
     python_location: str | None = None
     spark_submit_location: str | None = None
+    spark_master: str | None = None
     yarn_deploy_mode: str | None = None
     port: int | None = None
     jump_host: str | None = None
@@ -202,6 +203,7 @@ class RunSpec:
     prepare: bool = True  # the environment may be built; else it must be there
     path: tuple[str, ...] = ()  # folders on the target that go before PATH
     container: Container | None = None
+    spark: JsonDict | None = None  # of a Spark application: its master, where its driver is, what executors get
     gpus: str | None = None  # the request; which ones the run got is told by its events
     timeout: float | None = None
     grace: float = 30.0
@@ -335,6 +337,7 @@ class Run:
     leftovers: tuple[int, ...] = ()
     contact: str = IN_CONTACT
     gpu: JsonDict | None = None  # what it got, a warning, the verdict: as the target told, within bounds
+    spark: JsonDict | None = None  # the application, how far it is, what it lost: as the target told, within bounds
     metrics: Mapping[str, Any] = field(default_factory=dict)  # the latest value of each name
     spans: Mapping[str, Span] = field(default_factory=dict)  # of the names that have numbers
     params: Mapping[str, Any] = field(default_factory=dict)  # as the script told; see history.parameters.of_run

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from .config.project import Project
 from .environments.site import Settled
+from .frameworks.framework import Made, Setting
 from .model import Command, Compute, Container, Entry, JsonDict, RunConfig, RunSpec, Snapshot
 from .remote.folder import Root
 from .remote.gpus.request import FREE
@@ -64,7 +65,8 @@ class Parts:
     runconfig: RunConfig
     compute: Compute
     entry: Entry
-    command: tuple[str, ...]
+    made: Made  # the command
+    setting: Setting  # what it was made from
     settled: Settled  # the environment
     snapshot: Snapshot
     request: Request
@@ -88,7 +90,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         runconfig=parts.runconfig.name,
         framework=parts.runconfig.framework,
         entry=parts.entry,
-        commands=(Command("run", parts.command),),
+        commands=(Command("run", parts.made.command),),
         environment=_environment(parts, run_id),
         inherit=INHERITED,
         secrets=parts.request.secrets,
@@ -98,6 +100,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         prepare=parts.runconfig.prepare_environment,
         path=parts.settled.path,
         container=_container(parts, run_id),
+        spark=parts.made.spark,
         gpus=_gpus(parts),
         timeout=parts.request.timeout,
         tracked=parts.runconfig.tracked_run,
@@ -125,6 +128,7 @@ def _container(parts: Parts, run_id: str) -> Container | None:
         share=_share(parts).rstrip("/"),
         memory=ground.memory,
         environment=parts.settled.mounts,
+        spark=parts.made.spark is not None,
         libc=parts.settled.libc,
     )
     asked = _gpus(parts)

@@ -9,18 +9,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .config.dialects import override
 from .config.keys import TYPES
-from .config.project import Project
+from .config.project import Project, spark_dependencies
 from .environments.choose import is_managed, settle_environment
 from .environments.site import Settled, Site
 from .errors import ConfigError, HistoryError, LaunchError, PreflightError, UnknownName, UsageError
+from .frameworks.framework import Framework, Setting
 from .history.folders import make_folder
 from .history.names import new_id
 from .history.store import History, IdTaken
-from .model import Compute, Entry, Run, RunConfig, RunSpec
+from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec
 from .paths import UserPaths
 from .plan import Parts, Request, plan
 from .registry import known, load
@@ -82,6 +83,19 @@ def draft(
     entry = choose_entry(project, runconfig, request.entry)
     warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
     settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell)
+    setting = Setting(
+        entry=entry,
+        python=_expand(settled.interpreter.path, ground.home),
+        runconfig=runconfig,
+        compute=compute,
+        root=target.host.root,
+        inrun=target.host.inrun(),
+        lock=settled.lock,
+        spark=spark_dependencies(project, runconfig),
+    )
+    made = framework.make(setting)
+    if made.spark is not None and not request.unchecked:
+        look_for_spark(setting, target.host.ask)
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
     failpoint("snapshot")
     if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
@@ -94,12 +108,13 @@ def draft(
         runconfig=runconfig,
         compute=compute,
         entry=entry,
-        command=framework.command(entry, _expand(settled.interpreter.path, ground.home)),
+        made=made,
+        setting=setting,
         settled=settled,
         snapshot=snapshot,
         request=request,
-        root=target.host.root,
-        inrun=target.host.inrun(),
+        root=setting.root,
+        inrun=setting.inrun,
         ground=ground,
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
@@ -110,11 +125,10 @@ def _child(made: Draft, parent: str, point: Mapping[str, str]) -> RunSpec:
     """One run of a sweep: decided as every other, but for the values that it gets."""
     parts = made.parts
     entry = entry_of(parts.entry, point)
-    python = _expand(parts.settled.interpreter.path, parts.ground.home)
     own = replace(
         parts,
         entry=entry,
-        command=framework_of(parts.runconfig).command(entry, python),
+        made=framework_of(parts.runconfig).make(replace(parts.setting, entry=entry)),
         request=replace(parts.request, name=name_of(point)),
     )
     spec = plan(own, new_id(made.spec.project_name), os.urandom(16).hex(), made.spec.created)
@@ -150,6 +164,15 @@ def settle(project: Project, request: Request, paths: UserPaths, place: Place, t
             tell=tell,
         )
     )
+
+
+def look_for_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> None:
+    """A Spark that is not there is told before anything travels."""
+    from .preflight.spark import missing  # noqa: PLC0415 - for PySpark only
+
+    problem = missing(setting, ask)
+    if problem is not None:
+        raise PreflightError(problem.message, problem.hint)
 
 
 def look_ahead(
@@ -292,12 +315,6 @@ def open_target(compute: Compute, paths: UserPaths) -> Target:
         ) from error
     target: Target = factory(compute, paths)
     return target
-
-
-class Framework(Protocol):
-    """Makes the user's command line. Pure."""
-
-    def command(self, entry: Entry, python: str) -> tuple[str, ...]: ...
 
 
 def framework_of(runconfig: RunConfig) -> Framework:

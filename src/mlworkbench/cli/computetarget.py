@@ -9,7 +9,7 @@ import click
 
 from ..attach.attempt import key_in_words
 from ..attachments import Attachments
-from ..config.keys import COMPUTE, IN_CONTAINER, OVER_SSH
+from ..config.keys import COMPUTE, IN_CONTAINER, is_elsewhere
 from ..config.project import Project
 from ..environments.existing import find_python
 from ..errors import ConfigError, LaunchError, MlwError
@@ -72,7 +72,7 @@ def _rows(here: Project) -> list[dict[str, str | None]]:
     for name in here.computes():
         found = _compute(here, name)
         attachment = find_attachment(found, paths) if found else None
-        elsewhere = found is not None and found.type in OVER_SSH
+        elsewhere = found is not None and is_elsewhere(found.type, found.address)
         rows.append(
             {
                 "name": name,
@@ -113,7 +113,7 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
             facts[key.name] = values[key.field]
     if found.password:
         facts["password"] = "(a pointer of the original, not used)"
-    if found.type in OVER_SSH:
+    if is_elsewhere(found.type, found.address):
         facts.update(_attached(found, user_paths(), tidy))
     if facts.get("attached") is not False:
         facts.update(section(lambda: open_target(found, user_paths()).host, tidy))
@@ -153,7 +153,8 @@ def check(name: str, folder: str | None, output: str, query: str | None) -> int:
     """
     here, paths = the_project(folder), user_paths()
     compute = here.compute(name)
-    findings = _check_there(compute, paths) if compute.type in OVER_SSH else _check_here(here, compute, paths)
+    elsewhere = is_elsewhere(compute.type, compute.address)
+    findings = _check_there(compute, paths) if elsewhere else _check_here(here, compute, paths)
     tidy = output == "table" and query is None
     rows = [asdict(one) for one in findings]
     shown = [{key: row[key] for key in _FINDINGS[:-1]} for row in rows] if tidy else rows

@@ -10,7 +10,7 @@ import click
 
 from ..attachments import Attachments
 from ..config.dialects import override
-from ..config.keys import OVER_SSH
+from ..config.keys import is_elsewhere
 from ..config.project import Project
 from ..errors import MlwError
 from ..hosts.facts import Facts
@@ -99,7 +99,7 @@ def _patients(here: Project, names: list[str], paths: UserPaths) -> Iterator[_Pa
 
 def _facts(compute: Compute, paths: UserPaths) -> Facts | None:
     """What is known of the machine; nobody is called."""
-    if compute.type not in OVER_SSH:
+    if not is_elsewhere(compute.type, compute.address):
         try:
             return open_target(compute, paths).host.facts()
         except MlwError:

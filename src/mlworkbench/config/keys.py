@@ -23,6 +23,11 @@ OVER_SSH = ("remote", "remotedocker", "cluster")
 USES_CONDA = ("docker", "remotedocker", "cluster")
 
 
+def is_elsewhere(kind: str, address: str | None) -> bool:
+    """Whether a target is another machine. A cluster may also be reached from this one."""
+    return kind in OVER_SSH and (kind != "cluster" or address is not None)
+
+
 @dataclass(frozen=True)
 class Key:
     """One key of one kind of file. ``kind`` names the reader in ``config.readers``."""
@@ -78,14 +83,17 @@ COMPUTE = (
         " keyring (ML Workbench only)", "registry_username", types=IN_CONTAINER),
     Key("userManagedEnvironment", "flag", "true: you look after the Python packages yourself, as is usual on local and"
         " remote; false: they are installed from CondaDependenciesFile, as is usual in containers",
-        "user_managed_environment", types=("local", "remote", "docker", "remotedocker"),
+        "user_managed_environment", types=TYPES,
         modern=("environment.python.userManagedDependencies",)),
     Key("pythonLocation", "text", "Python that runs the script: a path, or a name to look up on PATH",
-        "python_location", types=("local", "remote", "docker", "remotedocker"),
+        "python_location", types=TYPES,
         modern=("environment.python.interpreterPath",)),
     Key("sparkSubmitLocation", "text", "The spark-submit program to use", "spark_submit_location",
-        types=("local", "remote", "cluster")),
-    Key("yarnDeployMode", "choice", "Where YARN runs the driver", "yarn_deploy_mode",
+        types=TYPES),
+    Key("sparkMaster", "word", "Master of the Spark cluster: spark://host:7077, or yarn (ML Workbench only)",
+        "spark_master", types=("cluster",)),
+    Key("yarnDeployMode", "choice", "Where YARN runs the driver: client, on the target itself, or cluster, from where"
+        " no metrics and outputs come home", "yarn_deploy_mode",
         default="cluster", types=("cluster",), choices=("cluster", "client"), modern=("hdi.yarnDeployMode",)),
     Key("cluster", "flag", "In May 2017, true together with native: a cluster; false with native: remotedocker",
         instead="type: cluster"),

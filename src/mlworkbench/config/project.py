@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError, UnknownName, UsageError
-from ..model import Compute, Problem, RunConfig
+from ..model import Compute, Problem, RunConfig, SparkDependencies
 from .dialects import override
-from .files import key_line, problems, read_compute, read_runconfig
+from .files import key_line, problems, read_compute, read_runconfig, read_spark_dependencies
 from .keys import DEFAULT_IMAGE, USES_CONDA, nearest, same_key
 from .place import COMPUTE_SUFFIX, FOLDER, OLD_SUFFIX, RUNCONFIG_SUFFIX, find_root, is_plain_name, list_names
 from .schema import write_schemas
@@ -290,3 +290,13 @@ def _kind(project: Project, runconfig: RunConfig) -> str | None:
         return override(project.compute(runconfig.target), runconfig.overrides).type
     except (ConfigError, UnknownName, UsageError):
         return None  # said already, or about to be
+
+
+def spark_dependencies(project: Project, runconfig: RunConfig) -> SparkDependencies:
+    """What a run configuration says of Spark: in itself, in its file, or nothing."""
+    if runconfig.framework != "PySpark":
+        return SparkDependencies()
+    if runconfig.spark_dependencies is not None:
+        return runconfig.spark_dependencies
+    path = project.root / runconfig.spark_dependencies_file
+    return read_spark_dependencies(path) if path.is_file() else SparkDependencies()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config.keys import IN_CONTAINER, OVER_SSH, USES_CONDA
+from ..config.keys import IN_CONTAINER, USES_CONDA, is_elsewhere
 from ..errors import ConfigError
 from ..model import Compute
 from ..registry import load
@@ -26,6 +26,7 @@ def settle_environment(site: Site) -> Settled:
             f"set userManagedEnvironment: false in aml_config/{site.compute.name}.compute",
         )
     else:
-        name = "given" if site.compute.type in (*IN_CONTAINER, *OVER_SSH) else "existing"
+        kind, address = site.compute.type, site.compute.address
+        name = "given" if kind in IN_CONTAINER or is_elsewhere(kind, address) else "existing"
     settled: Settled = load("environments", name)(site)
     return settled

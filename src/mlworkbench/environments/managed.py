@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..config.keys import IN_CONTAINER, OVER_SSH
+from ..config.keys import IN_CONTAINER, is_elsewhere
 from ..errors import ConfigError, MlwError
 from ..model import Interpreter, JsonDict
 from ..remote.environments.environment import mounts, prefix_of, python_of
@@ -93,7 +93,7 @@ def _dependencies(site: Site) -> Dependencies:
 
 def _host_python(site: Site) -> tuple[str, str] | None:
     """A Python of the machine's own that may serve: the one that scripts would get without us."""
-    if site.compute.type in OVER_SSH:
+    if is_elsewhere(site.compute.type, site.compute.address):
         path, version = fact(site.facts, "python", "executable"), fact(site.facts, "python", "version")
         return (path, version) if path and version else None
     try:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from ..model import Entry
+from .framework import Made, Setting
 
 
 class Python:
-    """Pure: makes the command line, touches nothing."""
+    """The command is all there is to it."""
 
-    name = "Python"
-
-    def command(self, entry: Entry, python: str) -> tuple[str, ...]:
-        """The final words of the user's command, run in the project's root."""
+    def make(self, setting: Setting) -> Made:
+        entry = setting.entry
         if entry.kind == "command":
-            return (entry.name, *entry.arguments)
+            return Made((entry.name, *entry.arguments))
         if entry.kind == "module":
-            return (python, "-m", entry.name, *entry.arguments)
-        # A script called "-c.py" must not be read as an option of the interpreter.
-        script = f"./{entry.name}" if entry.name.startswith("-") else entry.name
-        return (python, script, *entry.arguments)
+            return Made((setting.python, "-m", entry.name, *entry.arguments))
+        return Made((setting.python, as_path(entry.name), *entry.arguments))
+
+
+def as_path(script: str) -> str:
+    """A script called "-c.py" must not be read as an option of the interpreter."""
+    return f"./{script}" if script.startswith("-") else script

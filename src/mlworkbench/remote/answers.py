@@ -217,6 +217,12 @@ def _doctor(talk: Talk, request: Message, body: bytes) -> Message:
     }
 
 
+def _spark(talk: Talk, request: Message, body: bytes) -> Message:
+    from .spark.ahead import look  # noqa: PLC0415
+
+    return look(request)
+
+
 def _key(talk: Talk, request: Message, body: bytes) -> Message:
     from . import keys  # noqa: PLC0415
 
@@ -253,6 +259,7 @@ HANDLERS: "Dict[str, Callable[[Talk, Message, bytes], Message]]" = {
     "facts": _facts,
     "gpus": _gpus,
     "gpu doctor": _doctor,
+    "spark": _spark,
     "key": _key,
     "linger": _keeping,
     "space": _keeping,

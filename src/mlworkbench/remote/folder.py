@@ -78,6 +78,7 @@ class RunFolder:
         self.lease = _join(path, "lease.json")  # the GPUs that it holds
         self.gpu = _join(path, "gpu.jsonl")  # what they did, sample by sample
         self.effort = _join(path, "effort.jsonl")  # what the run's own processes did, sample by sample
+        self.spark = _join(path, "spark")  # what a Spark application tells of itself
         self.noted = _join(path, "noted.json")  # at home only: what people wrote on it and on the runs inside it
         self.children = _join(path, "children.jsonl")  # of a sweep: what each of its runs is
         self.home = _join(path, "home.json")  # all outputs of a run elsewhere have been brought here

@@ -25,6 +25,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
+    from .spark.watch import SparkWatch
     from .stopping import Work
 
 HEARTBEAT = 5.0
@@ -44,6 +45,7 @@ class Supervisor:
         self._gpus = GpuWatch(root, run, spec, self.journal)
         self._tracking = Tracking(run, spec)
         self._usage = Usage(run)
+        self._spark = spark_of(run, spec, self.journal)
         self._beat = 0.0
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
@@ -88,6 +90,8 @@ class Supervisor:
             problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._beat_heart)
             if problem:
                 return problem
+        if self.spec.get("spark"):
+            os.makedirs(self.run.spark, mode=0o700, exist_ok=True)
         self._work.prepare()
         keep_room(self.run)
         return None
@@ -176,6 +180,8 @@ class Supervisor:
             self._settle()
             self._pause(wait, facts)
         self._stopping.sweep(facts)
+        if self._spark:
+            self._spark.sweep(self._work, facts)
         self.conclude(ended)
 
     def _pause(self, wait: Callable[[float], bool], facts: Optional[Dict[str, Any]]) -> None:
@@ -184,6 +190,8 @@ class Supervisor:
             self._stopping.look(facts)
             self._gpus.tick(facts)
             self._usage.tick(facts)
+            if self._spark:
+                self._spark.tick()
             self._track_safely(self._tracking.tick, facts)
             if wait(LOOK) or facts is None or os.path.exists(self.run.exit):
                 return
@@ -222,8 +230,12 @@ class Supervisor:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
         elif self._stopping.why == "cancel" and not ended.get("unstarted"):
             reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "somebody")
+        if self._spark:
+            self._spark.end()
         if ending == endings.FAILED:
             reason = self._explain(ended)
+            if self._spark:
+                ending, reason = self._spark.judge(ended, reason)
             if _full(self.run.path):
                 reason += "; the disk that holds %s is full" % self.run.path
             if oom:
@@ -308,6 +320,15 @@ def work_of(run: RunFolder, spec: Dict[str, Any]) -> Work:
     from .container import Contained  # noqa: PLC0415 - what plain runs need not hold
 
     return Contained(run, spec)
+
+
+def spark_of(run: RunFolder, spec: Dict[str, Any], journal: Journal) -> Optional[SparkWatch]:
+    """Who reads what a Spark application tells of itself."""
+    if not spec.get("spark"):
+        return None
+    from .spark.watch import SparkWatch  # noqa: PLC0415 - what other runs need not hold
+
+    return SparkWatch(run, spec, journal)
 
 
 def _size(path: str) -> int:

@@ -46,6 +46,7 @@ class Places:
     share: str | None = None  # the project's shared folder, if it has one
     memory: int | None = None  # bytes the machine has
     environment: tuple[str, ...] = ()  # folders of the Python that we made, if it is ours
+    spark: bool = False  # a Spark application writes down what it does
     libc: str | None = None  # the oldest glibc that it runs on
 
 
@@ -67,6 +68,7 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
             (places.inrun, places.inrun, "ro"),
             *((folder, folder, "ro") for folder in places.environment),
             (home, home, "rw"),
+            *(((run.spark, run.spark, "rw"),) if places.spark else ()),
             *(((places.share, SHARE.rstrip("/"), "rw"),) if places.share else ()),
             *mounts(compute),
         ),

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from ..config.keys import OVER_SSH
+from ..config.keys import is_elsewhere
 from ..errors import MlwError
 from ..hosts.facts import Facts
 from ..hosts.gpus import Gpus, ask_gpus
@@ -138,6 +138,6 @@ def _unanswered(one: _Machine) -> Reading:
 
 
 def _name(compute: Compute) -> Hashable:
-    if compute.type not in OVER_SSH:
+    if not is_elsewhere(compute.type, compute.address):
         return "this machine"
     return compute.address, compute.username, compute.port, compute.jump_host

@@ -73,6 +73,11 @@ def python_of(prefix: str) -> str:
     return prefix + "/bin/python"
 
 
+def pack_of(root: Root, lock: Lock) -> str:
+    """The same in one file, for machines that have none of it: the executors of a cluster."""
+    return prefix_of(root, lock) + ".tar.gz"
+
+
 def python_home(root: Root, lock: Lock) -> Optional[str]:
     """Folder of the interpreter where it is not in the environment itself but shared by several."""
     if lock["python"]["source"] != "uv":

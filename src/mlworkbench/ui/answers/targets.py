@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ...attach.attempt import key_in_words
 from ...attachments import Attachment
-from ...config.keys import IN_CONTAINER, OVER_SSH
+from ...config.keys import IN_CONTAINER, is_elsewhere
 from ...config.place import FOLDER
 from ...config.project import Project
 from ...environments.existing import find_python
@@ -113,7 +113,7 @@ def _card(project: Project, name: str, paths: UserPaths, uses: tuple[Use, ...]) 
         compute = project.compute(name)
     except MlwError as error:
         return Card(name, file, uses=uses, trouble=error.message, hint=error.hint)
-    elsewhere = compute.type in OVER_SSH
+    elsewhere = is_elsewhere(compute.type, compute.address)
     attachment = find_attachment(compute, paths) if elsewhere else None
     refusal = not_attached(compute) if elsewhere and attachment is None and compute.address else None
     facts = Facts.from_json(attachment.facts) if attachment and attachment.facts else None

@@ -1,0 +1,37 @@
+"""What a framework is given, and what it makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..model import Compute, Entry, JsonDict, RunConfig, SparkDependencies
+from ..remote.folder import Root
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that the command of a run may depend on."""
+
+    entry: Entry
+    python: str  # of the script, by its path on the target
+    runconfig: RunConfig
+    compute: Compute
+    root: Root  # of the target
+    inrun: str  # folder of the in-run library on the target
+    lock: JsonDict = field(default_factory=dict)  # the environment
+    spark: SparkDependencies = field(default_factory=SparkDependencies)
+
+
+@dataclass(frozen=True)
+class Made:
+    """The user's command, run in the project's root, and what it needs around it."""
+
+    command: tuple[str, ...]
+    spark: JsonDict | None = None  # what the supervisor is to know of a Spark application
+
+
+class Framework(Protocol):
+    """Pure: makes a value, touches nothing."""
+
+    def make(self, setting: Setting) -> Made: ...

@@ -1,0 +1,96 @@
+"""``Framework: PySpark``: the script through spark-submit, which is found where the script runs."""
+
+from __future__ import annotations
+
+import posixpath
+
+from ..errors import ConfigError, UsageError
+from ..model import JsonDict
+from ..remote.environments.environment import pack_of
+from .framework import Made, Setting
+from .python import Python, as_path
+
+HERE = "local[*]"  # Spark's name for all processors of one machine
+_UNPACKED = "environment"  # folder that executors have the environment in
+
+
+class PySpark:
+    """Options of spark-submit are decided here; ``remote/inrun/mlworkbench/_spark`` adds what only the target knows."""
+
+    def make(self, setting: Setting) -> Made:
+        entry = setting.entry
+        if entry.kind == "command":  # whatever it is, it is not for spark-submit
+            return Python().make(setting)
+        if entry.kind == "module":
+            raise UsageError(
+                f"spark-submit starts scripts, and {entry.name} is a module",
+                f"name a script, or set Framework: Python in aml_config/{setting.runconfig.name}.runconfig",
+            )
+        starter = posixpath.join(setting.inrun, "mlworkbench", "_spark")
+        location = setting.compute.spark_submit_location or "spark-submit"
+        master = master_of(setting)
+        folder = posixpath.dirname(entry.name) or "."
+        words = [setting.python, starter, location, folder, "--master", master, *self._deploy(setting, master)]
+        for name, value in self._settings(setting, master).items():
+            words += ["--conf", f"{name}={value}"]
+        words += self._packages(setting)
+        known: JsonDict = {"master": master, "deploy": deploy_of(setting, master)}
+        if packs(setting, master):
+            pack = pack_of(setting.root, setting.lock)
+            words += ["--archives", f"{pack}#{_UNPACKED}"]
+            known["pack"] = True
+        return Made((*words, as_path(entry.name), *entry.arguments), known)
+
+    @staticmethod
+    def _deploy(setting: Setting, master: str) -> list[str]:
+        deploy = deploy_of(setting, master)
+        return ["--deploy-mode", deploy] if is_distributed(master) else []
+
+    @staticmethod
+    def _settings(setting: Setting, master: str) -> dict[str, str]:
+        """The file's; below them what Pythons need to be the same everywhere."""
+        asked = {name: value for name, value in setting.spark.configuration.items() if name != "spark.master"}
+        pythons = {"spark.pyspark.python": setting.python, "spark.pyspark.driver.python": setting.python}
+        if packs(setting, master):
+            pythons["spark.pyspark.python"] = f"./{_UNPACKED}/bin/python"
+            if deploy_of(setting, master) == "cluster":
+                pythons["spark.pyspark.driver.python"] = pythons["spark.pyspark.python"]
+        if "PYSPARK_PYTHON" in setting.runconfig.environment_variables:
+            pythons = {}
+        own = {"spark.executorEnv.MLW_TRACKING": "off"} if is_distributed(master) else {}
+        return {**pythons, **own, **asked}
+
+    @staticmethod
+    def _packages(setting: Setting) -> list[str]:
+        spark = setting.spark
+        words = ["--packages", ",".join(spark.packages)] if spark.packages else []
+        return words + (["--repositories", ",".join(spark.repositories)] if spark.repositories else [])
+
+
+def master_of(setting: Setting) -> str:
+    """The target's own word goes first, then the file of Spark's settings."""
+    told = setting.compute.spark_master or setting.spark.configuration.get("spark.master")
+    if told:
+        return told
+    return "yarn" if setting.compute.type == "cluster" else HERE
+
+
+def is_distributed(master: str) -> bool:
+    return not master.startswith("local")
+
+
+def deploy_of(setting: Setting, master: str) -> str:
+    """Where the driver runs. A standalone cluster starts drivers of Python scripts with the client only."""
+    return (setting.compute.yarn_deploy_mode or "cluster") if master == "yarn" else "client"
+
+
+def packs(setting: Setting, master: str) -> bool:
+    """Whether executors get the run's own environment."""
+    if not is_distributed(master) or setting.lock.get("kind") != "managed":
+        return False
+    if setting.compute.type in ("docker", "remotedocker"):
+        raise ConfigError(
+            f"{setting.compute.name} runs the driver in a container, and {master} is a cluster",
+            "use a target of type cluster, or set userManagedEnvironment: true and spark.pyspark.python",
+        )
+    return True

