@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from . import submit as submitting
 from .errors import MlwError
 from .follow import Follower, in_sweep, wait_for_turn, waits_for_turn
 from .history.store import History
 from .model import Run
+from .targets.opening import open_target
 from .targets.target import Target
 
 
@@ -24,7 +24,7 @@ def refresh(
     for run in runs:
         found[run.id] = run
         try:
-            target = submitting.open_target(run.spec.compute, history.paths)
+            target = open_target(run.spec.compute, history.paths)
         except MlwError as error:  # one run that cannot be asked about must not hide the others
             warn(f"run {run.id}: {error.message}")
             continue

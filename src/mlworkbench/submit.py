@@ -12,23 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config.dialects import override
-from .config.keys import TYPES
 from .config.project import Project, spark_dependencies
 from .environments.choose import is_managed, settle_environment
 from .environments.site import Settled, Site
-from .errors import ConfigError, HistoryError, LaunchError, PreflightError, UnknownName, UsageError
-from .frameworks.framework import Framework, Setting
+from .errors import ConfigError, HistoryError, PreflightError, UnknownName, UsageError
+from .frameworks.framework import Setting, framework_of
 from .history.folders import make_folder
 from .history.names import new_id
 from .history.store import History, IdTaken
 from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec
 from .paths import UserPaths
 from .plan import Parts, Request, plan
-from .registry import known, load
 from .remote.failpoint import failpoint
 from .snapshot.take import holds, take
 from .sweep import entry_of, name_of
 from .targets.ground import Ground, survey
+from .targets.opening import open_target
 from .targets.target import Stock, Target
 
 if TYPE_CHECKING:
@@ -83,19 +82,10 @@ def draft(
     entry = choose_entry(project, runconfig, request.entry)
     warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
     settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell)
-    setting = Setting(
-        entry=entry,
-        python=_expand(settled.interpreter.path, ground.home),
-        runconfig=runconfig,
-        compute=compute,
-        root=target.host.root,
-        inrun=target.host.inrun(),
-        lock=settled.lock,
-        spark=spark_dependencies(project, runconfig),
-    )
+    setting = _setting(project, entry, Place(runconfig, compute, target, ground), settled)
     made = framework.make(setting)
-    if made.spark is not None and not request.unchecked:
-        look_for_spark(setting, target.host.ask)
+    if made.spark is not None:
+        warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked)
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
     failpoint("snapshot")
     if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
@@ -145,6 +135,20 @@ class Place:
     ground: Ground
 
 
+def _setting(project: Project, entry: Entry, place: Place, settled: Settled) -> Setting:
+    host = place.target.host
+    return Setting(
+        entry=entry,
+        python=_expand(settled.interpreter.path, place.ground.home),
+        runconfig=place.runconfig,
+        compute=place.compute,
+        root=host.root,
+        inrun=host.inrun(),
+        lock=settled.lock,
+        spark=spark_dependencies(project, place.runconfig),
+    )
+
+
 def settle(project: Project, request: Request, paths: UserPaths, place: Place, tell: Tell) -> Settled:
     """The environment, to the last version; solving it may take its time and the network."""
     from .targets.images import image_libc  # noqa: PLC0415 - for containers only
@@ -166,13 +170,14 @@ def settle(project: Project, request: Request, paths: UserPaths, place: Place, t
     )
 
 
-def look_for_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> None:
-    """A Spark that is not there is told before anything travels."""
-    from .preflight.spark import missing  # noqa: PLC0415 - for PySpark only
+def look_for_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict], *, stop: bool) -> tuple[Finding, ...]:
+    """A Spark that is not there is told before anything travels; what else is odd is returned."""
+    from .preflight.spark import missing, warnings  # noqa: PLC0415 - for PySpark only
 
-    problem = missing(setting, ask)
+    problem = missing(setting, ask) if stop else None
     if problem is not None:
         raise PreflightError(problem.message, problem.hint)
+    return warnings(setting)
 
 
 def look_ahead(
@@ -301,33 +306,6 @@ def _default_runconfig(project: Project, target: str | None) -> str:
         f"say which run configuration to use: {', '.join(names) or 'there is none in aml_config'}",
         "for example: mlw experiment submit -c NAME train.py",
     )
-
-
-def open_target(compute: Compute, paths: UserPaths) -> Target:
-    try:
-        factory = load("targets", compute.type)
-    except UnknownName as error:
-        if compute.type not in TYPES:
-            raise
-        raise LaunchError(
-            f"targets of type {compute.type} ({compute.name}) are not in this version yet",
-            f"what there is: {', '.join(sorted(known('targets')))}; for example -c local",
-        ) from error
-    target: Target = factory(compute, paths)
-    return target
-
-
-def framework_of(runconfig: RunConfig) -> Framework:
-    """The framework that a run configuration asks for, if this version has it."""
-    place = f"aml_config/{runconfig.name}.runconfig"
-    if runconfig.framework not in known("frameworks"):
-        raise ConfigError(
-            f"{place} asks for Framework: {runconfig.framework} (which is also what a missing Framework means), "
-            f"and this version runs {', '.join(sorted(known('frameworks')))} only",
-            f"set Framework: Python in {place}",
-        )
-    made: Framework = load("frameworks", runconfig.framework)()
-    return made
 
 
 def choose_entry(project: Project, runconfig: RunConfig, asked: Entry | None) -> Entry:

@@ -220,9 +220,7 @@ def test_a_server_that_takes_no_keys(laptop, machine, project):
     assert tree(host.home / ".ssh") == {path: what for path, what in before.items() if f"{host.home}/.ssh" in path}
 
 
-def test_clusters_come_later(laptop, project):
-    done = laptop.mlw("computetarget", "attach", "cluster", "-n", "hdi", "-a", "10.0.0.1", "-u", "sshuser", cwd=project)
-    assert done.code == 75 and "not in this version yet" in done.err and "hint:" in done.err
+def test_kinds_that_are_attached(laptop, project):
     wrong = laptop.mlw("computetarget", "attach", "kubernetes", "-n", "x", "-a", "10.0.0.1", cwd=project)
     assert wrong.code == 2 and "remotedocker, remote, cluster" in wrong.err
 

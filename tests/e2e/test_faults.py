@@ -191,7 +191,7 @@ def test_a_follower_that_begins_while_another_reads_the_end(user):
     from mlworkbench.follow import Follower
     from mlworkbench.history.store import History
     from mlworkbench.paths import UserPaths
-    from mlworkbench.submit import open_target
+    from mlworkbench.targets.opening import open_target
 
     waits = f"import os, time\nwhile not os.path.exists({str(user.home / 'go')!r}): time.sleep(0.01)\nprint('done')"
     project = user.project("demo", train=waits)

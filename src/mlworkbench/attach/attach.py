@@ -4,58 +4,37 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..attachments import Attachment, Attachments
 from ..config.files import create_target
+from ..config.keys import USES_CONDA
 from ..config.project import Project
 from ..errors import LaunchError, UsageError
 from ..hosts import contact
 from ..hosts.facts import Facts
 from ..hosts.openssh import printable
 from ..hosts.ssh import SshHost
-from ..model import Compute, JsonDict
+from ..model import Compute
 from ..paths import UserPaths
-from ..registry import known
 from ..remote.failpoint import failpoint
 from ..targets.check import ERROR, WARNING, Finding, judge
 from ..targets.remote import look
+from ..targets.sparkcheck import spark_findings
 from . import login
+from .attached import Attached
 from .attempt import Attempt, bury, key_in_words
+from .here import attach_here, compute_of
 from .wish import Talk, Wish, complete
-
-
-@dataclass(frozen=True)
-class Attached:
-    """What an attach has done."""
-
-    written: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    attachment: Attachment
-    kind: str
-
-    @property
-    def key(self) -> str:
-        return key_in_words(self.attachment)
-
-    @property
-    def record(self) -> JsonDict:
-        return {
-            "identity": self.attachment.identity,
-            "type": self.kind,
-            "key": self.key,
-            "host_key": self.attachment.host_key,
-            "findings": [asdict(one) for one in self.findings],
-            "written": list(self.written),
-        }
 
 
 def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Callable[[float], str]) -> Attached:
     """Make a machine a target of the project. A failure changes nothing, here or there."""
     wish, there = complete(project, wish)
-    assert wish.address and wish.kind
-    _refuse_later(wish.kind)
+    assert wish.kind
+    if wish.address is None:
+        return attach_here(project, wish, paths, there)
     mounts = tuple(allowed_mount(path) for path in wish.mounts)
     who = contact.resolve(wish.address, wish.username, wish.port, wish.jump)
     attachments = Attachments(paths)
@@ -81,7 +60,14 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
         files.restore()
         raise
     attempt.tidy(saved, unused, dead)
-    return Attached(tuple(str(path) for path in written), tuple(findings), saved, wish.kind)
+    return Attached(
+        tuple(str(path) for path in written),
+        tuple(findings),
+        wish.kind,
+        saved.identity,
+        key_in_words(saved),
+        saved.host_key,
+    )
 
 
 class _Files:
@@ -99,14 +85,6 @@ class _Files:
                 path.unlink(missing_ok=True)
             elif path.read_bytes() != data:
                 path.write_bytes(data)
-
-
-def _refuse_later(kind: str) -> None:
-    if kind not in known("targets"):
-        raise LaunchError(
-            f"targets of type {kind} are not in this version yet; nothing was attached",
-            "a single machine of the cluster can be attached: mlw computetarget attach remote …",
-        )
 
 
 def allowed_mount(path: str, option: str = "--allow-mount") -> str:
@@ -129,6 +107,8 @@ def _look(attempt: Attempt, wish: Wish, size: Callable[[float], str]) -> tuple[l
     attempt.draft = replace(host.attachment, facts=asdict(facts), linger=attempt.linger)
     compute = _compute(wish, attempt.draft, location)
     findings = judge(facts, compute, None, size, link)
+    if compute.type == "cluster":
+        findings += spark_findings(compute, host.ask)
     host.close()
     wrong = [one for one in findings if one.state == ERROR]
     if wrong:
@@ -157,8 +137,9 @@ def _sees_to_sessions(host: SshHost, facts: Facts, attempt: Attempt) -> bool:
 
 def _compute(wish: Wish, draft: Attachment, python: str | None) -> Compute:
     facts = Facts.from_json(draft.facts)
-    contained = wish.kind == "remotedocker"
+    contained, ours = wish.kind == "remotedocker", wish.kind in USES_CONDA
     engine = facts.docker or facts.podman
+    cluster = compute_of(wish) if wish.kind == "cluster" else None
     return Compute(
         name=wish.name,
         type=wish.kind or "",
@@ -169,8 +150,10 @@ def _compute(wish: Wish, draft: Attachment, python: str | None) -> Compute:
         base_docker_image=wish.image,
         shared_volumes=contained,
         nvidia_docker=bool(contained and facts.nvidia.driver and engine and engine.nvidia),
-        user_managed_environment=None if contained else True,
-        python_location=None if contained else python,
+        user_managed_environment=None if ours else True,
+        python_location=None if ours else python,
+        spark_master=cluster.spark_master if cluster else None,
+        yarn_deploy_mode=cluster.yarn_deploy_mode if cluster else None,
     )
 
 

@@ -9,6 +9,7 @@ from ..config.place import is_plain_name
 from ..config.project import Project
 from ..errors import ConfigError, HostError, UsageError
 from ..model import Compute, JsonDict
+from ..targets.sparkcheck import is_master
 
 DEFAULT_KIND = "remotedocker"  # the original's, when --type was left out
 
@@ -30,6 +31,7 @@ class Wish:
     host_key: str | None = None
     mounts: tuple[str, ...] = ()
     image: str | None = None
+    master: str | None = None  # of a Spark cluster
     replace: bool = False
 
 
@@ -59,16 +61,18 @@ def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
     if not is_plain_name(wish.name):
         raise UsageError(f"{wish.name!r} cannot be the name of a target", "it becomes the name of two files")
     there = _there(project, wish)
+    _check_master(wish, there)
     if there is None:
-        if wish.address is None:
-            raise UsageError("--address is missing", f"for example: --name {wish.name} --address 10.0.0.7")
+        if wish.address is None and wish.master is None:
+            other = ", or --master spark://host:7077 from here" if wish.kind == "cluster" else ""
+            raise UsageError("--address is missing", f"for example: --name {wish.name} --address 10.0.0.7{other}")
         return replace(wish, kind=wish.kind or DEFAULT_KIND), None
     asked = (wish.kind or there.type, wish.address or there.address, wish.username or there.username)
     same = asked == (there.type, there.address, there.username) and wish.port in (None, there.port or 22)
+    same = same and wish.master in (None, there.spark_master)
     if not same and not wish.replace:
         raise UsageError(
-            f"aml_config/{wish.name}.compute is there and names another machine:"
-            f" {there.type} {there.username or ''}@{there.address}",
+            f"aml_config/{wish.name}.compute is there and names another machine: {there.type} {_machine(there)}",
             "choose another --name, or say --replace",
         )
     filled = replace(
@@ -78,10 +82,28 @@ def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
         username=asked[2],
         port=wish.port or there.port,
         jump=wish.jump or there.jump_host,
+        master=wish.master or there.spark_master,
     )
-    if filled.address is None:
+    if filled.address is None and filled.master is None:
         raise UsageError("--address is missing")
     return filled, there if same else None
+
+
+def _machine(compute: Compute) -> str:
+    return f"{compute.username or ''}@{compute.address}" if compute.address else str(compute.spark_master)
+
+
+def _check_master(wish: Wish, there: Compute | None) -> None:
+    kind = wish.kind or (there.type if there else DEFAULT_KIND)
+    if wish.master is None:
+        return
+    if kind != "cluster":
+        raise UsageError(
+            f"--master is for clusters, and this is a {kind} target",
+            f"mlw computetarget attach cluster --name {wish.name} …",
+        )
+    if not is_master(wish.master):
+        raise UsageError(f"{wish.master!r} is no master that Spark knows", "spark://host:7077, for example, or yarn")
 
 
 def _there(project: Project, wish: Wish) -> Compute | None:

@@ -63,11 +63,12 @@ def _is_terminal() -> bool:
 @click.option("--host-key", metavar="SHA256:…", help="The fingerprint that the machine must have.")
 @click.option("--allow-mount", "mounts", multiple=True, metavar="PATH", help="Containers may mount what is below it.")
 @click.option("--image", help="The image for containers: baseDockerImage.")
+@click.option("--master", metavar="spark://HOST:PORT|yarn", help="Of a Spark cluster; without --address, from here.")
 @click.option("--replace", is_flag=True, help="Replace the files of another target with this name.")
 @in_project
 @rendering
 def attach(**asked: Any) -> int:
-    """Make a machine that you reach by SSH a compute target.
+    """Make a machine that you reach by SSH a compute target; or a Spark cluster, through such a machine or from here.
 
     Connects, checks, and only then writes aml_config/NAME.compute and NAME.runconfig. Keys and your SSH agent
     are tried first; a password is used once, to install a key for this target, and is stored nowhere.
@@ -85,7 +86,7 @@ def attach(**asked: Any) -> int:
         render.warn(f"{finding.what}: {finding.found}")
         if finding.hint:
             render.message(f"hint: {finding.hint}")
-    render.message(f"{wish.name} is attached: {done.kind} at {done.attachment.identity}, with {done.key}")
+    render.message(f"{wish.name} is attached: {done.kind} at {done.identity}{f', with {done.key}' if done.key else ''}")
     render.message(f"hint: mlw submit -c {wish.name} train.py")
     if asked["output"] != "table" or asked["query"]:
         render.emit(done.record, output=asked["output"], query=asked["query"])
@@ -121,6 +122,7 @@ def _wish(asked: dict[str, Any]) -> Wish:
         host_key=asked["host_key"],
         mounts=asked["mounts"],
         image=asked["image"],
+        master=asked["master"],
         replace=asked["replace"],
     )
 

@@ -62,7 +62,7 @@ def _clean_here(paths: UserPaths, remove: bool, output: str, query: str | None) 
 def _clean_there(compute: Compute, paths: UserPaths, remove: bool, output: str, query: str | None) -> None:
     from ..runfiles.clean_elsewhere import KINDS as NAMES  # noqa: PLC0415 - most cleans are of this machine
     from ..runfiles.clean_elsewhere import CleanerElsewhere  # noqa: PLC0415
-    from ..submit import open_target  # noqa: PLC0415
+    from ..targets.opening import open_target  # noqa: PLC0415
     from ..targets.remote import find_attachment  # noqa: PLC0415
 
     host = open_target(compute, paths).host

@@ -15,13 +15,15 @@ from ..environments.existing import find_python
 from ..errors import ConfigError, LaunchError, MlwError
 from ..hosts.contact import drop
 from ..hosts.facts import Facts
+from ..hosts.host import Host
 from ..hosts.ssh import SshHost
 from ..model import Compute, Interpreter
 from ..paths import UserPaths, user_paths
 from ..report import units
-from ..submit import open_target
 from ..targets.check import Finding, is_fit, judge
+from ..targets.opening import open_target
 from ..targets.remote import OUTSIDE, find_attachment, look, not_attached
+from ..targets.sparkcheck import spark_findings
 from . import render
 from .completion import complete_target
 from .gpus import section
@@ -79,7 +81,7 @@ def _rows(here: Project) -> list[dict[str, str | None]]:
                 "type": found.type if found else None,
                 "address": found.address if found else None,
                 "attached": ("yes" if attachment else "no") if elsewhere else None,
-                "identity": attachment.identity if attachment else None,
+                "identity": attachment.identity if attachment else found.spark_master if found else None,
                 "run_configurations": ", ".join(users.get(name, ())),
             }
         )
@@ -166,8 +168,9 @@ def check(name: str, folder: str | None, output: str, query: str | None) -> int:
 
 
 def _check_here(here: Project, compute: Compute, paths: UserPaths) -> list[Finding]:
-    facts = open_target(compute, paths).host.facts()
-    return judge(facts, compute, _python(here, compute, paths), units.size)
+    host = open_target(compute, paths).host
+    python = _python(here, compute, paths)
+    return [*judge(host.facts(), compute, python, units.size), *_spark(compute, host)]
 
 
 def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
@@ -178,9 +181,14 @@ def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
     drop(host.attachment)
     python = None if compute.type in IN_CONTAINER else compute.python_location or "python3"
     facts, link = look(host, python, OUTSIDE)
+    spark = _spark(compute, host)
     host.close()
     Attachments(paths).save(replace(host.attachment, facts=asdict(facts)))  # for the next submit
-    return judge(facts, compute, None, units.size, link)
+    return [*judge(facts, compute, None, units.size, link), *spark]
+
+
+def _spark(compute: Compute, host: Host) -> list[Finding]:
+    return spark_findings(compute, host.ask) if compute.type == "cluster" else []
 
 
 def _python(here: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError:

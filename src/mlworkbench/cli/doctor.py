@@ -19,7 +19,7 @@ from ..paths import UserPaths, user_paths
 from ..preflight.check import preflight
 from ..preflight.finding import ERROR, Finding
 from ..preflight.fix import apply
-from ..submit import open_target
+from ..targets.opening import open_target
 from . import render
 from .options import in_project, rendering, run_configuration, the_project
 

@@ -15,10 +15,10 @@ from ..errors import ConfigError, HostError, LaunchError
 from ..hosts.facts import Facts
 from ..model import Compute
 from ..paths import UserPaths, user_paths
-from ..submit import open_target
 from ..targets.check import is_fit
 from ..targets.gpucheck import judge_gpus
 from ..targets.ground import choose_engine
+from ..targets.opening import open_target
 from . import render
 from .completion import complete_target
 from .options import in_project, rendering, the_project

@@ -180,7 +180,7 @@ def _host(target: str | None, folder: str | None) -> Host:
         from ..hosts.local import LocalHost  # noqa: PLC0415 - each way loads its own
 
         return LocalHost(paths.root, os.environ)
-    from ..submit import open_target  # noqa: PLC0415
+    from ..targets.opening import open_target  # noqa: PLC0415
 
     return open_target(the_project(folder).compute(target), paths).host
 

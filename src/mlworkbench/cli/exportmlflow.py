@@ -6,7 +6,6 @@ import os
 import tempfile
 from typing import BinaryIO
 
-from .. import submit as submitting
 from ..errors import MlwError, UsageError
 from ..export.material import Item, make_items
 from ..export.mlflow.export import Exporter
@@ -18,6 +17,7 @@ from ..model import Run
 from ..report.records import for_people, record
 from ..runfiles.mask import Mask
 from ..secret import find_secret
+from ..targets.opening import open_target
 from . import render
 
 _CHUNK = 1 << 20
@@ -54,7 +54,7 @@ def _bring_home(history: History, run: Run) -> None:
     if run.spec.inside or not run.status.final or not run.outputs or is_home(folder):
         return
     try:
-        host = submitting.open_target(run.spec.compute, history.paths).host
+        host = open_target(run.spec.compute, history.paths).host
         if host.distant:
             with render.Progress(f"outputs of {run.id} from {run.spec.compute.name}") as progress:
                 bring_outputs(run, host, folder, progress.report, lambda one: True)

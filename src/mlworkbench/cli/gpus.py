@@ -15,8 +15,8 @@ from ..hosts.gpus import Gpus, ask_gpus
 from ..hosts.host import Host
 from ..paths import user_paths
 from ..report.gpus import line, row, summary
-from ..submit import open_target
 from ..targets.gpucheck import remedy
+from ..targets.opening import open_target
 from . import render
 from .completion import complete_target
 from .options import in_project, rendering, the_project

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .. import submit as submitting
 from ..errors import UsageError
 from ..follow import Follower
 from ..history.query import Query
 from ..history.store import History
 from ..model import Run
 from ..remote.folder import is_outside
+from ..targets.opening import open_target
 from . import render
 from .options import maybe_project
 
@@ -61,14 +61,14 @@ def refuse_outside(run: Run, what: str, hint: str) -> None:
 
 
 def _follower(history: History, run: Run) -> Follower:
-    return Follower(history, run, submitting.open_target(run.spec.compute, history.paths))
+    return Follower(history, run, open_target(run.spec.compute, history.paths))
 
 
 class _Outside(Follower):
     """Nobody looks after it: how it stands is seen by every look at the history."""
 
     def __init__(self, history: History, run: Run) -> None:
-        super().__init__(history, run, submitting.open_target(run.spec.compute, history.paths))
+        super().__init__(history, run, open_target(run.spec.compute, history.paths))
 
     def refresh(self) -> Run:
         self.run = self.history.get(self.run.id)

@@ -9,9 +9,11 @@ import click
 from .. import submit as submitting
 from ..environments.choose import is_managed
 from ..environments.site import Settled
+from ..frameworks.framework import framework_of
 from ..paths import UserPaths, user_paths
 from ..plan import Request
 from ..targets.ground import survey
+from ..targets.opening import open_target
 from . import render
 from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
 from .view import Lines
@@ -32,8 +34,8 @@ def prepare(**asked: Any) -> None:
     here, paths = the_project(asked["folder"]), user_paths()
     request = Request(runconfig=asked["runconfig"], target=asked["target"], upgrade=asked["upgrade"])
     chosen, compute = submitting.choose(here, request)
-    submitting.framework_of(chosen)  # what a submit would refuse is refused here
-    opened = submitting.open_target(compute, paths)
+    framework_of(chosen)  # what a submit would refuse is refused here
+    opened = open_target(compute, paths)
     ground = survey(opened, compute, paths, closely=is_managed(compute))  # an engine that is missing is told now
     for one in submitting.look_ahead(here, chosen, compute, ground, None, stop=not asked["unchecked"]):
         render.warn(str(one))

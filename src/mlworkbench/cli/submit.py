@@ -23,6 +23,7 @@ from ..remote.gpus.request import EXAMPLES, parse
 from ..report import units
 from ..report.records import record
 from ..secret import find_secret, registry_password
+from ..targets.opening import open_target
 from ..targets.target import Target
 from . import render, sweepwords
 from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
@@ -222,7 +223,7 @@ def known_secrets(run: Run) -> dict[str, str]:
 
 def resume(history: History, run: Run) -> Follower:
     """Follow a run; if its submit was interrupted before anybody claimed it, finish that submit."""
-    target = submitting.open_target(run.spec.compute, history.paths)
+    target = open_target(run.spec.compute, history.paths)
     follower = Follower(history, run, target)
     if follower.refresh().detail == INTERRUPTED:
         if in_sweep(run):

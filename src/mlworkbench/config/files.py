@@ -101,7 +101,8 @@ def create_target(folder: Path, compute: Compute, *, force: bool = False) -> tup
         temporary.write_text(compute_text(folder, compute.type, values), encoding="utf-8", newline="\n")
         runconfig = folder / (compute.name + RUNCONFIG_SUFFIX)
         if force or not os.path.lexists(runconfig):
-            create_runconfig(folder, compute.name, {"Target": compute.name, "Framework": "Python"}, force=force)
+            framework = "PySpark" if compute.type == "cluster" else "Python"
+            create_runconfig(folder, compute.name, {"Target": compute.name, "Framework": framework}, force=force)
         os.replace(temporary, path)
     except OSError as error:
         raise ConfigError(f"the file cannot be written: {error.strerror}", path=show_path(path)) from None

@@ -200,6 +200,7 @@ _UNUSED: dict[str, tuple[str, ...]] = {
     "registryUsername": (" ada",),
     "pythonLocation": (" python3",),
     "sparkSubmitLocation": (" spark-submit",),
+    "sparkMaster": (" spark://host:7077",),
     "userManagedEnvironment": (" true",),
     "nvidiaDocker": (" true",),
     "port": (" 22",),

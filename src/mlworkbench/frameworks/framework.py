@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..errors import ConfigError
 from ..model import Compute, Entry, JsonDict, RunConfig, SparkDependencies
+from ..registry import known, load
 from ..remote.folder import Root
 
 
@@ -35,3 +37,15 @@ class Framework(Protocol):
     """Pure: makes a value, touches nothing."""
 
     def make(self, setting: Setting) -> Made: ...
+
+
+def framework_of(runconfig: RunConfig) -> Framework:
+    """The framework that a run configuration asks for: built in, or from a plugin."""
+    place = f"aml_config/{runconfig.name}.runconfig"
+    if runconfig.framework not in known("frameworks"):
+        raise ConfigError(
+            f"{place} asks for Framework: {runconfig.framework}, and there is none of that name",
+            f"those that there are: {', '.join(sorted(known('frameworks')))}",
+        )
+    made: Framework = load("frameworks", runconfig.framework)()
+    return made

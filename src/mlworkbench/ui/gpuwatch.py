@@ -16,7 +16,7 @@ from ..hosts.gpus import Gpus, ask_gpus
 from ..hosts.host import Host
 from ..model import Compute
 from ..paths import UserPaths
-from ..submit import open_target
+from ..targets.opening import open_target
 
 PAUSE = 2.0  # seconds between two questions
 _SLOWEST = 60.0  # between two questions to a machine that does not answer

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 
-from .. import submit as submitting
 from ..errors import MlwError
 from ..fetch import bring_outputs
 from ..follow import Follower
@@ -19,6 +18,7 @@ from ..model import Run
 from ..paths import UserPaths
 from ..refresh import refresh
 from ..remote.folder import is_outside
+from ..targets.opening import open_target
 
 _PAUSE = 1.0  # seconds between looks
 _PATIENCE = 4.0  # seconds for machines elsewhere to answer
@@ -118,7 +118,7 @@ class Live:
         history = History(self._paths)
         try:
             run = history.known(name)[0]
-            target = submitting.open_target(run.spec.compute, self._paths)
+            target = open_target(run.spec.compute, self._paths)
             follower = Follower(history, run, target)
             follower.lively = True
             follower.leave = lambda: self._stop.is_set() or not (follower.run.status.final or self._is_wanted(name))

@@ -94,12 +94,13 @@ class Attach:
     host_key: str | None = None
     mounts: Sequence[str] = ()
     image: str | None = None
+    master: str | None = None
     replace: bool = False
 
     def words(self, password: bool) -> list[str]:
         """``password``: one is handed over."""
         words = ["computetarget", "attach", "-o", "json", *([self.kind] if self.kind else [])]
-        for one in ("name", "address", "username", "port", "jump", "private_key_file", "host_key", "image"):
+        for one in ("name", "address", "username", "port", "jump", "private_key_file", "host_key", "image", "master"):
             words += option(one.replace("_", "-"), getattr(self, one) or None)
         words += [f"--allow-mount={path}" for path in self.mounts]
         flags = {"--use-azureml-ssh-key": self.own_key, "--password-stdin": password, "--replace": self.replace}

@@ -107,6 +107,7 @@ class AttachWish(BaseModel):
     host_key: Text | None = Field(None, description="The fingerprint that the machine must have")
     mounts: Annotated[list[Text], Field(max_length=100)] = []
     image: Text | None = None
+    master: Text | None = Field(None, description="Of a Spark cluster; without an address it is reached from here")
     replace: bool = False
 
 

@@ -51,7 +51,8 @@ class AttachDialog(ui.dialog):
         self._show_command()
 
     def _show_command(self) -> None:
-        words = self._form.wish().words(self._form.way == PASSWORD)
+        wish = self._form.wish()
+        words = wish.words(self._form.way == PASSWORD and wish.address is not None)
         self._command.set_text(plain(shlex.join(["mlw", *(one for one in words if one not in ("-o", "json"))]), 1000))
 
     def _leave(self) -> None:
@@ -74,7 +75,7 @@ class AttachDialog(ui.dialog):
 
     async def _attempt(self, host_key: str | None) -> None:
         password, wish = self._held.value, self._form.wish(host_key)
-        if password is None and self._form.way == PASSWORD:
+        if password is None and self._form.way == PASSWORD and wish.address:
             self._fill(MlwError("The password was kept for two minutes only", "type it again"))
             return
         title = f"Attach {wish.name}"
@@ -181,8 +182,9 @@ class AttachDialog(ui.dialog):
             with ui.row().classes("mlw-status mlw-good").props("role=status"):
                 ui.icon("check_circle").props("aria-hidden=true")
                 ui.label(f"{plain(wish.name, 200)} is attached: {plain(str(answer.get('identity')), 300)}")
-            ui.label(f"Way in: {plain(str(answer.get('key')), 300)}").classes("mlw-faint")
-            ui.label(plain(str(answer.get("host_key")), 200)).classes("mlw-mono mlw-faint")
+            if answer.get("key"):
+                ui.label(f"Way in: {plain(str(answer['key']), 300)}").classes("mlw-faint")
+                ui.label(plain(str(answer.get("host_key")), 200)).classes("mlw-mono mlw-faint")
             if answer.get("findings"):
                 findings_table(answer["findings"])
             written = [str(path) for path in answer.get("written") or ()]

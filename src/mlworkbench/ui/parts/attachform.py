@@ -40,6 +40,9 @@ class AttachForm:
                 "Address", (known and known.address) or "", "10.0.0.7, a host name, or an alias of ~/.ssh/config"
             )
             self._username = _field("User", (known and known.username) or "", "that of ~/.ssh/config, or yours")
+            self._master = _field(
+                "Master of the cluster", (known and known.spark_master) or "", "spark://host:7077, or yarn"
+            )
         self._way = ui.radio(_WAYS, value=PASSWORD).props("dense inline").classes("mlw-ways")
         self._way.props('aria-label="Way in"')
         self._secret = SecretField("Password").classes("mlw-full")
@@ -60,6 +63,7 @@ class AttachForm:
             )
             self._replace = ui.checkbox("Replace the files of another target with this name").props("dense")
         self._way.on_value_change(self._turn)
+        self._kind.on_value_change(self._turn)
         self._turn()
 
     @property
@@ -67,11 +71,16 @@ class AttachForm:
         return str(self._way.value)
 
     def changed(self, call: Callable[[], None]) -> None:
-        fields = (self._kind, self._name, self._address, self._username, self._way, self._file)
+        fields = (self._kind, self._name, self._address, self._username, self._master, self._way, self._file)
         for field in (*fields, self._port, self._jump, self._image, self._mounts, self._replace):
             field.on_value_change(lambda _: call())
 
+    @property
+    def _clustered(self) -> bool:
+        return bool(self._kind.value == "cluster")
+
     def _turn(self) -> None:
+        self._master.set_visibility(self._clustered)
         self._secret.set_visibility(self.way == PASSWORD)
         self._file.set_visibility(self.way == FILE)
         self._note.set_visibility(self.way == APPEND)
@@ -88,6 +97,8 @@ class AttachForm:
         if not is_plain_name(_text(self._name.value)):
             return "The target needs a name; it becomes the name of two files"
         if not _text(self._address.value):
+            if self._clustered:
+                return None if _text(self._master.value) else "The address or the master is missing"
             return "The address of the machine is missing"
         if self.way == PASSWORD and not password:
             return "The password is missing"
@@ -109,6 +120,7 @@ class AttachForm:
             host_key=host_key,
             mounts=[line.strip() for line in _text(self._mounts.value).splitlines() if line.strip()],
             image=_text(self._image.value) or None if contained else None,
+            master=_text(self._master.value) or None if self._clustered else None,
             replace=bool(self._replace.value),
         )
 

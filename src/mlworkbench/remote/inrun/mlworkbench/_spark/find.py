@@ -23,6 +23,10 @@ class Missing(Exception):
         self.message, self.hint = message, hint
 
 
+class NoSpark(Missing):
+    """There is no Spark at all: most often the script does not mean to use one."""
+
+
 class Spark:
     """A spark-submit, and what it belongs to."""
 
@@ -40,8 +44,11 @@ class Spark:
         return "Spark %s (%s)" % (self.version or "of an unknown version", self.how)
 
 
-def find_spark(location, environ):
-    """What the target's file names; SPARK_HOME; the environment's own pyspark; what the machine or the image has."""
+def find_spark(location, environ, own=True):
+    """What the target's file names; SPARK_HOME; the environment's own pyspark; what the machine or the image has.
+
+    ``own``: this Python is the script's.
+    """
     if location and location != USUAL:
         return Spark(_named(location, environ), "sparkSubmitLocation")
     home = environ.get("SPARK_HOME")
@@ -51,7 +58,7 @@ def find_spark(location, environ):
             words = "SPARK_HOME is %s, and there is no bin/spark-submit in it" % home
             raise Missing(words, "set SPARK_HOME right, or unset it")
         return Spark(program, "SPARK_HOME")
-    package = package_folder("pyspark")
+    package = package_folder("pyspark") if own else None
     if package and _is_program(os.path.join(package, "bin", USUAL)):
         return Spark(os.path.join(package, "bin", USUAL), "pyspark of %s" % sys.executable)
     found = shutil.which(USUAL, path=environ.get("PATH"))
@@ -61,8 +68,9 @@ def find_spark(location, environ):
         program = os.path.join(home, "bin", USUAL)
         if _is_program(program):
             return Spark(program, home)
-    raise Missing(
-        "there is no Spark: %s has no pyspark, SPARK_HOME is not set, and no spark-submit is on PATH" % sys.executable,
+    raise NoSpark(
+        "there is no Spark: %sSPARK_HOME is not set, and no spark-submit is on PATH"
+        % ("%s has no pyspark, " % sys.executable if own else ""),
         "set Framework: Python if the script does not use Spark; else add pyspark to the packages, or set"
         " sparkSubmitLocation in the .compute file",
     )

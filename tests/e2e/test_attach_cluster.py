@@ -1,0 +1,72 @@
+"""Attach of a Spark cluster: through an edge node that is reached by SSH, or from here. No Spark is needed for it."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import yaml
+
+from tests.e2e.attaching import SECRET, new_project
+
+
+def test_through_an_edge_node(laptop, machine):
+    host = machine(password=SECRET)
+    project = new_project(laptop)
+    words = ["computetarget", "attach", "cluster", "-n", "hdi", "-a", host.address, "-u", host.user, "--master", "yarn"]
+    words += ["--host-key", host.host_key_fingerprint, "--password-stdin"]
+    done = laptop.mlw(*words, cwd=project, input=SECRET + "\n")
+    assert done.code == 0, done
+    assert f"hdi is attached: cluster at {host.user}@{host.address}" in done.err
+    assert "warning: spark: there is no Spark" in done.err and "hint: list pyspark among the packages" in done.err
+    compute = yaml.safe_load((project / "aml_config" / "hdi.compute").read_text())
+    told = {name: value for name, value in compute.items() if value is not None}
+    assert told == {
+        "type": "cluster",
+        "address": host.address,
+        "username": host.user,
+        "sparkMaster": "yarn",
+        "yarnDeployMode": "client",
+    }
+    runconfig = yaml.safe_load((project / "aml_config" / "hdi.runconfig").read_text())
+    assert (runconfig["Target"], runconfig["Framework"]) == ("hdi", "PySpark")
+    checked = laptop.mlw("computetarget", "check", "hdi", "-o", "json", cwd=project)
+    found = {one["what"]: one for one in json.loads(checked.out)}
+    assert found["spark"]["state"] == "warning" and "SPARK_HOME is not set" in found["spark"]["found"]
+    other = laptop.mlw("computetarget", "attach", "cluster", "-n", "hdi", "--master", "spark://x:1", cwd=project)
+    assert other.code == 2 and "names another machine" in other.err
+    laptop.mlw("computetarget", "detach", "hdi", cwd=project, check=True)
+    assert not (project / "aml_config" / "hdi.compute").exists()
+
+
+def test_from_here(user):
+    project = user.project("demo", train="print(1)")
+    with socket.create_server(("127.0.0.1", 0)) as master:
+        address = f"spark://127.0.0.1:{master.getsockname()[1]}"
+        done = user.mlw("computetarget", "attach", "cluster", "-n", "here", "--master", address, cwd=project)
+        assert done.code == 0, done
+        assert f"here is attached: cluster at {address}" in done.err
+        checked = json.loads(user.mlw("computetarget", "check", "here", "-o", "json", cwd=project).out)
+        assert {"what": "master", "state": "ok", "found": f"{address} answers", "hint": None} in checked
+    listed = user.mlw("computetarget", "list", cwd=project).out
+    assert next(line for line in listed.splitlines() if line.startswith("here")).split()[1:3] == ["cluster", address]
+    silent = user.mlw("computetarget", "check", "here", cwd=project)
+    assert silent.code == 75 and "does not answer that machine" in silent.out
+    gone = user.mlw("computetarget", "detach", "here", cwd=project)
+    assert gone.code == 0, gone
+    assert not (project / "aml_config" / "here.compute").exists()
+
+
+def test_a_master_that_does_not_answer_changes_nothing(user):
+    project = user.project("demo", train="print(1)")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    before = sorted((project / "aml_config").iterdir())
+    attach = ["computetarget", "attach", "cluster", "-n", "here", "--master"]
+    done = user.mlw(*attach, f"spark://127.0.0.1:{port}", cwd=project)
+    assert done.code == 75 and "nothing was attached: spark://127.0.0.1:" in done.err and "hint: start it" in done.err
+    wrong = user.mlw(*attach, "127.0.0.1:7077", cwd=project)
+    assert wrong.code == 2 and "is no master that Spark knows" in wrong.err and "spark://host:7077" in wrong.err
+    other = user.mlw("computetarget", "attach", "remote", "-n", "here", "--master", "yarn", cwd=project)
+    assert other.code == 2 and "--master is for clusters" in other.err
+    assert sorted((project / "aml_config").iterdir()) == before
