@@ -24,6 +24,8 @@ from history import history_section
 from idle import idle_section
 from recording import recording_section
 from resubmit import resubmit_section
+from spark import SECTIONS as SPARK_SECTIONS
+from spark import lacks as lacks_java
 from stages import stages_section
 from startup import first_line_section, help_section
 from table import Section, page
@@ -63,9 +65,10 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
             "env-import": import_section,
         },
     ),
+    "spark": ("Spark, measured", SPARK_SECTIONS),
 }
 
-_LACKS = {"elsewhere": missing, "ui": lacks}
+_LACKS = {"elsewhere": missing, "ui": lacks, "spark": lacks_java}
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ import pytest
 MLW = Path(sys.executable).with_name("mlw")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: what we start must feel Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest_plugins = ["tests.machines.plugin"]
+pytest_plugins = ["tests.machines.plugin", "tests.machines.spark"]
 REAL_PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 

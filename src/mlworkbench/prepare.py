@@ -25,9 +25,13 @@ def build_ahead(
     tell: Callable[[bytes], None],
     *,
     everything: bool = False,
+    pack: bool = False,
 ) -> None:
-    """Until it is ready. Raises LaunchError if it cannot be built. Going away does not stop it."""
-    message: dict[str, Any] = {"lock": lock, "container": image, "everything": everything}
+    """Until it is ready; with ``pack`` for the executors of a cluster, too. Going away does not stop it.
+
+    Raises LaunchError if it cannot be built.
+    """
+    message: dict[str, Any] = {"lock": lock, "container": image, "everything": everything, "pack": pack}
     for _ in range(_MOST_SENT):
         answer = host.call("build", _RUN, [], message)
         if not answer.get("lacks"):
@@ -38,7 +42,7 @@ def build_ahead(
         raise LaunchError(f"the environment could not be built: {problem}")
     offset = 0
     while answer.get("state") == "building":
-        answer = host.ask({"do": "built", "lock": lock, "offset": offset, "wait": _WAIT})
+        answer = host.ask({"do": "built", "lock": lock, "offset": offset, "wait": _WAIT, "pack": pack})
         if not answer.get("ok"):
             raise HostError(f"the target could not answer: {answer.get('problem')}")
         offset = int(answer.get("offset") or offset)

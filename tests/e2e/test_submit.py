@@ -338,7 +338,7 @@ def test_outside_a_project(user):
     assert "hint: " in done.err
 
 
-def test_framework_that_is_not_there_yet(user):
+def test_spark_that_is_not_there(user):
     project = user.project("demo", train="print(1)")
     config = project / "aml_config" / "local.runconfig"
     text = config.read_text()
@@ -351,12 +351,13 @@ def test_framework_that_is_not_there_yet(user):
     assert user.runs() == []
 
 
-def test_target_that_is_not_there_yet(user):
+def test_a_cluster_that_only_the_project_names(user):
     project = user.project("demo", train="print(1)")
     (project / "aml_config" / "spark.compute").write_text("type: cluster\naddress: 10.0.0.7\n")
     done = user.mlw("submit", "-c", "local", "-t", "spark", "train.py", cwd=project)
-    assert done.code == 75
-    assert "targets of type cluster (spark) are not in this version yet" in done.err
+    assert done.code == 69
+    assert "spark is 10.0.0.7, which you have not attached" in done.err
+    assert "mlw computetarget attach cluster --name spark" in done.err
 
 
 def test_no_interpreter(user, tmp_path):

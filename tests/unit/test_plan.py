@@ -12,6 +12,8 @@ from mlworkbench import registry
 from mlworkbench.config.project import Project
 from mlworkbench.environments.site import Settled
 from mlworkbench.errors import UnknownName
+from mlworkbench.frameworks.framework import Made, Setting
+from mlworkbench.frameworks.pyspark import PySpark
 from mlworkbench.frameworks.python import Python
 from mlworkbench.model import Compute, Entry, Interpreter, RunConfig, Snapshot
 from mlworkbench.plan import INHERITED, Parts, Request, plan
@@ -19,12 +21,21 @@ from mlworkbench.remote.folder import Root
 from mlworkbench.targets.container import Engine
 from mlworkbench.targets.ground import Ground
 
+COMMAND = ("/usr/bin/python3", "train.py", "--lr", "0.1")
 PARTS = Parts(
     project=Project(Path("/projects/demo"), "id", "demo"),
     runconfig=RunConfig("local", "local", environment_variables={"A": "file", "B": "file"}, framework="Python"),
     compute=Compute("local", "local"),
     entry=Entry("script", "train.py", ("--lr", "0.1")),
-    command=("/usr/bin/python3", "train.py", "--lr", "0.1"),
+    made=Made(COMMAND),
+    setting=Setting(
+        entry=Entry("script", "train.py", ("--lr", "0.1")),
+        python="/usr/bin/python3",
+        runconfig=RunConfig("local", "local"),
+        compute=Compute("local", "local"),
+        root=Root("/home/me/.mlw"),
+        inrun="/home/me/.mlw/lib/1/remote/inrun",
+    ),
     settled=Settled({"kind": "existing"}, Interpreter("/usr/bin/python3", (3, 11, 7), "")),
     snapshot=Snapshot("d" * 64, 3, 100),
     request=Request(environment={"B": "asked", "C": "asked"}, secrets=("TOKEN",), timeout=5.0, tags=("x",)),
@@ -37,7 +48,7 @@ PARTS = Parts(
 def test_spec():
     spec = plan(PARTS, "run-1", "key-1", 123.0)
     assert (spec.id, spec.key, spec.created, spec.timeout, spec.tags) == ("run-1", "key-1", 123.0, 5.0, ("x",))
-    assert spec.commands[-1].argv == PARTS.command
+    assert spec.commands[-1].argv == COMMAND
     assert spec.secrets == ("TOKEN",)
     assert "TOKEN" not in spec.environment
 
@@ -117,22 +128,11 @@ def test_inherited_names_hold_no_secret():
     assert len(set(INHERITED)) == len(INHERITED)
 
 
-@pytest.mark.parametrize(
-    ("entry", "command"),
-    [
-        (Entry("script", "a b.py", ("x",)), ("/py", "a b.py", "x")),
-        (Entry("script", "-c.py"), ("/py", "./-c.py")),
-        (Entry("module", "pkg.mod", ("-v",)), ("/py", "-m", "pkg.mod", "-v")),
-        (Entry("command", "make", ("-j", "2")), ("make", "-j", "2")),
-    ],
-)
-def test_python_command(entry, command):
-    assert Python().command(entry, "/py") == command
-
-
 def test_registry_answers_with_the_known_names():
-    assert registry.load("frameworks", "Python") is Python
-    with pytest.raises(UnknownName, match="unknown compute type 'gpu'; known are docker, local, remote, remotedocker"):
+    assert registry.load("frameworks", "Python") is Python and registry.load("frameworks", "PySpark") is PySpark
+    with pytest.raises(
+        UnknownName, match="unknown compute type 'gpu'; known are cluster, docker, local, remote, remotedocker"
+    ):
         registry.load("targets", "gpu")
 
 

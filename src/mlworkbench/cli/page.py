@@ -17,6 +17,7 @@ from ..history.store import History
 from ..model import IN_CONTACT, Run
 from ..paths import user_paths
 from ..remote.folder import is_outside
+from ..report import spark as report_spark
 from ..report import units
 from ..report.children import best, judged_by, rank
 from ..report.plain import plain
@@ -34,6 +35,7 @@ from .show import show_part, show_run
 
 _PARAMETERS, _METRICS, _CHILDREN, _FILES = 40, 30, 15, 6  # of each as many at most
 _DIGEST = 12
+_SPARK = 8  # executors, and things that went wrong
 _VARIED = 6
 _GPU = {"gpu": "GPU used", "gpu_warning": "GPU", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
 _KINDS = ("image", "figure", "table", "model", "text", "file")
@@ -69,6 +71,7 @@ def page(history: History, run: Run, width: int) -> Lines:
     parts = (
         _head(run),
         _trouble(run),
+        _spark(run),
         _parameters(run),
         _metrics(history, run, width),
         _words(run),
@@ -112,6 +115,20 @@ def _trouble(run: Run) -> Lines:
     found += [(_GPU[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in _GPU]
     if run.leftovers:
         found.append(("Left over", f"processes {', '.join(map(str, run.leftovers))} still run"))
+    return paper.pairs(found)
+
+
+def _spark(run: Run) -> Lines:
+    spark = run.spark
+    if not spark or not spark.get("app"):
+        return []
+    names = {"spark": "Spark", "spark_ui": "Spark's page", "spark_history": "Spark's history"}
+    found = [(names[name], text) for name, text in report_spark.words(spark, run.status.final).items()]
+    more = [("", report_spark.kind(spark)), ("", report_spark.progress(spark))]
+    found[1:1] = [(name, text) for name, text in more if text]
+    for name, lines in (("Executors", report_spark.members(spark)), ("Went wrong", report_spark.troubles(spark))):
+        found += [(name if at == 0 else "", text) for at, text in enumerate(lines[:_SPARK])]
+        found += [("", text) for text in _more(len(lines) - _SPARK, "-o json")]
     return paper.pairs(found)
 
 

@@ -7,9 +7,11 @@ from typing import Any
 import click
 
 from .. import submit as submitting
+from ..config.project import Project, spark_dependencies
 from ..environments.choose import is_managed
 from ..environments.site import Settled
-from ..frameworks.framework import framework_of
+from ..frameworks.framework import Setting, framework_of
+from ..model import Entry
 from ..paths import UserPaths, user_paths
 from ..plan import Request
 from ..targets.ground import survey
@@ -54,7 +56,7 @@ def prepare(**asked: Any) -> None:
         render.message(f"nothing has to be built: target {compute.name} uses the Python that is there")
         return
     try:
-        _build(place, settled, paths, asked["send_packages"])
+        _build(place, settled, paths, asked["send_packages"], pack=_packs(here, place, settled))
     except KeyboardInterrupt:
         render.message(f"\nthe build goes on, on {compute.name}; mlw experiment prepare waits for it again")
         raise
@@ -66,7 +68,24 @@ def _version(settled: Settled) -> str | None:
     return ".".join(map(str, settled.interpreter.version)) if any(settled.interpreter.version) else None
 
 
-def _build(place: submitting.Place, settled: Settled, paths: UserPaths, everything: bool) -> None:
+def _packs(project: Project, place: submitting.Place, settled: Settled) -> bool:
+    """Whether a script of this run configuration would send its environment to the executors of a cluster."""
+    host = place.target.host
+    setting = Setting(
+        entry=Entry("script", "any.py", ()),
+        python=settled.interpreter.path,
+        runconfig=place.runconfig,
+        compute=place.compute,
+        root=host.root,
+        inrun="",
+        lock=settled.lock,
+        spark=spark_dependencies(project, place.runconfig),
+    )
+    made = framework_of(place.runconfig).make(setting)
+    return bool(made.spark and made.spark.get("pack"))
+
+
+def _build(place: submitting.Place, settled: Settled, paths: UserPaths, everything: bool, pack: bool) -> None:
     from ..prepare import build_ahead, image_of  # noqa: PLC0415 - most targets have nothing to build
 
     with render.Progress("packages") as progress:
@@ -78,4 +97,5 @@ def _build(place: submitting.Place, settled: Settled, paths: UserPaths, everythi
             stock,
             Lines().feed,
             everything=everything,
+            pack=pack,
         )

@@ -55,7 +55,13 @@ def create(name: str, path: str, template: str) -> None:
     """Make a folder with all files of a new project."""
     made = create_project(name, Path(path), template)
     render.message(f"created project {made.name} in {made.root}")
-    render.message(f"hint: cd {os.path.relpath(made.root)} && mlw submit train.py")
+    render.message(f"hint: cd {os.path.relpath(made.root)} && mlw submit {_script(made)}")
+
+
+def _script(made: Project) -> str:
+    """The one that the template has for this machine."""
+    words = made.runconfig("local").argument_vector if "local" in made.runconfigs() else ()
+    return words[0] if words else "train.py"
 
 
 @project.command(epilog="Example: mlw project init --path my-code")

@@ -12,6 +12,7 @@ from ..errors import HistoryError, HostError, LaunchError
 from ..follow import INTERRUPTED, Follower
 from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
+from ..report import spark as report_spark
 from ..report import units
 from ..report.plain import plain
 from ..report.records import cause_lines, exit_code, gpu_words, summary
@@ -113,7 +114,7 @@ class Lines:
 
 
 class Standing:
-    """What is worth saying while a run is followed, each once: what it waits for, its GPUs, that they lie idle."""
+    """What is worth saying while a run is followed, each once: what it waits for, its GPUs, its Spark application."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -123,6 +124,19 @@ class Standing:
             self._say(f"queued: {plain(run.detail)}")
         if run.gpu:
             self._tell_gpus(run.gpu, warn=not run.status.final)
+        if run.spark:
+            self._tell_spark(run.spark, run.status.final)
+
+    def _tell_spark(self, spark: JsonDict, final: bool) -> None:
+        if spark.get("app"):
+            kind = report_spark.kind(spark)
+            self._say(f"Spark: application {plain(str(spark['app']), 200)}" + (f" ({kind})" if kind else ""))
+        page = None if final else report_spark.link(spark, "ui")
+        if page:
+            self._say(f"Spark: its page is {page}")
+        for one in spark.get("troubles") or []:
+            if isinstance(one, dict) and one.get("what") in ("executor", "task", "stage"):
+                self._say(f"Spark: {report_spark.trouble(one)}", str(one.get("number")))
 
     def _tell_gpus(self, told: JsonDict, warn: bool) -> None:
         from ..remote.gpus.verdict import start_line  # noqa: PLC0415 - runs without a GPU need not wait for it
@@ -136,9 +150,9 @@ class Standing:
             more = "".join(f"; {found[name]}" for name in ("cause", "remedy") if found.get(name))
             self._say(f"warning: {plain(idle['warning'] + more)}")
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _say(self, text: str, mark: str = "") -> None:
+        if mark + text not in self._said:
+            self._said.add(mark + text)
             render.message(text)
 
 
@@ -204,6 +218,8 @@ def closing(run: Run, folder: RunFolder) -> None:
         lines += cause_lines(run.cause)
     names = {"gpu": "GPU used", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
     lines += [(names[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in names]
+    if run.spark and run.spark.get("app"):
+        lines.append(("Spark", report_spark.summary(run.spark)))
     if run.metrics:
         lines.append(("Metrics", _metrics(run)))
     if run.outputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 
 from ..errors import ConfigError, UsageError
 from ..model import JsonDict
@@ -33,12 +34,17 @@ class PySpark:
         words = [setting.python, starter, location, folder, "--master", master, *self._deploy(setting, master)]
         for name, value in self._settings(setting, master).items():
             words += ["--conf", f"{name}={value}"]
-        words += self._packages(setting)
         known: JsonDict = {"master": master, "deploy": deploy_of(setting, master)}
+        archives: tuple[str, ...] = ()
         if packs(setting, master):
-            pack = pack_of(setting.root, setting.lock)
-            words += ["--archives", f"{pack}#{_UNPACKED}"]
+            archives = (f"{pack_of(setting.root, setting.lock)}#{_UNPACKED}",)
             known["pack"] = True
+        for option, own in (
+            ("--packages", setting.spark.packages),
+            ("--repositories", setting.spark.repositories),
+            ("--archives", archives),
+        ):
+            words += _joined(option, own, setting)
         return Made((*words, as_path(entry.name), *entry.arguments), known)
 
     @staticmethod
@@ -58,13 +64,22 @@ class PySpark:
         if "PYSPARK_PYTHON" in setting.runconfig.environment_variables:
             pythons = {}
         own = {"spark.executorEnv.MLW_TRACKING": "off"} if is_distributed(master) else {}
+        if packs(setting, master):  # what lies in the home of the executors' user is no part of it
+            own["spark.executorEnv.PYTHONNOUSERSITE"] = "1"
         return {**pythons, **own, **asked}
 
-    @staticmethod
-    def _packages(setting: Setting) -> list[str]:
-        spark = setting.spark
-        words = ["--packages", ",".join(spark.packages)] if spark.packages else []
-        return words + (["--repositories", ",".join(spark.repositories)] if spark.repositories else [])
+
+_SETTING = {
+    "--packages": "spark.jars.packages",
+    "--repositories": "spark.jars.repositories",
+    "--archives": "spark.archives",
+}
+
+
+def _joined(option: str, own: Sequence[str], setting: Setting) -> list[str]:
+    """The option takes the place of the setting, which the user may have made, too."""
+    theirs = setting.spark.configuration.get(_SETTING[option])
+    return [option, ",".join([*own, *([theirs] if theirs else [])])] if own else []
 
 
 def master_of(setting: Setting) -> str:

@@ -19,6 +19,8 @@ _STATUS = {
 
 USED = ("yes", "partly", "no", "unknown")
 _LONGEST, _MOST, _DEEPEST = 1000, 64, 6
+_SPARK = ("app", "version", "master", "deploy", "ui", "history", "events")
+_TROUBLE = ("number", "app", "what", "reason", "executor", "host", "stage", "name", "job")
 
 
 def fold(run: Run, events: Iterable[Event]) -> Run:
@@ -81,6 +83,41 @@ def _diagnosis(told: Any) -> JsonDict | None:
     return {name: _text(tame(told.get(name))) for name in ("cause", "remedy")}
 
 
+def _spark(run: Run, event: Event) -> Run:
+    """A Spark application. A run may have several, one after the other: the newest counts."""
+    facts = {name: _text(tame(event.data.get(name))) for name in _SPARK}
+    number = _whole(event.data.get("number"))
+    known = (
+        run.spark if (run.spark or {}).get("app") == facts["app"] else {"troubles": (run.spark or {}).get("troubles")}
+    )
+    return replace(run, spark={**(known or {}), **facts, "applications": number})
+
+
+def _spark_progress(run: Run, event: Event) -> Run:
+    told = event.data
+    known = {name: _figures(told.get(name)) for name in ("jobs", "stages", "tasks", "executors")}
+    members = (run.spark or {}).get("members")
+    if isinstance(told.get("members"), list):
+        members = [one for one in tame(told["members"]) if isinstance(one, dict)]
+    ended = told.get("ended") is True
+    return replace(run, spark={**(run.spark or {}), **known, "members": members, "ended": ended})
+
+
+def _spark_trouble(run: Run, event: Event) -> Run:
+    """The first of each kind; a supervisor that took over may tell the last one of them twice."""
+    known = (run.spark or {}).get("troubles") or []
+    told = {name: tame(event.data.get(name)) for name in _TROUBLE}
+    if len(known) >= _MOST or any(one.get("number") == told["number"] for one in known):
+        return run
+    return replace(run, spark={**(run.spark or {}), "troubles": [*known, told]})
+
+
+def _figures(told: Any) -> JsonDict:
+    """Names and counts."""
+    found: JsonDict = tame(told) if isinstance(told, dict) else {}
+    return {name: count for name, count in found.items() if _whole(count) is not None}
+
+
 def _started(run: Run, event: Event) -> Run:
     return replace(run, status=Status.RUNNING, detail=None, started=_number(event.data.get("time"), event.time))
 
@@ -129,6 +166,9 @@ _STEPS: dict[str, Callable[[Run, Event], Run]] = {
     "queued": _queued,
     "gpus": _gpus,
     "gpu_idle": _gpu_idle,
+    "spark": _spark,
+    "spark_progress": _spark_progress,
+    "spark_trouble": _spark_trouble,
     "started": _started,
     "stopping": _stopping,
     "collecting": _collecting,

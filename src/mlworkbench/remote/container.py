@@ -65,8 +65,19 @@ class Contained:
             raise OSError("containers are started on Linux only, as yet")
         root = os.path.dirname(os.path.dirname(self._run.path))
         for source, target, _ in self._spec["container"].get("mounts") or ():
-            if source.startswith(root + os.sep) or target.rstrip("/") == SHARE.rstrip("/"):
+            if source == self._run.users:
+                self._write_users()
+            elif source.startswith(root + os.sep) or target.rstrip("/") == SHARE.rstrip("/"):
                 os.makedirs(source, mode=0o700, exist_ok=True)
+
+    def _write_users(self) -> None:
+        """A list of users for the container: images know nobody of this machine."""
+        container = self._spec["container"]
+        known = container.get("environment") or {}
+        name, home = known.get("USER") or "user", known.get("HOME") or "/"
+        with open(self._run.users, "w", encoding="utf-8") as file:
+            file.write("root:x:0:0:root:/root:/bin/sh\n%s:x:%s::%s:/bin/sh\n" % (name, container["user"], home))
+        os.chmod(self._run.users, 0o644)  # it is the container's user who reads it
 
     def put_to_work(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
         """Start the launcher, which passes the gate or does not, and holds ``keep`` open."""

@@ -86,6 +86,7 @@ class RunFolder:
         self.container = _join(path, "container.json")  # there may be one
         self.inside = _join(path, "inside.json")  # its first process, as this machine numbers it
         self.word = _join(path, "word")  # a FIFO
+        self.users = _join(path, "passwd")  # of a Spark application: Java wants to know its user's name
         self.watch = _join(path, "watch")  # a lock: held by the launcher, or by who watches in its place
         self.pull = _join(path, "pull.json")  # the image is being fetched
         self.build_log = _join(path, "build.log")

@@ -23,7 +23,7 @@ from .workcopy import place, recycle
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional
+    from typing import Any, Callable, Dict, Optional, Tuple
 
     from .spark.watch import SparkWatch
     from .stopping import Work
@@ -45,7 +45,7 @@ class Supervisor:
         self._gpus = GpuWatch(root, run, spec, self.journal)
         self._tracking = Tracking(run, spec)
         self._usage = Usage(run)
-        self._spark = spark_of(run, spec, self.journal)
+        self._spark = spark_of(run, spec, self.journal, self._masked)
         self._beat = 0.0
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
@@ -191,7 +191,7 @@ class Supervisor:
             self._gpus.tick(facts)
             self._usage.tick(facts)
             if self._spark:
-                self._spark.tick()
+                self._follow_safely(self._spark, self._spark.tick)
             self._track_safely(self._tracking.tick, facts)
             if wait(LOOK) or facts is None or os.path.exists(self.run.exit):
                 return
@@ -231,11 +231,11 @@ class Supervisor:
         elif self._stopping.why == "cancel" and not ended.get("unstarted"):
             reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "somebody")
         if self._spark:
-            self._spark.end()
+            self._follow_safely(self._spark, self._spark.end)
         if ending == endings.FAILED:
             reason = self._explain(ended)
             if self._spark:
-                ending, reason = self._spark.judge(ended, reason)
+                ending, reason = self._blame_safely(self._spark, ended, reason)
             if _full(self.run.path):
                 reason += "; the disk that holds %s is full" % self.run.path
             if oom:
@@ -247,13 +247,17 @@ class Supervisor:
         from .cause import explain, read_tail  # noqa: PLC0415 - regular expressions that an idle supervisor need not hold
 
         python = self.spec["commands"][-1]["argv"][0]
+        text = self._masked(read_tail(self.run.log))
+        return explain(text, self.run.work, python, ended["code"], ended["signal"])
+
+    def _masked(self, text: str) -> str:
+        """Without the secrets; nothing where they are not known."""
         if self._secrets is None and self.spec.get("secrets"):
-            return explain("", self.run.work, python, ended["code"], ended["signal"])
-        text = read_tail(self.run.log)
+            return ""
         for value in (self._secrets or {}).values():
             if len(value) >= 4:  # a shorter one would blot out ordinary words
                 text = text.replace(value, "***")
-        return explain(text, self.run.work, python, ended["code"], ended["signal"])
+        return text
 
     def finish(self, ending: str, reason: Optional[str], ended: Optional[Dict[str, Any]]) -> None:
         """Tell the ending, once."""
@@ -297,10 +301,27 @@ class Supervisor:
             self._tracking.give_up()
             log("metrics of event files and of the log are not taken any more: %s: %s" % (type(error).__name__, error))
 
+    def _follow_safely(self, spark: SparkWatch, step: Callable[[], None]) -> None:
+        """What a Spark application tells of itself. As above."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - the script writes where Spark does
+            spark.give_up()
+            log("the Spark application is not followed any more: %s: %s" % (type(error).__name__, error))
+
+    def _blame_safely(self, spark: SparkWatch, ended: Dict[str, Any], reason: str) -> Tuple[str, str]:
+        """Ending and reason of a Spark run that failed. As above."""
+        try:
+            return spark.judge(ended, reason)
+        except Exception as error:  # noqa: BLE001 - as above
+            log("why the Spark application failed could not be found: %s: %s" % (type(error).__name__, error))
+            return endings.FAILED, reason
+
     def _judge_safely(self, ending: str, reason: Optional[str], started: bool) -> Optional[Dict[str, Any]]:
         """What became of the GPUs, if it had any to do with them. As above: nothing of it may cost the ending."""
         try:
-            return self._gpus.end(started, ending != endings.SUCCEEDED, reason)
+            found = self._gpus.end(started, ending != endings.SUCCEEDED, reason)
+            return self._spark.judge_gpus(found, started) if self._spark else found
         except Exception as error:  # noqa: BLE001 - drivers, packages and logs are of any kind
             log("the GPUs could not be judged: %s: %s" % (type(error).__name__, error))
             return None
@@ -322,13 +343,15 @@ def work_of(run: RunFolder, spec: Dict[str, Any]) -> Work:
     return Contained(run, spec)
 
 
-def spark_of(run: RunFolder, spec: Dict[str, Any], journal: Journal) -> Optional[SparkWatch]:
+def spark_of(
+    run: RunFolder, spec: Dict[str, Any], journal: Journal, mask: Callable[[str], str]
+) -> Optional[SparkWatch]:
     """Who reads what a Spark application tells of itself."""
     if not spec.get("spark"):
         return None
     from .spark.watch import SparkWatch  # noqa: PLC0415 - what other runs need not hold
 
-    return SparkWatch(run, spec, journal)
+    return SparkWatch(run, spec, journal, mask)
 
 
 def _size(path: str) -> int:

@@ -13,6 +13,7 @@ from ..model import Run, RunSpec, Status
 from ..remote import endings
 from . import units
 from .plain import plain
+from .spark import words as spark_words
 from .values import finite
 
 LIST = (
@@ -64,6 +65,7 @@ def record(run: Run) -> dict[str, Any]:
         "environment": spec.lock,
         "gpus": spec.gpus,
         "gpu": run.gpu,
+        "spark": run.spark,
         "user_id": spec.user,
         "description": run.noted.note,
         **_family(run),
@@ -118,7 +120,8 @@ def for_people(facts: dict[str, Any]) -> dict[str, Any]:
             shown[key] = shown[key][:19].replace("T", " ")
     if "duration" in shown:
         shown["duration"] = shown["duration"].partition(".")[0]
-    return {**shown, **gpu_words(shown.pop("gpu", None))}
+    spark = shown.pop("spark", None)
+    return {**shown, **gpu_words(shown.pop("gpu", None)), **spark_words(spark, facts.get("ending") is not None)}
 
 
 def cause_lines(text: str) -> list[tuple[str, str]]:

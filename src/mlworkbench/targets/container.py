@@ -55,6 +55,7 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
     image = compute.base_docker_image or DEFAULT_IMAGE
     run = places.root.run(places.run_id)
     home = posixpath.join(places.root.path, "homes", places.project_id)
+    user = _user(engine, places)
     wanted = gpus if gpus is not None else (("all",) if compute.nvidia_docker else None)
     return Container(
         engine=engine.kind,
@@ -63,12 +64,13 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
         image=image,
         name=f"mlw-{places.run_id}",
         workdir=run.work,
-        user=_user(engine, places),
+        user=user,
         mounts=(
             (places.inrun, places.inrun, "ro"),
             *((folder, folder, "ro") for folder in places.environment),
             (home, home, "rw"),
             *(((run.spark, run.spark, "rw"),) if places.spark else ()),
+            *(((run.users, "/etc/passwd", "ro"),) if places.spark and not user.startswith("0:") else ()),
             *(((places.share, SHARE.rstrip("/"), "rw"),) if places.share else ()),
             *mounts(compute),
         ),

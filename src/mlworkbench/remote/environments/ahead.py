@@ -11,6 +11,7 @@ from ..journal import read_json, write_whole
 from ..serve import read_plain
 from ..tree import make_private
 from .environment import hold, is_sound, prefix_of
+from .packed import is_packed
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Places:
 
 def body_of(root: Root, message: Answer) -> Callable[[Callable[[Answer], None]], None]:
     """What the process does that is left behind."""
-    lock, container = message["lock"], message.get("container")
+    lock, container, packs = message["lock"], message.get("container"), bool(message.get("pack"))
     places = Places(root, lock)
 
     def body(tell: Callable[[Answer], None]) -> None:
@@ -48,19 +49,23 @@ def body_of(root: Root, message: Answer) -> Callable[[Callable[[Answer], None]],
             if os.path.exists(path):
                 os.unlink(path)
         tell({"ok": True, "state": "building"})
-        problem = _build(root, lock, places) or (_pull(container, places) if container else None)
+        problem = _build(root, lock, places, packs) or (_pull(container, places) if container else None)
         write_whole(places.result, {"problem": problem})
 
     return body
 
 
-def _build(root: Root, lock: Answer, places: Places) -> Any:
+def _build(root: Root, lock: Answer, places: Places, packs: bool) -> Any:
     from .build import ensure  # noqa: PLC0415 - loads much, and here only
     from .tools import NoEnvironment  # noqa: PLC0415
 
     hold(root, lock)
     try:
         ensure(root, lock, places.log, lambda text: _say(places, text))
+        if packs:
+            from ..spark.pack import pack  # noqa: PLC0415 - few need it
+
+            pack(root, lock, lambda text: _say(places, text))
     except NoEnvironment as error:
         return str(error)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -103,14 +108,14 @@ def built(root: Root, request: Answer) -> Answer:
     answer: Answer = {"ok": True, "state": "building", "said": said.decode("utf-8", "replace")}
     answer["offset"] = offset + len(said)
     if not busy and len(said) < _CHUNK:
-        answer.update(_outcome(root, lock, places))
+        answer.update(_outcome(root, lock, places, bool(request.get("pack"))))
     return answer
 
 
-def _outcome(root: Root, lock: Answer, places: Places) -> Answer:
+def _outcome(root: Root, lock: Answer, places: Places, packs: bool) -> Answer:
     result = read_json(places.result, "problem")
     if result is None:
-        if is_sound(root, lock):
+        if is_sound(root, lock) and (is_packed(root, lock) or not packs):
             return {"state": "ready"}
         return {"state": "failed", "problem": "the builder was killed; hint: prepare again"}
     return {"state": "failed", "problem": result["problem"]} if result["problem"] else {"state": "ready"}

@@ -47,6 +47,7 @@ _MUCH = 10**7  # bytes: who wrote less does not download
 SILENCE = 10.0  # seconds after which the user hears that something is going on
 _TAIL = 6000
 _LINES = 8
+_WAITING = "another run is building the same environment; waiting for it"
 
 
 class Cancelled(Exception):
@@ -63,7 +64,7 @@ def ensure(root: Root, lock: Lock, log: str, say: Say, cancelled: Callable[[], b
         return prefix
     if digest_of(lock) != lock["digest"]:
         raise NoEnvironment("the lock was changed after it was made: its digest differs; hint: submit again")
-    holder = _lock(prefix + ".lock", say, cancelled)
+    holder = take_lock(prefix + ".lock", say, cancelled)
     try:
         if not is_sound(root, lock):  # somebody else may have built it meanwhile
             _Builder(root, lock, log, say, cancelled, holder).build()
@@ -72,14 +73,14 @@ def ensure(root: Root, lock: Lock, log: str, say: Say, cancelled: Callable[[], b
     return prefix
 
 
-def _lock(path: str, say: Say, cancelled: Callable[[], bool]) -> int:
+def take_lock(path: str, say: Say, cancelled: Callable[[], bool], waiting: str = _WAITING) -> int:
     told = False
     while True:
         holder = locked(path)
         if holder is not None:
             return holder
         if not told:
-            say("another run is building the same environment; waiting for it")
+            say(waiting)
             told = True
         if cancelled():
             raise Cancelled
@@ -112,7 +113,7 @@ class _Builder:
         except BaseException as error:
             discard(self._prefix)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise NoEnvironment(_FULL % self._root.path) from None
+                raise NoEnvironment(FULL % self._root.path) from None
             raise
         finally:
             remove(self._scratch)
@@ -187,7 +188,7 @@ class _Builder:
         """A Python of uv's under tools/, shared by all environments that want this version."""
         home = str(python_home(self._root, self._lock))
         program = os.path.join(home, "bin", "python3")
-        holder = _lock(home + ".lock", self._say, self._cancelled)
+        holder = take_lock(home + ".lock", self._say, self._cancelled)
         try:
             ready = home + ".ready"  # for the next: an install that was killed leaves the folder
             if not os.path.exists(ready) or not os.path.exists(program):
@@ -293,7 +294,7 @@ class _Builder:
 
 
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
-_FULL = "the disk that holds %s is full; hint: free some of it, for instance with mlw experiment clean"
+FULL = "the disk that holds %s is full; hint: free some of it, for instance with mlw experiment clean"
 
 
 def _written(pid: int) -> int:
@@ -324,7 +325,7 @@ def _last_words(log: str, start: int, root: str) -> str:
         file.seek(max(start, os.fstat(file.fileno()).st_size - _TAIL))
         text = file.read().decode("utf-8", "replace")
     if "No space left on device" in text or "Disk quota exceeded" in text:
-        return _FULL % root
+        return FULL % root
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     errors = [index for index, line in enumerate(lines) if line.lower().startswith("error")]
     return "\n".join(lines[errors[-1] :][:_LINES] if errors else lines[-_LINES:]) or "the build ended without a word"

@@ -27,7 +27,7 @@ from ..tree import make_private, remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+    from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
     Lock = Dict[str, Any]
     Found = Tuple[str, os.stat_result]
@@ -75,7 +75,11 @@ def python_of(prefix: str) -> str:
 
 def pack_of(root: Root, lock: Lock) -> str:
     """The same in one file, for machines that have none of it: the executors of a cluster."""
-    return prefix_of(root, lock) + ".tar.gz"
+    return packed(prefix_of(root, lock))
+
+
+def packed(prefix: str) -> str:
+    return prefix + ".tar.gz"
 
 
 def python_home(root: Root, lock: Lock) -> Optional[str]:
@@ -320,7 +324,7 @@ def folders(prefix: str) -> List[str]:
 
 def discard(prefix: str) -> None:
     """Remove an environment, or what is left of one. The note first: from then on it does not count."""
-    for path in (note_of(prefix), files_of(prefix)):
+    for path in (note_of(prefix), files_of(prefix), packed(prefix)):
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -357,11 +361,19 @@ def environments(root: Root) -> List[Dict[str, Any]]:
 
 
 def leftovers(root: Root) -> List[str]:
-    """Folders of builds that did not end, and of environments that were replaced."""
+    """What is left of builds that did not end, and of environments that were replaced."""
     names = _names(root.envs)
     complete = {name[: -len(".json")] for name in names if name.endswith(".json")}
-    folders = [os.path.join(root.envs, name) for name in names if name not in complete]
-    return [path for path in folders if os.path.isdir(path)]
+    paths = [os.path.join(root.envs, name) for name in names if name not in complete]
+    return [path for path in paths if os.path.isdir(path) or _is_half(path, complete)]
+
+
+def _is_half(path: str, complete: Set[str]) -> bool:
+    """A packed environment that was not written to its end, or that has no environment."""
+    name = os.path.basename(path)
+    return name.endswith(packed("") + ".part") or (
+        name.endswith(packed("")) and name[: -len(packed(""))] not in complete
+    )
 
 
 def describe(wrong: List[str]) -> str:

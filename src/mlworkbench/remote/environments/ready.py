@@ -14,6 +14,7 @@ import signal
 from .. import machine
 from ..folder import Root, RunFolder
 from .environment import hold, is_sound
+from .packed import is_packed
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -37,16 +38,18 @@ def make_ready(
     """
     lock = spec["lock"]
     hold(root, lock, spec["id"])
-    if is_sound(root, lock):
+    packs = bool((spec.get("spark") or {}).get("pack"))
+    sound = is_sound(root, lock)
+    if sound and not (packs and not is_packed(root, lock)):
         return None
-    if not spec.get("prepare", True):
+    if not sound and not spec.get("prepare", True):
         return _UNPREPARED % (spec["compute"]["name"], spec["runconfig"])
     tell()
     if not machine.FORKS:
         return "environments are built on Linux and macOS only, as yet"
     told, tell_result = os.pipe()
     os.set_inheritable(tell_result, True)
-    builder = machine.fork(lambda: _build(root, run, lock, tell_result), keep=[tell_result])
+    builder = machine.fork(lambda: _build(root, run, lock, packs, tell_result), keep=[tell_result])
     os.close(tell_result)
     answer = _listen(told, beat, lambda: _end(builder) if os.path.exists(run.cancel) else None)
     os.close(told)
@@ -80,7 +83,7 @@ def _killed(status: int) -> str:
     return "the builder died; hint: its log is supervisor.log in the run's folder"
 
 
-def _build(root: Root, run: RunFolder, lock: Lock, tell: int) -> None:
+def _build(root: Root, run: RunFolder, lock: Lock, packs: bool, tell: int) -> None:
     """Body of the builder. What it says goes to the run's build.log, where followers see it."""
     from .build import Cancelled, ensure  # noqa: PLC0415 - all that the supervisor does without
     from .tools import NoEnvironment  # noqa: PLC0415
@@ -92,6 +95,10 @@ def _build(root: Root, run: RunFolder, lock: Lock, tell: int) -> None:
     problem = None
     try:
         ensure(root, lock, run.build_log, say, lambda: os.path.exists(run.cancel))
+        if packs:
+            from ..spark.pack import pack  # noqa: PLC0415 - few need it
+
+            pack(root, lock, say, lambda: os.path.exists(run.cancel))
     except Cancelled:
         problem = "cancelled before it started"
     except NoEnvironment as error:

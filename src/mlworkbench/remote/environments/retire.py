@@ -15,7 +15,8 @@ from ..folder import Root
 from ..journal import read_json
 from ..tree import remove as remove_tree
 from .caches import take_caches
-from .environment import files_of, note_of, unprotect, use_of
+from .environment import files_of, note_of, packed, unprotect, use_of
+from .packed import parts_of
 from .stock import ASIDE, DIGEST, InUse, broken, going_on, idle, in_building, is_held, last_use, notes, users
 from .tally import Tally
 
@@ -71,6 +72,10 @@ def _set_aside(root: Root, prefix: str, holder: int) -> str:
             pass
     aside = os.path.join(root.envs, ASIDE + os.urandom(8).hex())
     os.rename(prefix, aside)
+    try:
+        os.rename(packed(prefix), packed(aside))
+    except FileNotFoundError:
+        pass  # few environments are packed
     os.ftruncate(holder, 0)  # who used it is not who uses the next one of that name
     return aside
 
@@ -86,7 +91,7 @@ def take_leftover(root: Root, path: str, dry: bool = False) -> Optional[str]:
     try:
         if path == root.environment(digest) and os.path.exists(note_of(path)):
             return None  # it was built meanwhile
-        if dry or not os.path.isdir(path):
+        if dry or not os.path.lexists(path):
             return path
         aside = os.path.join(root.envs, ASIDE + os.urandom(8).hex())
         os.rename(path, aside)
@@ -97,8 +102,9 @@ def take_leftover(root: Root, path: str, dry: bool = False) -> Optional[str]:
 
 def delete(aside: str) -> int:
     """What that frees."""
-    freed = Tally().add(aside)[1]
+    freed = Tally().add(*parts_of(aside))[1]
     try:
+        remove_tree(packed(aside))
         if os.path.isdir(aside) and not os.path.islink(aside):
             unprotect(aside)
         remove_tree(aside)
@@ -122,7 +128,8 @@ def for_clean(root: Root, seconds: float, unfinished: Set[str]) -> "Tuple[List[A
     for digest in notes(root):
         path = root.environment(digest)
         needed = digest not in free or is_held(root, digest) or bool(going_on(root, users(root, digest)))
-        found.append({"path": path, "needed": needed, "bytes": stay.add(path)[0] if needed else gone.add(path)[1]})
+        parts = parts_of(path)
+        found.append({"path": path, "needed": needed, "bytes": stay.add(*parts)[0] if needed else gone.add(*parts)[1]})
     for path in broken(root):
         needed = os.path.basename(path)[:64] in building
         found.append({"path": path, "needed": needed, "bytes": stay.add(path)[0] if needed else gone.add(path)[1]})
@@ -211,8 +218,9 @@ class _Removal:
             self.kept.append({"name": "caches", "why": error.why, "runs": error.runs, "named": True})
 
     def _end(self, kind: str, name: str, path: str) -> None:
+        parts = parts_of(path) if kind == "environment" else (path,)
         try:
-            freed = self._tally.add(path)[1] if self._dry else delete(path)
+            freed = self._tally.add(*parts)[1] if self._dry else delete(path)
         except OSError as error:
             self.problems.append("%s: %s" % (path, error.strerror))
         else:

@@ -8,6 +8,7 @@ import re
 from .. import machine
 from ..folder import Root, RunFolder
 from .environment import damage, environments, is_sound, leftovers, python_of, use_of
+from .packed import parts_of
 from .tally import Tally
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 ASIDE = ".clean-"
 DIGEST = re.compile(r"[0-9a-f]{64}")
-_LEFT = re.compile(r"[0-9a-f]{64}(\.tmp)?|\.clean-[0-9a-f]{16}")
+_LEFT = re.compile(r"[0-9a-f]{64}(\.tmp|\.tar\.gz(\.part)?)?|\.clean-[0-9a-f]{16}(\.tar\.gz)?")
 _SHOWN = 1000  # runs named in an answer at most
 
 
@@ -131,7 +132,7 @@ def _entry(root: Root, digest: str, note: Answer, building: Set[str], sizes: boo
         "building": digest in building,
     }
     if sizes:
-        made["size"], made["own"] = Tally().add(root.environment(digest))
+        made["size"], made["own"] = Tally().add(*parts_of(root.environment(digest)))
     return made
 
 
@@ -164,7 +165,7 @@ def one(root: Root, request: Answer) -> Answer:
 
 
 def broken(root: Root) -> List[str]:
-    """Folders of builds that did not end, and of removals. Whatever else lies there is somebody's, and stays."""
+    """What is left of builds that did not end, and of removals. Whatever else lies there is somebody's, and stays."""
     return [path for path in leftovers(root) if _LEFT.fullmatch(os.path.basename(path)) and not os.path.islink(path)]
 
 

@@ -21,11 +21,12 @@ class Tally:
         self.own = 0
         self._seen: Dict[Tuple[int, int], int] = {}
 
-    def add(self, path: str) -> Tuple[int, int]:
+    def add(self, *paths: str) -> Tuple[int, int]:
         """By how much size and own grew."""
         before = self.size, self.own
-        for facts in _facts(path):
-            self._count(facts)
+        for path in paths:
+            for facts in _facts(path):
+                self._count(facts)
         return self.size - before[0], self.own - before[1]
 
     def _count(self, facts: os.stat_result) -> None:

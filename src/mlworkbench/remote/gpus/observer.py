@@ -17,7 +17,7 @@ from .whose import Owner
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
     from .sampler import Sampler
 
@@ -100,7 +100,15 @@ class Observer:
 
             init = Engine(self._spec["container"]).inspect().get("pid") or None
         self._read_packages(init)
-        return Owner(self._spec["id"], self._run.path, [self._facts.get("pid")], init)
+        return Owner(self._spec["id"], self._run.path, [self._facts.get("pid")], init, self._application())
+
+    def _application(self) -> Callable[[], Optional[str]]:
+        """The Spark application of the run; none of any other."""
+        if not self._spec.get("spark"):
+            return lambda: None
+        from ..spark.note import application_of  # noqa: PLC0415 - other runs have none
+
+        return lambda: application_of(self._run)
 
     def _read_packages(self, init: Optional[int]) -> None:
         """Now: at the end, the container's files are gone."""

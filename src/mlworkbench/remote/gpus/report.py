@@ -7,6 +7,7 @@ import os
 from ..folder import Root
 from ..journal import read_json
 from ..notes import alive, read_started
+from ..spark.note import application_of
 from . import apart
 from .inventory import pci_cards
 from .presence import may_have_gpu
@@ -71,7 +72,8 @@ def _owner(root: Root, name: str) -> Owner:
     run = root.run(name)
     facts = read_started(run) or {}
     child = (facts.get("pid"), facts.get("start"))
-    return Owner(name, run.path, [child[0]] if alive(child) else [], _init(run.container, run.spec))
+    init = _init(run.container, run.spec)
+    return Owner(name, run.path, [child[0]] if alive(child) else [], init, lambda: application_of(run))
 
 
 def _init(note: str, spec: str) -> "Any":

@@ -10,25 +10,33 @@ import os
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 _HOST_TABLE = "pid:[4026531836]"  # the process table that a machine is born with: a constant of Linux
 _DEEPEST = 64
+_APPLICATION = b"--app-id"  # a word of the command that starts an executor
 
 
 class Owner:
     """A run, as far as processes are concerned.
 
-    ``roots``: its child, or the first process of its container, which is then also ``init``.
+    ``roots``: its child, or the first process of its container, which is then also ``init``. ``application``: id of its
+    Spark application, once there is one: executors on this machine are processes of a worker, and say whose they are.
     """
 
     def __init__(
-        self, run: str, folder: str, roots: "Iterable[Optional[int]]" = (), init: Optional[int] = None
+        self,
+        run: str,
+        folder: str,
+        roots: "Iterable[Optional[int]]" = (),
+        init: Optional[int] = None,
+        application: "Callable[[], Optional[str]]" = lambda: None,
     ) -> None:
         self.run = run
         self.folder = folder
         self.roots: Set[int] = {pid for pid in roots if pid}
         self.init = init
+        self.application = application
         if init:
             self.roots.add(init)
 
@@ -58,6 +66,12 @@ class Processes:
             pid = facts[0]
             if pid <= 1:
                 return
+
+    def application(self, pid: int) -> Optional[str]:
+        """Of an executor of Spark: the application that it works for."""
+        words = self._read(pid, "cmdline").split(b"\0")
+        at = words.index(_APPLICATION) + 1 if _APPLICATION in words else len(words)
+        return words[at].decode("utf-8", "replace") if at < len(words) else None
 
     def groups(self, pid: int) -> str:
         return self._read(pid, "cgroup").decode("utf-8", "replace")
@@ -109,7 +123,15 @@ def owner_of(pid: int, owners: Sequence[Owner], processes: Optional[Processes] =
     for owner in owners:
         if owner.roots.intersection(above):
             return owner.run
-    return _by_group(pid, owners, table)
+    return _by_group(pid, owners, table) or _by_application(above, owners, table)
+
+
+def _by_application(above: "Iterable[int]", owners: Sequence[Owner], table: Processes) -> Optional[str]:
+    known = {owner.application(): owner.run for owner in owners}
+    if not any(known):
+        return None
+    found = [table.application(pid) for pid in above]
+    return next((known[one] for one in found if one and one in known), None)
 
 
 def _by_group(pid: int, owners: Sequence[Owner], table: Processes) -> Optional[str]:

@@ -1,37 +1,256 @@
-"""A Spark application as its supervisor sees it: what it tells of itself, what it leaves behind, why it failed."""
+"""A Spark application as its supervisor sees it: what it tells of itself, what it leaves behind, why it failed.
+
+What is told is made from Spark's events alone, and how far they were read is noted together with what they came to: a
+supervisor that takes over goes on from there, comes to the same, and tells only what was not told.
+"""
 
 from __future__ import annotations
 
-from .. import endings
+import os
+import socket
+import time
+
 from ..folder import RunFolder
-from ..journal import Journal
+from ..journal import Journal, log, spare_room, write_note
+from ..tree import remove
+from .application import Application
+from .eventlog import EventLog
+from .note import note_of, read_note
+from .page import Page
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from ..stopping import Work
 
     Facts = Optional[Dict[str, Any]]
 
+SCRATCH = "scratch"  # the driver's own, in the folder of what Spark tells; the starter makes it
+FACTS, PROGRESS, TROUBLE = "spark", "spark_progress", "spark_trouble"
+_PAUSE = 0.4  # seconds between two looks, and more where one takes long
+_SHARE, _BEHIND = 50, 8
+_RARELY = 30.0
+_NOTED = 5.0  # seconds between two notes of how far it was read
+_AT_THE_END = 30.0  # seconds
+_GRACE = 5.0  # for what a driver leaves behind
+_GIVE_UP = 10.0
+_ADDRESS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:-_/[]")
+
 
 class SparkWatch:
-    """Of one run. Nothing that happens here may keep the run from being watched, or its ending from being told."""
+    """Of one run. ``mask`` takes secrets out of a text; it gives nothing of one where it cannot know them."""
 
-    def __init__(self, run: RunFolder, spec: Dict[str, Any], journal: Journal) -> None:
+    def __init__(self, run: RunFolder, spec: Dict[str, Any], journal: Journal, mask: Callable[[str], str]) -> None:
         self._run = run
         self._spec = spec
         self._journal = journal
+        self._mask = mask
+        noted = read_note(run)
+        self._log = EventLog(run.spark, noted.get("place"))
+        self._name = self._log.name
+        self._count = int(noted.get("count") or 0)  # of applications
+        self.application = Application(run.work, noted.get("data"))
+        self._numbered = int(noted.get("numbered") or 0)  # troubles so far
+        self._told_before = journal.kinds.count(TROUBLE)
+        self._waiting: List[Dict[str, Any]] = []
+        self._facts: Facts = noted.get("facts")
+        self._told: Facts = noted.get("told")
+        self._members: Any = None
+        self._address: Optional[str] = (self._facts or {}).get("ui")
+        self._page: Optional[Page] = None
+        self._began = self._next_note = self._next_tale = 0.0
+        self._next = 0.0
+        self._dirty = False
+
+    # -- while it goes on ------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Called often, while the run goes on."""
+        """Called often. A disk that refuses is tried again."""
+        began = time.monotonic()
+        if began < self._next:
+            return
+        try:
+            self._look()
+            self._ask_page()
+            self._tell()
+            self._keep()
+        except OSError as error:
+            log("the Spark application is not followed for a moment: %s" % error)
+            self._next = time.monotonic() + _RARELY
+            return
+        took = time.monotonic() - began
+        pause = max(_PAUSE, (_BEHIND if self._log.behind else _SHARE) * took)
+        self._next = time.monotonic() + min(pause, _RARELY)
+
+    def give_up(self) -> None:
+        """Follow it no more."""
+        self._next = float("inf")
+
+    def _look(self) -> bool:
+        """Whether there was anything new."""
+        lines = self._log.read()
+        if self._log.name != self._name:
+            self._turn()
+        for line in lines:
+            self.application.feed(line)
+            if self.application.troubles:
+                self._number()
+        self._dirty = self._dirty or bool(lines)
+        return bool(lines) or self._log.behind
+
+    def _turn(self) -> None:
+        """To the next application of this run."""
+        if self._name is not None:
+            self._tell(now=True)
+        self._name = self._log.name
+        self._count += 1
+        self.application = Application(self._run.work)
+        self._facts = self._told = self._members = self._address = None
+        self._close_page()
+        self._dirty = True
+
+    def _number(self) -> None:
+        """Troubles are counted through, so that none is told twice."""
+        for trouble in self.application.troubles:
+            self._numbered += 1
+            if self._numbered > self._told_before:
+                text = trouble.get("reason")
+                trouble["reason"] = self._mask(text) or None if text else None
+                self._waiting.append(dict(trouble, number=self._numbered))
+        self.application.troubles = []
+
+    def _ask_page(self) -> None:
+        data = self.application.data
+        port = str(data["settings"].get("spark.ui.port") or "")
+        if self._address or not data["app"] or not port.isdigit() or data["ended"] or not _serves(data["settings"]):
+            self._close_page()
+            return
+        self._page = self._page or Page(data["app"], int(port), _host(data["settings"]))
+        if not self._page.silent:
+            self._address = self._page.look()
+
+    def _close_page(self) -> None:
+        if self._page is not None:
+            self._page.close()
+            self._page = None
+
+    # -- what is told ----------------------------------------------------------------------------------------
+
+    def _tell(self, now: bool = False) -> None:
+        data = self.application.data
+        if data["app"] and (data["master"] or data["ended"] or now):
+            facts = self._make_facts()
+            if facts != self._facts:
+                self._journal.add(FACTS, facts)
+                self._facts, self._dirty = facts, True
+                self._next_note = 0.0  # whoever measures GPUs knows the application from the note
+        while self._waiting:
+            self._journal.add(TROUBLE, self._waiting[0])
+            self._waiting.pop(0)
+            now = True  # what is counted and what is told go together
+        self._tell_progress(now)
+
+    def _make_facts(self) -> Dict[str, Any]:
+        data, spark = self.application.data, self._spec.get("spark") or {}
+        facts = {"app": data["app"], "version": data["version"], "master": data["master"] or spark.get("master")}
+        facts.update(deploy=spark.get("deploy"), events=self._run.spark, ui=self._address)
+        facts.update(history=_history(data), number=self._count)
+        return facts
+
+    def _tell_progress(self, now: bool) -> None:
+        """Once a second at first, later about sixty times in each span as long as all before; the last one always."""
+        clock = time.monotonic()
+        progress = self.application.progress()
+        over = progress["ended"] and not (self._told or {}).get("ended")
+        if progress == self._told or not progress["app"] or not (now or over or clock >= self._next_tale):
+            return
+        told, members = progress, self.application.members()
+        if members != self._members:
+            told = dict(progress, members=members)
+        self._journal.add(PROGRESS, told)
+        self._told, self._members, self._dirty = progress, members, True
+        self._began = self._began or clock
+        self._next_tale = clock + min(60.0, max(1.0, (clock - self._began) / 60))
+
+    def _keep(self, now: bool = False) -> None:
+        """Note how far it was read, and give back the disk that what was read took."""
+        clock = time.monotonic()
+        if not self._dirty or not (now or clock >= self._next_note):
+            return
+        place, data = self._log.place(), self.application.data
+        noted = {"place": place, "data": data, "numbered": self._numbered, "count": self._count}
+        noted.update(facts=self._facts, told=self._told)
+        spare_room(self._run, lambda: write_note(note_of(self._run), noted))
+        self._dirty, self._next_note = False, clock + _NOTED
+        self._log.trim()
+
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def sweep(self, work: Work, facts: Facts) -> None:
         """The main process has ended: what is left of the driver must not go on without it."""
+        began, asked = time.monotonic(), False
+        while work.living(facts) and time.monotonic() < began + _GRACE + _GIVE_UP:
+            if not asked:
+                work.terminate(facts)
+                asked = True
+            elif time.monotonic() > began + _GRACE:
+                work.kill(facts)
+            time.sleep(0.05)
 
     def end(self) -> None:
         """Take in the rest."""
+        self._close_page()
+        deadline = time.monotonic() + _AT_THE_END
+        try:
+            while self._look() and time.monotonic() < deadline:
+                pass
+            self._tell(now=True)
+            self._keep(now=True)
+        except OSError as error:
+            log("not all of the Spark application could be told: %s" % error)
+        self._clear()
+
+    def _clear(self) -> None:
+        """What a driver that was killed could not remove: shuffled data may be as large as the data themselves."""
+        try:
+            remove(os.path.join(self._run.spark, SCRATCH))
+        except OSError as error:
+            log("the driver's scratch folder could not be removed: %s" % error)
 
     def judge(self, ended: Dict[str, Any], reason: str) -> Tuple[str, str]:
         """Ending and reason of a run that failed, ``reason`` being what the log says."""
-        return endings.FAILED, reason
+        from .ending import judge  # noqa: PLC0415 - regular expressions, for those that fail
+
+        return judge(self._run, ended, reason, self.application, self._mask)
+
+    def judge_gpus(self, verdict: Facts, started: bool) -> Facts:
+        """The verdict on the run's GPUs, with those that its executors were given."""
+        from .gpus import asked_for, judge  # noqa: PLC0415 - most runs ask for none
+
+        asked = asked_for(self._spec, self.application.data["settings"])
+        if not asked:
+            return verdict
+        master = self.application.data["master"] or (self._spec.get("spark") or {}).get("master")
+        return judge(verdict, asked, self.application.data["given"], started, str(master))
+
+
+def _serves(settings: Dict[str, Any]) -> bool:
+    """Whether the driver has a page that can be asked without more ado."""
+    secure = settings.get("spark.ssl.ui.enabled") or settings.get("spark.ssl.enabled")
+    return settings.get("spark.ui.enabled") != "false" and secure != "true"
+
+
+def _history(data: Dict[str, Any]) -> Optional[str]:
+    """Where a history server shows it afterwards, as Spark's settings name it."""
+    server = data["settings"].get("spark.yarn.historyServer.address") or ""
+    if not server or not _ADDRESS.issuperset(server):
+        return None
+    server = server if server.startswith(("http://", "https://")) else "http://" + server
+    return "%s/history/%s/jobs/" % (server.rstrip("/"), data["app"])
+
+
+def _host(settings: Dict[str, Any]) -> str:
+    """By which the page is found: Spark on one machine alone listens on loopback, as the starter has it."""
+    local = str(settings.get("spark.master") or "").startswith("local")
+    return "127.0.0.1" if local and settings.get("spark.driver.host") in (None, "127.0.0.1") else socket.gethostname()

@@ -19,6 +19,7 @@ _EVIDENCE = {
     "container": "In a container",
     "container_gpus": "GPUs in the container",
     "frameworks": "Frameworks",
+    "executors": "GPUs of executors",
     "signs": "Said in the log",
     "cpu_share": "Processors busy",
     "cpu_cores": "Cores kept busy",

@@ -78,7 +78,22 @@ class Facts:
         run = self.run
         family = [(one.run.id, one.run.status) for one in self.family.children] if self.family else None
         told = (run.status, run.detail, run.ending, run.contact, run.cause, run.outputs, run.noted, run.tags, run.name)
-        return (*told, str(run.gpu), tuple(run.metrics), len(run.params), len(run.files), self.home, str(family))
+        return (
+            *told,
+            str(run.gpu),
+            _spark(run),
+            tuple(run.metrics),
+            len(run.params),
+            len(run.files),
+            self.home,
+            str(family),
+        )
+
+
+def _spark(run: Run) -> str:
+    """What is known of a Spark application, less the counts, which change all the time."""
+    counts = ("jobs", "stages", "tasks", "executors")
+    return str({name: value for name, value in (run.spark or {}).items() if name not in counts})
 
 
 def look(history: History, prefix: str) -> Facts:

@@ -27,6 +27,7 @@ class Context:
     where: Here | None
     asked: dict[str, str]
     values: dict[str, ui.label] = field(default_factory=dict)  # labels of last values, by metric
+    progress: ui.label | None = None  # of a Spark application
     address: Callable[..., str] = lambda **more: ""
     again: Callable[[], Awaitable[None]] = _nothing
 

@@ -17,7 +17,7 @@ from ...parts.chart import Chart
 from ...parts.facts import Value, facts, heading, table
 from ...parts.status import status
 from ...parts.when import When
-from . import gpu
+from . import gpu, spark
 from .context import Context
 
 _METRICS = 24  # shown here; the tab has all
@@ -42,6 +42,7 @@ async def show(context: Context) -> None:
                 gpu.show(verdict)
         with ui.element("div").classes("mlw-run-side"):
             _properties(context)
+            spark.show(context)
             _parameters(context)
             if files is not None and files.entries:
                 _files(context, files)

@@ -14,7 +14,7 @@ from ...answers import run as answers
 from ...desk import Desk
 from ...parts.empty import empty
 from ...parts.frame import Here
-from . import code, environment, head, log, metrics, outputs, overview, pictures
+from . import code, environment, head, log, metrics, outputs, overview, pictures, spark
 from .context import Context
 
 _LOOK = 1.0  # seconds between two questions whether something changed
@@ -82,6 +82,7 @@ class RunPage:
             self._build.cancel()
         self._body.clear()
         self._context.values.clear()
+        self._context.progress = None
         with self._body:
             place = ui.element("div").classes("mlw-run-tab")
         self._build = build = asyncio.create_task(self._fill(place, self._tab))
@@ -124,6 +125,7 @@ class RunPage:
             label = self._context.values.get(name)
             if label is not None and not label.is_deleted:
                 label.set_text(words)
+        spark.freshen(self._context)
         if found.stamp() != self._stamp:
             self._stamp = found.stamp()
             self._draw_head()

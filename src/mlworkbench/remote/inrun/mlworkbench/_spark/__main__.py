@@ -19,7 +19,7 @@ import sys
 from find import Missing, NoSpark, find_java, find_spark
 from modules import pack
 
-CANNOT_START = 78  # remote/spark/end.py knows it
+CANNOT_START = 78  # remote/spark/ending.py knows it
 SAYS = "mlw: "
 _FIRST_PORT, _PORTS = 4040, 200
 _INRUN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -43,8 +43,12 @@ def main(words):
     sys.stdout.flush()
     if value_of(options, "--deploy-mode") == "cluster":
         return _stay(command)
-    os.execv(command[0], command)
-    return 127
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        hint = "its scripts need bash, which small images do not have"
+        sys.stderr.write("%s%s cannot be started: %s; hint: %s\n" % (SAYS, command[0], error.strerror, hint))
+    return CANNOT_START
 
 
 def look(location, packages, own):
@@ -67,6 +71,10 @@ def own_options(options, project, folder):
         added.update(_journal(folder))
     if "spark.ui.port" not in asked and asked.get("spark.ui.enabled") != "false":
         added["spark.ui.port"] = str(_free_port())
+    if os.path.isdir(folder) and "spark.local.dir" not in asked and "SPARK_LOCAL_DIRS" not in os.environ:
+        # Of the driver alone: the supervisor removes it, also if nobody else could. Executors have places of their own.
+        os.environ["SPARK_LOCAL_DIRS"] = os.path.join(folder, "scratch")
+        os.makedirs(os.environ["SPARK_LOCAL_DIRS"], exist_ok=True)
     words = []
     for name in sorted(added):
         if name not in asked:
@@ -74,8 +82,13 @@ def own_options(options, project, folder):
     if (value_of(options, "--master") or "local").startswith("local"):
         behind = [os.path.abspath(project)] + [one for one in [os.environ.get("PYTHONPATH")] if one]
         os.environ["PYTHONPATH"] = os.pathsep.join(behind[1:] + behind[:1])
+        if not {"spark.driver.host", "spark.driver.bindAddress"} & set(asked):
+            # One machine needs no other: no port is open to others, and no odd host name is in the way.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
-        words += ["--py-files", _modules(project, folder)]
+        # The option takes the place of the setting, which is the user's.
+        theirs = [one for one in [asked.get("spark.submit.pyFiles")] if one]
+        words += ["--py-files", ",".join([_modules(project, folder)] + theirs)]
     return words
 
 
@@ -98,20 +111,23 @@ def _modules(project, folder):
 
 def settings_of(options):
     """The ``--conf name=value`` among the words before the script."""
-    found = {}
-    for number, word in enumerate(options[:-1]):
-        if word == "--conf":
-            name, _, value = options[number + 1].partition("=")
-            found[name] = value
-    return found
+    return dict(value.partition("=")[::2] for name, value in _before_script(options) if name == "--conf")
 
 
 def value_of(options, name):
     """Of one option of spark-submit; None if it is not there."""
-    for number, word in enumerate(options[:-1]):
-        if word == name:
-            return options[number + 1]
+    for one, value in _before_script(options):
+        if one == name:
+            return value
     return None
+
+
+def _before_script(options):
+    """Every option of ours has a value. What comes after the script is the script's, whatever it looks like."""
+    for number in range(0, len(options) - 1, 2):
+        if not options[number].startswith("--"):
+            return
+        yield options[number], options[number + 1]
 
 
 def _free_port():
@@ -132,7 +148,7 @@ def _free_port():
 def _stay(command):
     """On YARN the driver may be elsewhere: whoever ends this program means the application (never tried on a YARN)."""
     tag = "mlw-%s" % (os.environ.get("MLW_RUN_ID") or os.getpid())
-    process = subprocess.Popen(command[:1] + ["--conf", "spark.yarn.tags=" + tag] + command[1:])
+    process = subprocess.Popen(_tagged(command, tag))
 
     def end(number, frame):
         _end_applications(tag)
@@ -141,6 +157,15 @@ def _stay(command):
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     return process.wait()
+
+
+def _tagged(command, tag):
+    """With the tag beside those that the user has."""
+    name = "spark.yarn.tags="
+    theirs = [value[len(name) :] for _, value in _before_script(command[1:]) if value.startswith(name)]
+    if not theirs:
+        return command[:1] + ["--conf", name + tag] + command[1:]
+    return [name + theirs[-1] + "," + tag if word == name + theirs[-1] else word for word in command]
 
 
 def _end_applications(tag):

@@ -1,0 +1,71 @@
+"""Projects for Spark in tests: the files that a user writes, and a script that tells what it sees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.machines.spark import QUICK, SMALL
+
+# It uses the driver, the session, the executors, a module of the project inside a task, and our library.
+JOB = """
+import os, sys
+import mlworkbench
+from pyspark.sql import SparkSession
+import helper
+
+session = SparkSession.builder.getOrCreate()
+context = session.sparkContext
+print("application", context.applicationId, "named", context.appName, "on", context.master, flush=True)
+print("arguments", sys.argv[1:])
+print("told", session.conf.get("spark.mlw.test", "nothing"))
+rows = context.parallelize(range(100), 4).map(lambda one: helper.twice(one)).collect()
+mlworkbench.log("total", sum(rows))
+with open("outputs/rows.txt", "w") as file:
+    file.write(" ".join(str(one) for one in rows))
+print("total", sum(rows), flush=True)
+"""
+HELPER = "def twice(number):\n    return 2 * number\n"
+
+
+def sparkling(root: Path, name: str, *, configuration: Mapping[str, str] | None = None, **compute: str) -> None:
+    """Framework: PySpark in that run configuration; settings of Spark; keys of the target."""
+    runconfig = root / "aml_config" / f"{name}.runconfig"
+    runconfig.write_text(runconfig.read_text().replace("Framework: Python", "Framework: PySpark"))
+    assert "Framework: PySpark" in runconfig.read_text()
+    settings = {**SMALL, **_scratch(root, name), **(configuration or {})}
+    (root / "aml_config" / "spark_dependencies.yml").write_text(
+        "configuration:\n" + "".join(f"  {key}: {json.dumps(value)}\n" for key, value in settings.items())
+    )
+    for key, value in compute.items():
+        say(root, name, key, value)
+
+
+def _scratch(root: Path, name: str) -> dict[str, str]:
+    """Nothing of a killed Java stays in this computer's own /tmp; machines and containers have their own."""
+    compute = (root / "aml_config" / f"{name}.compute").read_text()
+    if "address:" in compute or "type: docker" in compute:
+        return {}
+    folder = root.parent / "scratch"
+    folder.mkdir(exist_ok=True)
+    options = f"{QUICK} -Djava.io.tmpdir={folder}"
+    java = dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), options)
+    return {**java, "spark.local.dir": str(folder)}
+
+
+def say(root: Path, name: str, key: str, value: str) -> None:
+    """One key of a .compute file."""
+    path = root / "aml_config" / f"{name}.compute"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(f"{key}:")]
+    path.write_text("\n".join([*lines, f"{key}: {value}", ""]))
+
+
+def variables(root: Path, name: str, **values: str) -> None:
+    """EnvironmentVariables of a run configuration."""
+    path = root / "aml_config" / f"{name}.runconfig"
+    kept, below = [], False
+    for line in path.read_text().splitlines():
+        below = line.startswith("EnvironmentVariables:") or (below and line.startswith(" "))
+        kept += [] if below else [line]
+    path.write_text("\n".join([*kept, f"EnvironmentVariables: {json.dumps(values)}", ""]))

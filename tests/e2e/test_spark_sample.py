@@ -1,0 +1,73 @@
+"""The sample project ``spark-sweep``: its readme, followed on real Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.pythons import install
+from tests.e2e.sparkling import say
+from tests.machines.spark import PATIENCE, Spark
+
+pytestmark = pytest.mark.timeout(600)
+LONG = 4 * PATIENCE
+ROWS = 2_100_000  # of 264 bytes: 554 MB, and an executor has 512 MiB, of which Spark takes the larger part for itself
+
+
+@pytest.fixture(scope="module")
+def python(spark: Spark, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One with all packages of the sample, where driver and executors both find it."""
+    made = spark.copy_to(tmp_path_factory.mktemp("sweep") / "python")
+    install(made.python, "numpy>=1.24")
+    return made.python
+
+
+@pytest.fixture
+def project(user, python) -> Path:
+    done = user.mlw("project", "create", "--name", "sweep", "--template", "spark-sweep")
+    assert done.code == 0, done
+    root = user.home / "sweep"
+    say(root, "local", "userManagedEnvironment", "true")
+    say(root, "local", "pythonLocation", str(python))
+    return root
+
+
+def check_result(user, run: str, rows: int) -> None:
+    """The frequency that is hidden in the data was found, and what is left of the error is the noise."""
+    record = user.info(run)
+    assert (record["status"], record["rows"]) == ("Completed", rows), record
+    assert record["best_mse"] == pytest.approx(0.25, abs=0.01)
+    outputs = user.folder(run) / "work" / "outputs"
+    best = json.loads((outputs / "best.json").read_text())
+    assert (best["frequency"], best["rows"], len(best["weights"])) == (1.7, rows, 65)
+    assert (outputs / "curve.svg").read_text().count("<polyline") == 5
+
+
+def test_on_this_machine(user, project):
+    done = user.mlw("submit", "-c", "local", "sweep.py", "--rows", "40000", cwd=project, timeout=LONG)
+    assert done.code == 0, done
+    assert "40,000 rows in 1 shards: 11 MB; an executor has 512m" in done.out.splitlines(), done
+    assert "best of 30: frequency 1.7" in done.out
+    check_result(user, done.run, 40_000)
+    curves = json.loads(user.mlw("history", "metrics", done.run, "-o", "json", cwd=project).out)
+    assert {"mse_penalty_0.01", "explained"} < set(curves["metrics"])
+
+
+def test_more_data_than_an_executor_has_memory(user, project, python, spark_cluster):
+    """On a cluster, as the readme says it: the shards stay with the executors, and none of them runs out of memory."""
+    attached = user.mlw(
+        "computetarget", "attach", "cluster", "--name", "my_cluster", "--master", spark_cluster.url, cwd=project
+    )
+    assert attached.code == 0, attached
+    say(project, "my_cluster", "userManagedEnvironment", "true")
+    say(project, "my_cluster", "pythonLocation", str(python))
+    words = ("submit", "-c", "my_cluster", "sweep.py", "--rows", str(ROWS))
+    done = user.mlw(*words, cwd=project, env={"SPARK_LOCAL_IP": "127.0.0.1"}, timeout=LONG)
+    assert done.code == 0, done
+    assert "2,100,000 rows in 42 shards: 554 MB; an executor has 512m" in done.out.splitlines(), done
+    check_result(user, done.run, ROWS)
+    assert spark_cluster.completed()[done.run] == "FINISHED"
+    spark = user.info(done.run)["spark"]
+    assert (spark["executors"]["most"], spark["executors"]["lost"], spark["tasks"]["failed"]) == (2, 0, 0), spark

@@ -1,0 +1,156 @@
+"""A Spark application as events tell it, and as people and programs read of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlworkbench.cli.page import page
+from mlworkbench.cli.view import Standing, closing
+from mlworkbench.history.fold import fold
+from mlworkbench.history.store import History
+from mlworkbench.model import Event, Run, Status
+from mlworkbench.paths import RunFolder
+from mlworkbench.report import spark as words
+from mlworkbench.report.records import for_people, record
+from tests.unit.test_history_store import paths, spec
+
+FACTS = {
+    "app": "app-20261116003435-0000",
+    "version": "4.3.0",
+    "master": "spark://head:7077",
+    "deploy": "client",
+    "ui": "http://head:4040",
+    "history": "http://history:18080/history/app-20261116003435-0000/jobs/",
+    "events": "/home/you/.mlw/runs/r/spark",
+    "number": 1,
+}
+PROGRESS = {
+    "app": FACTS["app"],
+    "jobs": {"total": 3, "done": 2, "failed": 0},
+    "stages": {"total": 20, "done": 14, "failed": 0},
+    "tasks": {"total": 400, "done": 311, "failed": 2},
+    "executors": {"now": 3, "most": 4, "lost": 1},
+    "members": [{"executor": "1", "host": "w1", "cores": 4, "gpus": ["0", "1"]}],
+    "ended": False,
+}
+LOST = {"number": 1, "what": "executor", "executor": "0", "host": "w2", "reason": "Command exited with code 137"}
+FAILED = {"number": 2, "what": "task", "stage": 2, "host": "w1", "reason": "ValueError: bad (train.py:7)"}
+
+
+def told(*kinds: tuple[str, dict]) -> Run:
+    events = [Event("sup", n, 1000.0 + n, kind, data) for n, (kind, data) in enumerate(kinds, 1)]
+    return fold(Run(spec(0), status=Status.RUNNING), events)
+
+
+RUN = told(
+    ("spark", {**FACTS, "ui": None}),
+    ("spark", FACTS),
+    ("spark_progress", PROGRESS),
+    ("spark_trouble", LOST),
+    ("spark_trouble", FAILED),
+    ("spark_trouble", FAILED),
+)
+LINE = "app-20261116003435-0000, 14 of 20 stages, 3 executors (1 lost), 2 tasks failed"
+
+
+def test_the_record_tells_all_of_it():
+    known = record(RUN)["spark"]
+    assert known["app"] == FACTS["app"]
+    assert known["stages"] == {"total": 20, "done": 14, "failed": 0}
+    assert [one["number"] for one in known["troubles"]] == [1, 2], "none twice"
+    json.dumps(known)
+
+
+def test_people_read_a_line_and_the_page_while_it_runs():
+    shown = for_people(record(RUN))
+    assert (shown["spark"], shown["spark_ui"]) == (LINE, "http://head:4040")
+    over = for_people(record(replace(RUN, status=Status.COMPLETED, ending="succeeded")))
+    assert over["spark"] == LINE
+    assert "spark_ui" not in over, "nobody serves it any more"
+    assert over["spark_history"] == FACTS["history"]
+
+
+def test_a_local_master_has_no_executors_to_speak_of():
+    executors = {"now": 0, "most": 0, "lost": 0}
+    run = told(("spark", {**FACTS, "app": "local-1"}), ("spark_progress", {**PROGRESS, "executors": executors}))
+    assert words.summary(run.spark or {}) == "local-1, 14 of 20 stages, 2 tasks failed"
+
+
+def test_a_second_application_begins_anew_and_keeps_what_went_wrong():
+    run = fold(RUN, [Event("sup", 9, 1009.0, "spark", {**FACTS, "app": "app-2", "number": 2})])
+    assert run.spark is not None
+    assert run.spark.get("stages") is None
+    assert words.summary(run.spark) == "app-2, application 2 of this run"
+    assert len(words.troubles(run.spark)) == 2
+
+
+def test_other_runs_say_nothing_of_spark():
+    run = Run(spec(0))
+    assert record(run)["spark"] is None
+    assert not [name for name in for_people(record(run)) if "spark" in name]
+
+
+def test_the_page_of_a_run_shows_it(tmp_path):
+    text = "\n".join(page(History(paths(tmp_path)), RUN, 120))
+    assert LINE in text
+    assert "Spark 4.3.0, master spark://head:7077" in text
+    assert "2 of 3 jobs, 14 of 20 stages, 311 of 400 tasks (2 failed)" in text
+    assert "1 on w1, 4 cores, GPU 0, 1" in text
+    assert "executor 0 on w2 was lost: Command exited with code 137" in text
+    assert "http://head:4040" in text
+
+
+def test_who_follows_is_told_each_thing_once(capsys):
+    standing = Standing()
+    standing(RUN)
+    standing(RUN)
+    assert capsys.readouterr().err.splitlines() == [
+        "Spark: application app-20261116003435-0000 (Spark 4.3.0, master spark://head:7077)",
+        "Spark: its page is http://head:4040",
+        "Spark: executor 0 on w2 was lost: Command exited with code 137",
+        "Spark: a task of stage 2 on w1 failed: ValueError: bad (train.py:7)",
+    ]
+
+
+def test_the_execution_summary_has_a_line(tmp_path, capsys):
+    closing(replace(RUN, status=Status.COMPLETED, ending="succeeded"), RunFolder(str(tmp_path)))
+    assert f"Spark:     {LINE}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "file:///etc/passwd", 7, None, ["http://x"]])
+def test_what_is_no_address_is_no_link(address):
+    run = told(("spark", {**FACTS, "ui": address}))
+    assert "spark_ui" not in for_people(record(run))
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=2000)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=8,
+)
+KINDS = st.sampled_from([("spark", FACTS), ("spark_progress", PROGRESS), ("spark_trouble", LOST)])
+
+
+@given(st.lists(st.tuples(KINDS, VALUES), max_size=4), st.data())
+def test_whatever_a_target_tells_is_bounded_and_can_be_shown(told_of, data):
+    kinds = []
+    for (kind, facts), value in told_of:
+        kinds.append((kind, {**facts, data.draw(st.sampled_from(list(facts))): value}))
+    run = told(*kinds)
+    for_people(record(run))
+    if run.spark and run.spark.get("app"):
+        words.kind(run.spark), words.progress(run.spark), words.members(run.spark), words.troubles(run.spark)
+    Standing()(run)
+    assert len(json.dumps(run.spark)) < 1_000_000
+
+
+def test_there_is_a_limit_to_what_is_kept():
+    run = told(*[("spark_trouble", {**LOST, "number": number, "reason": "x" * 5000}) for number in range(500)])
+    assert run.spark is not None
+    assert len(run.spark["troubles"]) == 64
+    assert len(run.spark["troubles"][0]["reason"]) == 1000
