@@ -100,6 +100,9 @@ def test_what_makes_no_sense_is_said(history):
         runs.check(history, Wishes(since="yesterday"))
     with pytest.raises(UnknownName, match="los.*loss"):
         runs.check(history, Wishes(where="los < 3"))
+    with pytest.raises(UnknownName, match="los.*loss"):
+        runs.rows(history, Wishes(where="los < 3"))
+    assert runs.rows(history, Wishes(where="loss < -3")).total == 0
     runs.check(history, Wishes(where="loss < 3"))
     with pytest.raises(UnknownName):
         runs.find(history, "nobody")

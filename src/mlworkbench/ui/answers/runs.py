@@ -108,8 +108,11 @@ def find(history: History, prefix: str) -> Run:
 
 
 def rows(history: History, wishes: Wishes) -> Page:
+    """``UsageError`` or ``UnknownName`` where the filter makes no sense."""
     query = wishes.query(history)
     total = _counted.of(history, query)
+    if not total:
+        _expect_names(history, query)
     found = history.search(query) if query.offset < total else []
     return Page([row(run, wishes.columns) for run in found], total, query.offset)
 
@@ -193,7 +196,12 @@ def check(history: History, wishes: Wishes) -> None:
     """What is wrong with a filter before it is used: ``UsageError`` or ``UnknownName``."""
     query = wishes.query(history)
     if query.where is not None and not history.search(replace(query, limit=1, offset=0, sort=None)):
-        expect(history, replace(query, sort=None))
+        _expect_names(history, query)
+
+
+def _expect_names(history: History, query: Query) -> None:
+    """No run fits: maybe because a name in the condition was mistyped."""
+    expect(history, replace(query, sort=None))
 
 
 def names(history: History, wishes: Wishes) -> dict[str, list[str]]:
