@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -201,6 +202,14 @@ def test_ids_never_clash(user):
     ids = [new_id("Démo Projekt!! " + "x" * random.randint(0, 50)) for _ in range(2000)]
     assert len(set(ids)) > 1990
     assert all(len(one) <= 50 and set(one) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for one in ids)
+
+
+@pytest.mark.parametrize("project", ["demo", "Démo Projekt!!", "x" * 50, "ÄÖ"])
+def test_an_id_without_its_project(project):
+    from mlworkbench.history.names import new_id, without_project
+
+    assert re.fullmatch(r"[a-z]+-[a-z]+-[a-z0-9]{4}", without_project(new_id(project), project))
+    assert without_project("other-swift-otter-7k2q", project) == "other-swift-otter-7k2q"
 
 
 def test_help_is_there_at_every_level(user):

@@ -132,6 +132,8 @@ def see_log(looker, run: str, user) -> None:
 
 def see_metrics(looker, run: str) -> None:
     page = looker.page
+    answer = page.request.get(f"{looker.bench.address}/runs/{run}?tab=metrics")
+    assert "/series?name=" in answer.text(), "a page that is made quickly comes whole"
     tab(page, "Metrics")
     chart = page.get_by_role("img", name=re.compile("^loss: last"))
     expect(chart).to_have_attribute("aria-label", re.compile("greatest 5.00067$"))

@@ -318,6 +318,9 @@ def test_the_api_of_runs(user, demo, tmp_path):
         assert ask("GET", f"/runs/{first}")["params"] == {"lr": "0.5"}
         assert ask("GET", "/runs/nobody", wanted=404)["error"].startswith("unknown run")
         assert "expected" in ask("GET", "/runs/rows?where=x+%3C", wanted=400)["error"]
+        mistyped = ask("GET", "/runs/rows?where=los+%3C+3", wanted=404)
+        assert "'los'" in mistyped["error"] and "loss" in mistyped["error"] and "'loss'" in mistyped["hint"]
+        assert ask("GET", "/runs/rows?where=loss+%3C+-3")["total"] == 0, "a right name that no run fits is no mistake"
         ask("GET", "/runs/rows?limit=100000", wanted=422)
         ask("PUT", f"/runs/{first}/name", {"name": "--clear"})
         ask("PUT", f"/runs/{first}/note", {"note": "--clear\n<b>two lines</b>"})

@@ -91,6 +91,23 @@ def test_columns_are_numbers_or_words(history):
     assert found["0"]["min.loss"] == 0.1 and found["3"]["metrics.none"] is None
 
 
+def test_what_is_remembered_of_a_list_ends_with_a_write(history):
+    def told() -> tuple[object, ...]:
+        wishes = Wishes()
+        offered = runs.offered(history, None, False, False)
+        return (
+            "f1" in runs.names(history, wishes)["metrics"],
+            runs.statuses(history, wishes)["Running"],
+            offered.statuses["Running"],
+            offered.tags,
+            "tags" in runs.usual(history, wishes),
+        )
+
+    assert told() == told() == (False, 1, 1, {"best": 1}, True)
+    history.note("demo-00003", lambda run: replace(run, status=Status.FAILED, metrics={"f1": 0.5}))
+    assert told() == (True, 0, 0, {"best": 1}, True)
+
+
 def test_what_makes_no_sense_is_said(history):
     with pytest.raises(UsageError, match="cannot be sorted"):
         runs.rows(history, Wishes(sort="; DROP TABLE runs"))
@@ -100,6 +117,9 @@ def test_what_makes_no_sense_is_said(history):
         runs.check(history, Wishes(since="yesterday"))
     with pytest.raises(UnknownName, match="los.*loss"):
         runs.check(history, Wishes(where="los < 3"))
+    with pytest.raises(UnknownName, match="los.*loss"):
+        runs.rows(history, Wishes(where="los < 3"))
+    assert runs.rows(history, Wishes(where="loss < -3")).total == 0
     runs.check(history, Wishes(where="loss < 3"))
     with pytest.raises(UnknownName):
         runs.find(history, "nobody")

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..history.store import History
 from ..paths import user_paths
 from ..report import units
-from ..runfiles.restore import restore_in_place, restore_new
+from ..runfiles.restore import proposed_place, restore_in_place, restore_new
 from . import render
 from .completion import complete_run
 from .opening import refuse_outside
@@ -47,7 +47,7 @@ def restore(run: str, place: str | None, in_place: bool, folder: str | None) -> 
         project = maybe_project(folder)
         own = project is not None and project.id == found.spec.project_id
         beside = str(project.root) if project is not None and own else found.spec.project_path
-        place = f"{beside}-{found.id}"
+        place = proposed_place(found, beside)
         if not os.path.isdir(os.path.dirname(place)):
             raise UsageError(f"there is no folder {os.path.dirname(place)} any more", "say where to with --path")
     count = restore_new(root, found, Path(place))

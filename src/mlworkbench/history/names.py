@@ -25,9 +25,17 @@ _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that are mistaken for anoth
 
 def new_id(project: str) -> str:
     """``demo-swift-otter-7k2q``. The caller makes sure that it is new."""
-    stem = re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")[:24].strip("-") or "run"
     tail = "".join(_choose(_LETTERS) for _ in range(4))
-    return f"{stem}-{_choose(_ADJECTIVES)}-{_choose(_NOUNS)}-{tail}"
+    return f"{_stem(project)}-{_choose(_ADJECTIVES)}-{_choose(_NOUNS)}-{tail}"
+
+
+def without_project(run_id: str, project: str) -> str:
+    """``swift-otter-7k2q``: for a name in which the project's own stands already."""
+    return run_id.removeprefix(f"{_stem(project)}-")
+
+
+def _stem(project: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")[:24].strip("-") or "run"
 
 
 def _choose(words: Sequence[str]) -> str:

@@ -24,6 +24,11 @@ def generation(history: History) -> int:
     return history.look(database.generation, all_of_them=False)
 
 
+def newest_generation(history: History) -> int:
+    """As it is once what scripts have recorded by themselves was taken in, too."""
+    return history.look(database.generation)
+
+
 def last_runs(history: History, most: int) -> Runs:
     """The newest run of each project: as quick with many runs as with few."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import SnapshotError, UsageError
+from ..history.names import without_project
 from ..model import Run
 from ..remote.folder import Root
 from ..remote.tree import READ, join, parents
@@ -22,6 +23,11 @@ PART = ".mlw-restore-"
 _CHUNK = 1 << 20
 _NAMED = 10
 _OPEN = READ | getattr(os, "O_NONBLOCK", 0)
+
+
+def proposed_place(run: Run, project: str) -> str:
+    """A folder beside the project, for whoever names none."""
+    return f"{project}-{without_project(run.id, run.spec.project_name)}"
 
 
 def restore_new(root: Root, run: Run, place: Path) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import inf, isfinite
+from operator import le
 from typing import NamedTuple
 
 from .points import CHUNK, GROUP, SUMMARY_SIZE, Points, Summary, summaries, summarise
@@ -170,9 +172,23 @@ class _Axis:
             xs = points.times[start:stop]
         else:
             xs = range(number + start, number + stop) if self._ordinal else points.steps[start:stop]
-        places = [picture.column(x) if picture.start <= x <= picture.end else -1 for x in xs]
-        for at, run in groupby(range(stop - start), places.__getitem__):
-            first, last = (found := list(run))[0], found[-1] + 1
-            if at >= 0:
-                part = xs[first:last]
-                picture.put(at, (min(part), max(part)), summarise(points, start + first, start + last)[4:])
+        for at, first, last in _stretches(picture, xs):
+            part = xs[first:last]
+            picture.put(at, (min(part), max(part)), summarise(points, start + first, start + last)[4:])
+
+
+def _stretches(picture: Picture, xs: Sequence[float]) -> Iterator[tuple[int, int, int]]:
+    """Neighbours that lie in one column: which one, the first of them, and the one behind the last."""
+    if all(map(le, xs, xs[1:])):  # nearly always, and then a few of them tell where the others lie
+        first, stop = bisect_left(xs, picture.start), bisect_right(xs, picture.end)
+        while first < stop:
+            at = picture.column(xs[first])
+            last = bisect_right(xs, at, first, stop, key=picture.column)
+            yield at, first, last
+            first = last
+        return
+    places = [picture.column(x) if picture.start <= x <= picture.end else -1 for x in xs]
+    for at, run in groupby(range(len(xs)), places.__getitem__):
+        found = list(run)
+        if at >= 0:
+            yield at, found[0], found[-1] + 1

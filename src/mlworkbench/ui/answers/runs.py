@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import UsageError
 from ...history import overview
@@ -26,7 +26,8 @@ _NAMED = 500  # names of one kind
 _OFFERED = 500  # values of one kind that can be filtered for
 _LATELY = 8  # runs that ended a short while ago
 _WORDS = 500  # characters of a cell
-_FILTERS = 64  # whose count is remembered
+_FILTERS = 256  # about which something is remembered
+Answer = TypeVar("Answer")
 CHOSEN = 1000  # runs that are chosen at once
 _PARAMETERS, _VALUES = 3, 5  # columns of a list by itself: parameters, and metrics with them
 # What a column is called here → what a query sorts by. Metrics and parameters go by their own names.
@@ -108,30 +109,38 @@ def find(history: History, prefix: str) -> Run:
 
 
 def rows(history: History, wishes: Wishes) -> Page:
+    """``UsageError`` or ``UnknownName`` where the filter makes no sense."""
     query = wishes.query(history)
-    total = _counted.of(history, query)
+    total = _count(history, query)
+    if not total:
+        _expect_names(history, query)
     found = history.search(query) if query.offset < total else []
     return Page([row(run, wishes.columns) for run in found], total, query.offset)
 
 
-class _Counted:
-    """How many runs fit a filter, until somebody writes: to scroll is to ask for many parts of one list."""
+class _Remembered:
+    """What was worked out from all runs, until somebody writes: a list is looked at more often than it changes."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int, str], int] = {}
+        self._known: dict[tuple[str, int, str, str], Any] = {}
 
-    def of(self, history: History, query: Query) -> int:
+    def of(self, history: History, what: str, query: Query, work: Callable[[], Answer]) -> Answer:
+        """``work()``, or what it was. It is shared: nobody may change it."""
         bare = replace(query, sort=None, descending=False, limit=None, offset=0)
-        key = (str(history.paths.home), overview.generation(history), repr(bare))
-        known = self._known.get(key)
-        if known is None:
+        key = (str(history.paths.home), overview.newest_generation(history), what, repr(bare))
+        if key not in self._known:
             if len(self._known) >= _FILTERS:
                 self._known.clear()
-            known = self._known[key] = overview.count(history, query)
+            self._known[key] = work()
+        known: Answer = self._known[key]
         return known
 
 
-_counted = _Counted()
+_remembered = _Remembered()
+
+
+def _count(history: History, query: Query) -> int:
+    return _remembered.of(history, "count", query, lambda: overview.count(history, query))
 
 
 def row(run: Run, columns: Iterable[str] = ()) -> dict[str, Any]:
@@ -193,12 +202,22 @@ def check(history: History, wishes: Wishes) -> None:
     """What is wrong with a filter before it is used: ``UsageError`` or ``UnknownName``."""
     query = wishes.query(history)
     if query.where is not None and not history.search(replace(query, limit=1, offset=0, sort=None)):
-        expect(history, replace(query, sort=None))
+        _expect_names(history, query)
+
+
+def _expect_names(history: History, query: Query) -> None:
+    """No run fits: maybe because a name in the condition was mistyped."""
+    expect(history, replace(query, sort=None))
 
 
 def names(history: History, wishes: Wishes) -> dict[str, list[str]]:
     """The metrics and parameters of the newest runs that fit, the most frequent ones first."""
-    newest = history.search(replace(wishes.query(history), sort=None, offset=0, limit=_LOOKED_AT))
+    query = wishes.query(history)
+    return _remembered.of(history, "names", query, lambda: _names(history, query))
+
+
+def _names(history: History, query: Query) -> dict[str, list[str]]:
+    newest = _newest(history, query)
     metrics = Counter(name for run in newest for name in run.metrics)
     params = Counter(name for run in newest for name in of_run(run))
     return {
@@ -210,7 +229,15 @@ def names(history: History, wishes: Wishes) -> dict[str, list[str]]:
 def usual(history: History, wishes: Wishes) -> tuple[str, ...]:
     """The columns that a list has by itself: what is the same or missing in all of the newest runs is left out."""
     bare = replace(wishes, text="", where="", statuses=(), targets=(), scripts=(), tags=(), since="")
-    newest = history.search(replace(bare.query(history), sort=None, offset=0, limit=_LOOKED_AT))
+    query = bare.query(history)
+    return _remembered.of(history, "usual", query, lambda: _usual(bare, _newest(history, query)))
+
+
+def _newest(history: History, query: Query) -> Sequence[Run]:
+    return history.search(replace(query, sort=None, offset=0, limit=_LOOKED_AT))
+
+
+def _usual(wishes: Wishes, newest: Sequence[Run]) -> tuple[str, ...]:
     lines = [row(run) for run in newest]
 
     def has(*names: str) -> list[str]:
@@ -241,7 +268,7 @@ def chosen(history: History, wishes: Wishes) -> list[dict[str, Any]]:
 
 def statuses(history: History, wishes: Wishes) -> dict[str, int]:
     """How many runs of each status fit, whatever statuses are wished for."""
-    counted = overview.values(history, replace(wishes, statuses=()).query(history), "status")
+    counted = _values(history, replace(wishes, statuses=()).query(history), "status")
     return {status.value: counted.get(status.value, 0) for status in Status}
 
 
@@ -257,9 +284,13 @@ class Offered:
 
 def offered(history: History, project: str | None, archived: bool, children: bool) -> Offered:
     query = Query(project, archived=archived, children=children)
-    found = {name: overview.values(history, query, name) for name in ("status", "script", "target", "tags")}
+    found = {name: _values(history, query, name) for name in ("status", "script", "target", "tags")}
     statuses = {status.value: found["status"].get(status.value, 0) for status in Status}
     return Offered(statuses, *(_most(found[name]) for name in ("script", "target", "tags")))
+
+
+def _values(history: History, query: Query, name: str) -> dict[str, int]:
+    return _remembered.of(history, f"each {name}", query, lambda: overview.values(history, query, name))
 
 
 def _most(counted: dict[str, int]) -> dict[str, int]:

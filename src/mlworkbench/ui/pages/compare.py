@@ -205,7 +205,7 @@ class Code:
         first = next(iter(options))
         field = ui.select(options, label=f"Against {plain(self._first, 60)}", value=first)
         field.props("dense outlined options-dense").classes("mlw-compared-code")
-        self._lines = ui.column().classes("w-full")
+        self._lines = ui.column().classes("mlw-full")
         field.on_value_change(lambda event: self._show(str(event.value)))
         ui.timer(0.05, lambda: self._show(first), once=True)
 

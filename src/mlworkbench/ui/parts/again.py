@@ -28,12 +28,12 @@ class RerunDialog:
         ui.label(plain(f"In {given.project.root}", 300)).classes("mlw-faint mlw-said")
         known = spec.runconfig if spec.runconfig in names else (names[0] if names else None)
         self._configuration = ui.select(names, label="Run configuration", value=known).props("outlined dense")
-        self._configuration.classes("w-full")
+        self._configuration.classes("mlw-full")
         self._script = ui.input("Script", value=spec.entry.name, autocomplete=list(given.scripts))
         self._arguments = ui.input("Arguments", value=given.arguments)
         self._name = ui.input("Name (optional)")
         for field in (self._script, self._arguments, self._name):
-            field.props(f"outlined dense maxlength={_LONGEST}").classes("w-full")
+            field.props(f"outlined dense maxlength={_LONGEST}").classes("mlw-full")
         self._arguments.classes("mlw-mono")
         self._locked = ui.checkbox("Same environment, to the last package (--locked)", value=given.locked).props(
             "dense"

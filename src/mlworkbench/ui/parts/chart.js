@@ -1,6 +1,8 @@
 // Curves that ask for their points themselves: as many as fit their width, and again for the part zoomed into.
 // Names come from scripts: they go into text nodes and onto the canvas, never into markup.
-import { echarts } from "nicegui-echart";
+let echarts = null; // a megabyte: loaded while the server looks for the first points, and no page waits for it
+
+async function drawing() { echarts ??= (await import("nicegui-echart")).echarts; }
 
 const PAUSE = 2000; // milliseconds between two looks at a run that goes on
 const LIGHT = ["#2457a7", "#b3541e", "#1b7a43", "#8a4fbd", "#b3261e", "#0f7c8a", "#7a6200", "#b02a7c"];
@@ -109,21 +111,26 @@ export default {
     window.removeEventListener("mlw-zoom", this.zoomed);
     this.seen.disconnect();
     this.sized.disconnect();
+    this.inSight = false;
     this.chart?.dispose();
     this.chart = null;
   },
   methods: {
     sight(yes) { // a page may have hundreds: only those in sight hold a canvas
-      if (yes && !this.chart) {
-        this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
+      if (yes === Boolean(this.inSight)) return;
+      this.inSight = yes;
+      if (yes) {
         this.width = this.$refs.box.clientWidth;
-        this.join();
-        this.paint();
+        if (this.told.length) this.paint();
         this.ask();
-      } else if (!yes && this.chart) {
+      } else if (this.chart) {
         this.chart.dispose();
         this.chart = null;
       }
+    },
+    begin() { // with its first points: a dozen of empty ones would keep them waiting
+      this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
+      this.join();
     },
     join() {
       if (!this.chart) return;
@@ -136,10 +143,11 @@ export default {
       if (Math.abs(this.$refs.box.clientWidth - this.width) > 40) { this.width = this.$refs.box.clientWidth; this.ask(); }
     },
     async ask() {
-      if (!this.chart) return;
+      if (!this.inSight) return;
       const turn = (this.turn = (this.turn || 0) + 1);
       try {
-        const told = await Promise.all(this.series.map((one, at) => this.fetched(one, at)));
+        const asked = this.series.map((one, at) => this.fetched(one, at));
+        const [told] = await Promise.all([Promise.all(asked), drawing()]);
         if (turn !== this.turn) return; // a later question was asked meanwhile
         this.told = told;
         this.trouble = "";
@@ -200,7 +208,8 @@ export default {
       return xs.length ? [Math.min(...xs), Math.max(...xs)] : [0, 0];
     },
     paint() {
-      if (!this.chart) return;
+      if (!this.inSight || !this.asked || !echarts) return;
+      if (!this.chart) this.begin();
       const style = getComputedStyle(document.body), ink = (name) => style.getPropertyValue(name).trim();
       const look = { ink: ink("--mlw-ink"), faint: ink("--mlw-faint"), line: ink("--mlw-line"), soft: ink("--mlw-soft") };
       const colours = document.body.classList.contains("body--dark") ? DARK : LIGHT;

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from nicegui import ui
+from nicegui import Client, background_tasks, ui
 
 from ...config.project import Project
 from ...report.plain import plain
@@ -25,6 +26,7 @@ _IN_PROJECT = (
     ("dns", "Targets", "/targets"),
     ("terminal", "Terminal", "/terminal"),
 )
+WHOLE = 0.4  # seconds until what a page has so far is shown
 ATTENTION = 5.0  # seconds between two times that an open page says that somebody looks on
 
 
@@ -52,7 +54,8 @@ def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = ""
     ui.colors(primary="#2457a7", secondary="#4f6b8f", accent="#8a4fbd", positive="#1b7a43", negative="#b3261e")
     ui.on_exception(tell)  # of what a click set off
     desk.live.attend()
-    ui.timer(ATTENTION, desk.live.attend)
+    ui.timer(ATTENTION, desk.live.attend, immediate=False)
+    _show_soon()
     pane = ui.right_drawer(value=False, bordered=True).props("width=340").classes("mlw-jobs")
     # Quasar opens it where there is room; NiceGUI would ask the browser, and a slow one would end in an error.
     rail = (
@@ -77,6 +80,19 @@ def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = ""
         jobs(desk, where)
     with ui.element("div").classes("mlw-main mlw-wide" if wide else "mlw-main"):  # the page is a main element itself
         yield
+
+
+def _show_soon() -> None:
+    """A page that is made quickly comes whole, which is quickest; of a slow one comes at once what there is.
+
+    NiceGUI answers once somebody waits for the browser, and so does a timer that begins immediately.
+    """
+
+    async def connect(client: Client) -> None:
+        await asyncio.sleep(WHOLE)
+        await client.connected()
+
+    background_tasks.create(connect(ui.context.client), name="mlw-show-soon")
 
 
 def _rail(where: Here | None, active: str) -> None:

@@ -53,7 +53,7 @@ class Pane:
         self._body = ui.column().classes("mlw-jobs-body").props('aria-live=polite role=region aria-label="Jobs"')
         self._drawer = self._body.parent_slot.parent if self._body.parent_slot else None
         Escape().on("escape", self._close)
-        ui.timer(_PAUSE, self._look)
+        ui.timer(_PAUSE, self._look, immediate=False)
 
     def _close(self) -> None:
         if isinstance(self._drawer, ui.right_drawer) and self._drawer.value:

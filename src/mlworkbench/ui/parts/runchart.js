@@ -1,6 +1,4 @@
 // The newest runs as bars, the oldest of them at the left. Names go onto the canvas only, never into markup.
-import { echarts } from "nicegui-echart";
-
 const KINDS = { Completed: "--mlw-good", Failed: "--mlw-bad", Canceled: "--mlw-idle" };
 const worn = new Set();
 new MutationObserver(() => worn.forEach((chart) => chart.paint())).observe(document.body, { attributeFilter: ["class"] });
@@ -23,23 +21,28 @@ export default {
   },
   watch: { url() { this.ask(); }, measure() { this.ask(); } },
   mounted() {
-    this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
-    this.chart.on("click", (bar) => { const row = this.rows[bar.dataIndex]; if (row) window.location.href = `/runs/${encodeURIComponent(row.id)}`; });
-    this.sized = new ResizeObserver(() => this.chart.resize());
+    this.sized = new ResizeObserver(() => this.chart?.resize());
     this.sized.observe(this.$refs.box);
     worn.add(this);
     this.ask();
   },
-  unmounted() { worn.delete(this); this.sized.disconnect(); this.chart.dispose(); this.chart = null; },
+  unmounted() { worn.delete(this); this.sized.disconnect(); this.chart?.dispose(); this.chart = null; },
   methods: {
+    async begin() { // the library is large, and the rows below are not to wait for it
+      const { echarts } = await import("nicegui-echart");
+      if (this.chart || !worn.has(this)) return;
+      this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
+      this.chart.on("click", (bar) => { const row = this.rows[bar.dataIndex]; if (row) window.location.href = `/runs/${encodeURIComponent(row.id)}`; });
+    },
     async ask() {
       if (this.measure === "none") return;
       const more = new URLSearchParams({ limit: this.most });
       if (this.measure.startsWith("metrics.")) more.append("column", this.measure);
       try {
         const answer = await fetch(`${this.url}${this.url.includes("?") ? "&" : "?"}${more}`, { headers: { accept: "application/json" } });
-        if (!answer.ok || !this.chart) return; // the grid says what is wrong
+        if (!answer.ok) return; // the grid says what is wrong
         this.rows = Object.freeze((await answer.json()).rows.reverse());
+        await this.begin();
         this.paint();
       } catch { return; }
     },

@@ -88,7 +88,7 @@ async def tag(desk: Desk, ids: Sequence[str]) -> bool:
     typed = [""]  # without an Enter after it
     with asking(f"Tags of {_named(ids)}") as dialog:
         field = ui.input_chips("Add tags; Enter after each", new_value_mode="add-unique").props("outlined dense")
-        field.classes("w-full").props(f"maxlength={_LONGEST}")
+        field.classes("mlw-full").props(f"maxlength={_LONGEST}")
         field.on("input-value", lambda event: typed.__setitem__(0, str(event.args or "")))
         field.on("blur", lambda: _take_over(field, typed))  # the field forgets it next, and before the click is through
         if now:
@@ -162,7 +162,7 @@ async def rename(desk: Desk, run_id: str) -> bool:
     if found is None:
         return False
     with asking(f"Name of run {found[0]}") as dialog:
-        field = ui.input("Name", value=found[1]).props(f"outlined dense maxlength={_LONGEST}").classes("w-full")
+        field = ui.input("Name", value=found[1]).props(f"outlined dense maxlength={_LONGEST}").classes("mlw-full")
         field.on("keydown.enter", lambda: dialog.submit(True))
         ui.label("Without a name it goes by the one that it was given at the start.").classes("mlw-faint")
         _command(f"mlw history rename {found[0]} NAME")
@@ -185,7 +185,7 @@ async def note(desk: Desk, run_id: str) -> bool:
         return False
     with asking(f"Note on run {found[0]}") as dialog:
         field = ui.textarea("Note", value=found[2]).props(f"outlined autogrow maxlength={_LONGEST_NOTE}")
-        field.classes("w-full")
+        field.classes("mlw-full")
         _command(f"mlw history note {found[0]} TEXT")
         answers_of(dialog, "Save")
     text = (field.value or "").strip() if await dialog else found[2]

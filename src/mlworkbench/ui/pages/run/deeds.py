@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from ....model import Run
 from ....report.plain import plain
+from ....runfiles.restore import proposed_place
 from ...answers import code, outputs
 from ...answers.projects import key_of
 from ...parts.errand import carried_out
@@ -24,7 +24,7 @@ async def restore(context: Context) -> None:
     """The code of the run, in a new folder or in the project itself."""
     run = context.run
     root = await _root(context)
-    beside = f"{root or run.spec.project_path}-{short(run)}"
+    beside = proposed_place(run, str(root or run.spec.project_path))
     with asking("Restore the code of this run") as dialog:
         ui.label("All files of the project as they were when the run was submitted.")
         options = {"new": "Into a new folder"}
@@ -50,11 +50,6 @@ async def restore(context: Context) -> None:
             ui.navigate.to(f"/p/{known.key}")
 
     _done(errand.lines[-1] if errand.lines else "The code is restored.", "Open it", visit)
-
-
-def short(run: Run) -> str:
-    """Its id without the name of the project in front."""
-    return run.id.removeprefix(f"{run.spec.project_name.lower()}-") or run.id
 
 
 def _done(words: str, more: str, act: Callable[[], object]) -> None:

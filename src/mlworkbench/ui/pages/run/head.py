@@ -70,7 +70,7 @@ def _lasting(context: Context) -> None:
 
     tell()
     if not run.status.final:
-        ui.timer(1.0, tell)
+        ui.timer(1.0, tell, immediate=False)
 
 
 def _buttons(context: Context) -> None:
