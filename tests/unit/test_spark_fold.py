@@ -154,3 +154,18 @@ def test_there_is_a_limit_to_what_is_kept():
     assert run.spark is not None
     assert len(run.spark["troubles"]) == 64
     assert len(run.spark["troubles"][0]["reason"]) == 1000
+
+
+@pytest.mark.parametrize(
+    ("address", "page", "way"),
+    [
+        ("10.0.0.7", "http://127.0.0.1:4041", "ssh -L 4041:127.0.0.1:4041 ada@10.0.0.7"),
+        ("10.0.0.7", "http://edge:4041", None),  # others can reach it
+        (None, "http://127.0.0.1:4041", None),  # it is here
+        ("10.0.0.7", "http://127.0.0.1:4041 ; rm", None),
+    ],
+)
+def test_the_way_to_a_page_that_listens_for_its_own_machine(address, page, way):
+    run = told(("spark", {**FACTS, "ui": page}))
+    compute = replace(run.spec.compute, address=address, username="ada")
+    assert words.tunnel(replace(run, spec=replace(run.spec, compute=compute))) == way

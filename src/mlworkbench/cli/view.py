@@ -125,15 +125,15 @@ class Standing:
         if run.gpu:
             self._tell_gpus(run.gpu, warn=not run.status.final)
         if run.spark:
-            self._tell_spark(run.spark, run.status.final)
+            self._tell_spark(run, run.spark)
 
-    def _tell_spark(self, spark: JsonDict, final: bool) -> None:
+    def _tell_spark(self, run: Run, spark: JsonDict) -> None:
         if spark.get("app"):
             kind = report_spark.kind(spark)
             self._say(f"Spark: application {plain(str(spark['app']), 200)}" + (f" ({kind})" if kind else ""))
-        page = None if final else report_spark.link(spark, "ui")
-        if page:
-            self._say(f"Spark: its page is {page}")
+        page, tunnel = report_spark.link(spark, "ui"), report_spark.tunnel(run)
+        if page and not run.status.final:
+            self._say(f"Spark: its page is {page}" + (f" over there; {tunnel} brings it here" if tunnel else ""))
         for one in spark.get("troubles") or []:
             if isinstance(one, dict) and one.get("what") in ("executor", "task", "stage"):
                 self._say(f"Spark: {report_spark.trouble(one)}", str(one.get("number")))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model import JsonDict
+from ..model import JsonDict, Run
 from .plain import plain
 from .units import counted
 
 _SHOWN = 500
+_LOOPBACK = "http://127.0.0.1:"
 
 
 def summary(spark: JsonDict) -> str:
@@ -97,6 +98,16 @@ def words(spark: JsonDict | None, final: bool) -> dict[str, str]:
 def link(spark: JsonDict, name: str) -> str | None:
     told = spark.get(name)
     return plain(told, _SHOWN) if isinstance(told, str) and told.startswith(("http://", "https://")) else None
+
+
+def tunnel(run: Run) -> str | None:
+    """What brings the page here, where it listens on another machine for that machine alone."""
+    address, compute = link(run.spark or {}, "ui"), run.spec.compute
+    if address is None or compute.address is None or not address.startswith(_LOOPBACK):
+        return None
+    port = address[len(_LOOPBACK) :].strip("/")
+    who = f"{compute.username}@{compute.address}" if compute.username else compute.address
+    return plain(f"ssh -L {port}:127.0.0.1:{port} {who}", _SHOWN) if port.isdigit() else None
 
 
 def _counts(spark: JsonDict, name: str) -> dict[str, Any]:

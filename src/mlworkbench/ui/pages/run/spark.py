@@ -23,7 +23,7 @@ def show(context: Context) -> None:
         ("Kind", words.kind(spark) or None),
         ("Progress", lambda: _progress(context)),
         ("Executors", _lines(words.members(spark)) or words.executors(spark)),
-        ("Spark's page", None if context.run.status.final else _link(spark, "ui")),
+        ("Spark's page", None if context.run.status.final else _page(context, spark)),
         ("Spark's history", _link(spark, "history")),
         ("Events", plain(str(spark["events"]), 500) if spark.get("events") else None),
         ("Went wrong", _lines(words.troubles(spark))),
@@ -53,6 +53,12 @@ def _now(context: Context) -> str:
 def _lines(lines: list[str]) -> str | None:
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     return "\n".join([*lines[:_SHOWN], *more]) or None
+
+
+def _page(context: Context, spark: JsonDict) -> Value | None:
+    """A link, unless it would lead to this machine instead of that one."""
+    tunnel = words.tunnel(context.run)
+    return f"{words.link(spark, 'ui')} over there; {tunnel} brings it here" if tunnel else _link(spark, "ui")
 
 
 def _link(spark: JsonDict, name: str) -> Value | None:
