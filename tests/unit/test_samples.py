@@ -20,7 +20,7 @@ from mlworkbench.remote.inrun.mlworkbench._spark import find
 from tests.test_docs import commands
 
 NAMES = sorted(entry.name for entry in TEMPLATES.iterdir() if (entry / "aml_config").is_dir())
-GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "spark.md"
 OLDEST = (3, 8)
 
 
