@@ -1,6 +1,6 @@
 # Two commands do all the set-up: `make demo` and `make test`. The rest is for working on ML Workbench itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick e2e check bench soak clean
+.PHONY: help demo test quick e2e check docs bench soak clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +13,8 @@ help:
 	@echo "make test   all tests (check, quick tests, end-to-end tests)"
 	@echo "make quick  unit, contract and supervisor tests"
 	@echo "make e2e    end-to-end tests"
-	@echo "make check  ruff, mypy --strict, architecture tests"
+	@echo "make check  ruff, mypy --strict, architecture tests, the documentation"
+	@echo "make docs   the documentation as pages: build/site/index.html"
 	@echo "make bench  measurements beside peers; writes benchmarks/results"
 	@echo "make soak   1,000 submits with random kills; writes benchmarks/results/soak.txt"
 
@@ -42,7 +43,10 @@ e2e: $(VENV)/.dev
 	@sh scripts/test-tools
 	$(BIN)/python -m pytest tests/e2e -n auto
 
-check: $(VENV)/.dev
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+check: $(VENV)/.dev docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -71,7 +71,7 @@ EVENTS = {
     ),
     "step": (
         "The preparation goes on",
-        "`step`: `code` (with `snapshot`), `environment` (with `digest`), or that of an image that is pulled",
+        "`step`: `code` (with `snapshot`), `environment` (with `digest`) or `image` (with `image`: it is being pulled)",
     ),
     "queued": ("It waits for GPUs; told again when the reason changes", "`reason`, in words"),
     "gpus": (

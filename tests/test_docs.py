@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -13,7 +14,8 @@ from mlworkbench.cli.verbs import mlw
 from mlworkbench.plan import INHERITED
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+SITE = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", *SITE]
 
 
 def commands(text):
@@ -26,7 +28,7 @@ def commands(text):
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
-        assert (ROOT / target).exists(), f"{page} links to {target}"
+        assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -42,8 +44,40 @@ def test_commands_exist(page):
             group = group.get_command(click.Context(group), names[0])
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_options_exist(page):
+    for line in shown_commands((ROOT / page).read_text()):
+        command, rest = mlw, shlex.split(line, comments=True)[1:]
+        while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+            command = command.get_command(click.Context(command), rest.pop(0))
+            assert command, f"{page}: {line}"
+        known = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        known.update(dict.fromkeys(("-h", "--help"), click.Option(["-h"], is_flag=True)))
+        while rest:
+            word = rest.pop(0)
+            if word == "--" or (command.name == "submit" and (word == "-m" or not word.startswith("-"))):
+                break  # the rest is for the script
+            if word.startswith("-"):
+                option = word.partition("=")[0]
+                assert option in known, f"{page}: {line}: {word}"
+                if not getattr(known[option], "is_flag", False) and rest:
+                    rest.pop(0)
+
+
+def shown_commands(text):
+    """Lines of blocks and short pieces that are a command of mlw as it is typed."""
+    for block in re.findall(r"^ *```(?:console|bash)\n(.*?)```", text, re.MULTILINE | re.DOTALL):
+        yield from (line.strip().removeprefix("$ ") for line in block.splitlines() if re.match(r" *(\$ )?mlw ", line))
+
+
 def test_there_are_commands_to_check():
     assert len(list(commands((ROOT / "README.md").read_text()))) >= 15
+    assert sum(len(list(shown_commands((ROOT / page).read_text()))) for page in PAGES) >= 100
+
+
+def test_every_page_is_in_the_menu():
+    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    assert sorted(f"docs/{name}" for name in re.findall(r": (\S+\.md)$", menu, re.MULTILINE)) == SITE
 
 
 def test_make_targets_exist():
@@ -87,6 +121,7 @@ def test_nothing_names_a_package_registry_host():
     hosts = re.compile(
         r"(?i)\b(?:pypi\.org|files\.pythonhosted\.org|registry\.npmjs\.org|deb\.debian\.org|docker\.io)\b"
     )
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("src/**/*.*"), ROOT / "Makefile", *ROOT.glob("scripts/*")]:
+    places = ("*.md", "docs/**/*.md", "examples/**/*.*", "src/**/*.*", "Makefile", "mkdocs.yml", "scripts/*")
+    for path in [one for place in places for one in ROOT.glob(place)]:
         if path.is_file() and path.suffix != ".pyc":
             assert not hosts.search(path.read_text(errors="replace")), path
