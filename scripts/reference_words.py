@@ -143,7 +143,7 @@ READ = (
         "PIP_CONFIG_FILE",
         "Like `PIP_INDEX_URL`, `PIP_EXTRA_INDEX_URL`, `PIP_FIND_LINKS`, `PIP_NO_INDEX`, and pip's files: pip's settings are obeyed",
     ),
-    ("UV_PYTHON_INSTALL_MIRROR", "Where uv's Pythons are"),
+    ("UV_PYTHON_DOWNLOADS_JSON_URL", "A list of uv's Pythons, with their addresses: for a mirror"),
     ("NETRC", "File with passwords of package indexes; `~/.netrc` if not set"),
     (
         "MLFLOW_TRACKING_USERNAME",
