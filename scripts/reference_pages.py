@@ -118,7 +118,8 @@ def _option(option: click.Option) -> list[str]:
     value = _value(option)
     words = " ".join((option.help or "").split()).rstrip(".").replace("<", "&lt;").replace("*", "\\*")
     more = [word for word, holds in (("required", option.required), ("repeatable", option.multiple)) if holds]
-    return [f"{names} `{value}`" if value else names, words + (f" ({', '.join(more)})" if more else "")]
+    shown = " or ".join(_code(one) for one in value.split("|"))  # a pipe in code is read in two ways
+    return [f"{names} {shown}" if value else names, words + (f" ({', '.join(more)})" if more else "")]
 
 
 def _value(option: click.Option) -> str:

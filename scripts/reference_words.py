@@ -12,7 +12,7 @@ All commands with their options. `mlw COMMAND --help` says the same. These optio
 | --- | --- |
 | `--project PATH` | The project's folder; the current one if not given |
 | `--debug` | Show where an error arose |
-| `-o`, `--output` `table\\|json\\|jsonc\\|tsv` | Format of the result |
+| `-o`, `--output` `table`, `json`, `jsonc` or `tsv` | Format of the result |
 | `--query JMESPATH` | Pick from the result, as JMESPath |
 | `-h`, `--help` | Show the help of a command |
 
