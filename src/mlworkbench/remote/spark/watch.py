@@ -123,10 +123,10 @@ class SparkWatch:
     def _ask_page(self) -> None:
         data = self.application.data
         port = str(data["settings"].get("spark.ui.port") or "")
-        if self._address or not data["app"] or not port.isdigit() or data["ended"] or not _serves(data["settings"]):
+        if self._address or not data["app"] or not _is_port(port) or data["ended"] or not _serves(data["settings"]):
             self._close_page()
             return
-        self._page = self._page or Page(data["app"], int(port), _host(data["settings"]))
+        self._page = self._page or Page(data["app"], int(port), _host(data))
         if not self._page.silent:
             self._address = self._page.look()
 
@@ -209,7 +209,8 @@ class SparkWatch:
             self._keep(now=True)
         except OSError as error:
             log("not all of the Spark application could be told: %s" % error)
-        self._clear()
+        finally:
+            self._clear()
 
     def _clear(self) -> None:
         """What a driver that was killed could not remove: shuffled data may be as large as the data themselves."""
@@ -231,8 +232,9 @@ class SparkWatch:
         asked = asked_for(self._spec, self.application.data["settings"])
         if not asked:
             return verdict
-        master = self.application.data["master"] or (self._spec.get("spark") or {}).get("master")
-        return judge(verdict, asked, self.application.data["given"], started, str(master))
+        data = self.application.data
+        master = data["master"] or (self._spec.get("spark") or {}).get("master")
+        return judge(verdict, asked, data["given"] if data["app"] else None, started, str(master))
 
 
 def _serves(settings: Dict[str, Any]) -> bool:
@@ -250,7 +252,11 @@ def _history(data: Dict[str, Any]) -> Optional[str]:
     return "%s/history/%s/jobs/" % (server.rstrip("/"), data["app"])
 
 
-def _host(settings: Dict[str, Any]) -> str:
+def _host(data: Dict[str, Any]) -> str:
     """By which the page is found: Spark on one machine alone listens on loopback, as the starter has it."""
-    local = str(settings.get("spark.master") or "").startswith("local")
-    return "127.0.0.1" if local and settings.get("spark.driver.host") in (None, "127.0.0.1") else socket.gethostname()
+    return "127.0.0.1" if str(data["master"] or "").partition("[")[0] == "local" else socket.gethostname()
+
+
+def _is_port(text: str) -> bool:
+    """Also the next ones must be some."""
+    return text.isascii() and text.isdigit() and len(text) < 6 and 0 < int(text) < 65500
