@@ -337,7 +337,8 @@ STARTING = {"App Name": "r", "App ID": "app-1", "Timestamp": 1, "User": "u"}
 
 
 @pytest.mark.parametrize("port", ["0", "65535", "²", "99999", "x"])
-def test_a_port_that_is_none_ends_nothing(run, port):
+def test_a_port_that_is_none_ends_nothing(run, port, monkeypatch):
+    monkeypatch.setattr("mlworkbench.remote.spark.watch.PAGE", 0.0)
     settings = {"spark.ui.port": port, "spark.master": "local[2]"}
     run.write(event("EnvironmentUpdate", **{"Spark Properties": settings}))
     run.write(event("ApplicationStart", **STARTING))
@@ -346,7 +347,8 @@ def test_a_port_that_is_none_ends_nothing(run, port):
 
 
 @pytest.mark.parametrize(("master", "host"), [("local[2]", "127.0.0.1"), ("spark://h:1", socket.gethostname())])
-def test_the_page_is_told_by_the_name_that_it_listens_on(run, master, host):
+def test_the_page_is_told_by_the_name_that_it_listens_on(run, master, host, monkeypatch):
+    monkeypatch.setattr("mlworkbench.remote.spark.watch.PAGE", 0.0)
     server, port = serve(b'[ { "id" : "app-1" } ]')
     try:
         settings = {"spark.ui.port": str(port), "spark.master": master}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SCRATCH = "scratch"  # the driver's own, in the folder of what Spark tells; the starter makes it
 FACTS, PROGRESS, TROUBLE = "spark", "spark_progress", "spark_trouble"
+PAGE = 20.0  # seconds before the page is asked: its first answer costs a cold JVM half a second, which short jobs keep
 _PAUSE = 0.4  # seconds between two looks, and more where one takes long
 _SHARE, _BEHIND = 50, 8
 _RARELY = 30.0
@@ -59,6 +60,7 @@ class SparkWatch:
         self._members: Any = None
         self._address: Optional[str] = (self._facts or {}).get("ui")
         self._page: Optional[Page] = None
+        self._page_from = 0.0
         self._began = self._next_note = self._next_tale = 0.0
         self._next = 0.0
         self._dirty = False
@@ -126,6 +128,10 @@ class SparkWatch:
         if self._address or not data["app"] or not _is_port(port) or data["ended"] or not _serves(data["settings"]):
             self._close_page()
             return
+        if self._page is None:
+            self._page_from = self._page_from or time.monotonic() + PAGE
+            if time.monotonic() < self._page_from:
+                return
         self._page = self._page or Page(data["app"], int(port), _host(data))
         if not self._page.silent:
             self._address = self._page.look()
