@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+# A machine that does other things, too, is slow now and then: that says nothing of the code.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 MLW = Path(sys.executable).with_name("mlw")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: what we start must feel Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -82,7 +82,7 @@ def draft(
     entry = choose_entry(project, runconfig, request.entry)
     warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
     settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell)
-    setting = _setting(project, entry, Place(runconfig, compute, target, ground), settled)
+    setting = setting_of(project, request, entry, Place(runconfig, compute, target, ground), settled)
     made = framework.make(setting)
     if made.spark is not None:
         warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked)
@@ -135,7 +135,8 @@ class Place:
     ground: Ground
 
 
-def _setting(project: Project, entry: Entry, place: Place, settled: Settled) -> Setting:
+def setting_of(project: Project, request: Request, entry: Entry, place: Place, settled: Settled) -> Setting:
+    """What the command of a run is made from."""
     host = place.target.host
     return Setting(
         entry=entry,
@@ -145,6 +146,7 @@ def _setting(project: Project, entry: Entry, place: Place, settled: Settled) -> 
         root=host.root,
         inrun=host.inrun(),
         lock=settled.lock,
+        variables={**place.runconfig.environment_variables, **request.environment},
         spark=spark_dependencies(project, place.runconfig),
     )
 

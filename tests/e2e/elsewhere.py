@@ -103,7 +103,9 @@ class Away:
         """What the script takes for its home."""
         if self.kind == "remote":
             return self.host.home
-        [folder] = (self.host.home / ".mlw" / "homes").iterdir()
+        homes = self.host.home / ".mlw" / "homes"  # made when the first run is prepared
+        wait_until(lambda: homes.is_dir() and any(homes.iterdir()), "the home of containers")
+        [folder] = homes.iterdir()
         return folder
 
     def there(self, run: str) -> Path:

@@ -51,7 +51,7 @@ def test_from_here(user):
     listed = user.mlw("computetarget", "list", cwd=project).out
     assert next(line for line in listed.splitlines() if line.startswith("here")).split()[1:3] == ["cluster", address]
     silent = user.mlw("computetarget", "check", "here", cwd=project)
-    assert silent.code == 75 and "does not answer that machine" in silent.out
+    assert silent.code == 75 and "does not answer this machine" in silent.out
     gone = user.mlw("computetarget", "detach", "here", cwd=project)
     assert gone.code == 0, gone
     assert not (project / "aml_config" / "here.compute").exists()
@@ -67,6 +67,12 @@ def test_a_master_that_does_not_answer_changes_nothing(user):
     assert done.code == 75 and "nothing was attached: spark://127.0.0.1:" in done.err and "hint: start it" in done.err
     wrong = user.mlw(*attach, "127.0.0.1:7077", cwd=project)
     assert wrong.code == 2 and "is no master that Spark knows" in wrong.err and "spark://host:7077" in wrong.err
+    for slip in ("localhost:7077", "yarn-cluster"):
+        assert user.mlw(*attach, slip, cwd=project).code == 2, "Spark would take it for something else"
+    without = user.mlw(*attach, "yarn", "--username", "ada", cwd=project)
+    assert without.code == 2 and "--address is missing" in without.err, "the user means a machine elsewhere"
+    portless = user.mlw(*attach, "spark://host", cwd=project)
+    assert portless.code == 75 and "host has no port" in portless.err
     other = user.mlw("computetarget", "attach", "remote", "-n", "here", "--master", "yarn", cwd=project)
     assert other.code == 2 and "--master is for clusters" in other.err
     assert sorted((project / "aml_config").iterdir()) == before

@@ -119,8 +119,7 @@ def test_settings_and_packages():
 
 
 def test_the_users_own_python_for_spark():
-    runconfig = replace(SETTING.runconfig, environment_variables={"PYSPARK_PYTHON": "/theirs"})
-    _, settings = words(made(runconfig=runconfig).command)
+    _, settings = words(made(variables={"PYSPARK_PYTHON": "/theirs"}).command)
     assert settings == {}, "a setting would go before the variable"
 
 
@@ -137,7 +136,7 @@ def test_executors_get_the_environment(deploy, driver):
     result = made(compute=compute, lock=MANAGED)
     kept, settings = words(result.command)
     archive, _, name = kept[kept.index("--archives") + 1].partition("#")
-    assert archive.startswith("/home/ada/.mlw/envs/") and archive.endswith(".tar.gz") and name == "environment"
+    assert archive.startswith("file:///home/ada/.mlw/envs/") and archive.endswith(".tar.gz") and name == "environment"
     assert settings["spark.pyspark.python"] == "./environment/bin/python"
     assert settings["spark.pyspark.driver.python"] == driver
     assert result.spark["pack"] is True

@@ -169,3 +169,6 @@ def test_the_way_to_a_page_that_listens_for_its_own_machine(address, page, way):
     run = told(("spark", {**FACTS, "ui": page}))
     compute = replace(run.spec.compute, address=address, username="ada")
     assert words.tunnel(replace(run, spec=replace(run.spec, compute=compute))) == way
+    through = replace(compute, port=2222, jump_host="gate")
+    way = way and way.replace(" ada@", " -p 2222 -J gate ada@")
+    assert words.tunnel(replace(run, spec=replace(run.spec, compute=through))) == way

@@ -37,6 +37,12 @@ def test_asked_for_and_none_given_is_no_with_cause_and_remedy(verdict):
     assert found["asked"] == "spark.executor.resource.gpu.amount 1"
 
 
+def test_what_was_not_read_is_not_known():
+    found = judge(None, "1", None, True, CLUSTER)
+    assert found["used"] == "unknown" and "Spark's events were not read" in found["line"] and not found["diagnosis"]
+    assert judge(YES, "1", None, True, CLUSTER)["line"] == YES["line"]
+
+
 def test_a_local_master_gives_nothing_to_executors():
     assert "Gpus in the run configuration" in judge(None, "1", {}, True, "local[*]")["diagnosis"]["remedy"]
 

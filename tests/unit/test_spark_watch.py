@@ -161,6 +161,14 @@ def test_a_stage_that_is_done_again_counts_once():
 # -- as it comes ---------------------------------------------------------------------------------------
 
 
+def test_jobs_without_number_take_no_memory_without_end(run):
+    stages = [{"Stage ID": n, "Number of Tasks": 1, "Parent IDs": list(range(200))} for n in range(3000)]
+    for job in range(4):
+        run.watch.application.feed(event("JobStart", **{"Job ID": job, "Stage Infos": stages}))
+    data = run.watch.application.data
+    assert data["jobs"]["total"] == 4 and len(json.dumps(data)) < 2_000_000
+
+
 def test_half_lines_wait_for_their_other_half(run):
     for part in parts(FAILED, 40):
         run.write(part)
@@ -325,6 +333,38 @@ def test_the_page_is_told_when_it_answers_for_this_application():
         server.close()
 
 
+STARTING = {"App Name": "r", "App ID": "app-1", "Timestamp": 1, "User": "u"}
+
+
+@pytest.mark.parametrize("port", ["0", "65535", "²", "99999", "x"])
+def test_a_port_that_is_none_ends_nothing(run, port, monkeypatch):
+    monkeypatch.setattr("mlworkbench.remote.spark.watch.PAGE", 0.0)
+    settings = {"spark.ui.port": port, "spark.master": "local[2]"}
+    run.write(event("EnvironmentUpdate", **{"Spark Properties": settings}))
+    run.write(event("ApplicationStart", **STARTING))
+    run.look(5)
+    assert run.told("spark")[-1]["ui"] is None
+
+
+@pytest.mark.parametrize(("master", "host"), [("local[2]", "127.0.0.1"), ("spark://h:1", socket.gethostname())])
+def test_the_page_is_told_by_the_name_that_it_listens_on(run, master, host, monkeypatch):
+    monkeypatch.setattr("mlworkbench.remote.spark.watch.PAGE", 0.0)
+    server, port = serve(b'[ { "id" : "app-1" } ]')
+    try:
+        settings = {"spark.ui.port": str(port), "spark.master": master}
+        run.write(event("EnvironmentUpdate", **{"Spark Properties": settings}))
+        run.write(event("ApplicationStart", **STARTING))
+
+        def address() -> str | None:
+            run.look(1)
+            return run.told("spark")[-1]["ui"] if run.told("spark") else None
+
+        wait_until(lambda: address() is not None, "the page")
+        assert address() == f"http://{host}:{port}"
+    finally:
+        server.close()
+
+
 def test_the_page_of_another_application_is_not_told(monkeypatch):
     server, port = serve(b'[ { "id" : "app-2" } ]')
     monkeypatch.setattr("mlworkbench.remote.spark.page._PAUSE", 0.0)
@@ -374,6 +414,15 @@ def test_a_driver_that_is_killed_is_lost(run):
 def test_a_python_that_is_killed_beside_its_jvm_is_named(run):
     _, cause = run.judge(STARTED + STOPPED, 137)
     assert cause == "the Python of the Spark driver was lost: killed by signal 9 (SIGKILL)"
+
+
+def test_a_driver_that_was_asked_to_end_is_no_lost_python(run):
+    _, cause = run.judge(STARTED + STOPPED, 143)
+    assert cause == "the Spark driver was lost: killed by signal 15 (SIGTERM)"
+
+
+def test_any_other_exit_code_is_the_scripts(run):
+    assert run.judge("enough\n", 150)[1] == "exit code 150; last line: enough"
 
 
 @pytest.mark.parametrize("recorded", [FAILED, FAILED3], ids=["4", "3.5"])

@@ -8,8 +8,8 @@ from typing import Protocol
 from ..config.place import is_plain_name
 from ..config.project import Project
 from ..errors import ConfigError, HostError, UsageError
+from ..frameworks.pyspark import is_master
 from ..model import Compute, JsonDict
-from ..targets.sparkcheck import is_master
 
 DEFAULT_KIND = "remotedocker"  # the original's, when --type was left out
 
@@ -97,6 +97,12 @@ def _check_master(wish: Wish, there: Compute | None) -> None:
     kind = wish.kind or (there.type if there else DEFAULT_KIND)
     if wish.master is None:
         return
+    login = (wish.username, wish.port, wish.jump, wish.password, wish.private_key_file, wish.own_key or None)
+    if wish.address is None and not (there and there.address) and any(one is not None for one in login):
+        raise UsageError(
+            "--address is missing: a user, a port or a key is for a machine that is reached by SSH",
+            "name the edge node with --address; without it the cluster is reached from this machine",
+        )
     if kind != "cluster":
         raise UsageError(
             f"--master is for clusters, and this is a {kind} target",

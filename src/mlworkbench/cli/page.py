@@ -123,7 +123,10 @@ def _spark(run: Run) -> Lines:
     if not spark or not spark.get("app"):
         return []
     names = {"spark": "Spark", "spark_ui": "Spark's page", "spark_history": "Spark's history"}
-    found = [(names[name], text) for name, text in report_spark.words(spark, run.status.final).items()]
+    told, tunnel = report_spark.words(spark, run.status.final), report_spark.tunnel(run)
+    if tunnel and "spark_ui" in told:
+        told["spark_ui"] += f" over there; {tunnel} brings it here"
+    found = [(names[name], text) for name, text in told.items()]
     more = [("", report_spark.kind(spark)), ("", report_spark.progress(spark))]
     found[1:1] = [(name, text) for name, text in more if text]
     for name, lines in (("Executors", report_spark.members(spark)), ("Went wrong", report_spark.troubles(spark))):

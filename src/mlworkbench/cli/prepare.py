@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from .. import submit as submitting
-from ..config.project import Project, spark_dependencies
+from ..config.project import Project
 from ..environments.choose import is_managed
 from ..environments.site import Settled
-from ..frameworks.framework import Setting, framework_of
+from ..frameworks.framework import framework_of
 from ..model import Entry
 from ..paths import UserPaths, user_paths
 from ..plan import Request
@@ -56,7 +56,7 @@ def prepare(**asked: Any) -> None:
         render.message(f"nothing has to be built: target {compute.name} uses the Python that is there")
         return
     try:
-        _build(place, settled, paths, asked["send_packages"], pack=_packs(here, place, settled))
+        _build(place, settled, paths, asked["send_packages"], pack=_packs(here, request, place, settled))
     except KeyboardInterrupt:
         render.message(f"\nthe build goes on, on {compute.name}; mlw experiment prepare waits for it again")
         raise
@@ -68,19 +68,9 @@ def _version(settled: Settled) -> str | None:
     return ".".join(map(str, settled.interpreter.version)) if any(settled.interpreter.version) else None
 
 
-def _packs(project: Project, place: submitting.Place, settled: Settled) -> bool:
+def _packs(project: Project, request: Request, place: submitting.Place, settled: Settled) -> bool:
     """Whether a script of this run configuration would send its environment to the executors of a cluster."""
-    host = place.target.host
-    setting = Setting(
-        entry=Entry("script", "any.py", ()),
-        python=settled.interpreter.path,
-        runconfig=place.runconfig,
-        compute=place.compute,
-        root=host.root,
-        inrun="",
-        lock=settled.lock,
-        spark=spark_dependencies(project, place.runconfig),
-    )
+    setting = submitting.setting_of(project, request, Entry("script", "any.py", ()), place, settled)
     made = framework_of(place.runconfig).make(setting)
     return bool(made.spark and made.spark.get("pack"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +23,7 @@ class Setting:
     root: Root  # of the target
     inrun: str  # folder of the in-run library on the target
     lock: JsonDict = field(default_factory=dict)  # the environment
+    variables: Mapping[str, str] = field(default_factory=dict)  # that the user sets for the script
     spark: SparkDependencies = field(default_factory=SparkDependencies)
 
 

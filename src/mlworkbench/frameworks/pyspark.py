@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from ..errors import ConfigError, UsageError
 from ..model import JsonDict
@@ -12,6 +14,7 @@ from .framework import Made, Setting
 from .python import Python, as_path
 
 HERE = "local[*]"  # Spark's name for all processors of one machine
+_MASTER = re.compile(r"spark://\S+|yarn|k8s://\S+|local(-cluster)?(\[.*\])?")
 _UNPACKED = "environment"  # folder that executors have the environment in
 
 
@@ -37,7 +40,8 @@ class PySpark:
         known: JsonDict = {"master": master, "deploy": deploy_of(setting, master)}
         archives: tuple[str, ...] = ()
         if packs(setting, master):
-            archives = (f"{pack_of(setting.root, setting.lock)}#{_UNPACKED}",)
+            # As an address: in a path with a space Spark would take the name behind # for a part of it.
+            archives = (f"file://{quote(pack_of(setting.root, setting.lock))}#{_UNPACKED}",)
             known["pack"] = True
         for option, own in (
             ("--packages", setting.spark.packages),
@@ -61,7 +65,7 @@ class PySpark:
             pythons["spark.pyspark.python"] = f"./{_UNPACKED}/bin/python"
             if deploy_of(setting, master) == "cluster":
                 pythons["spark.pyspark.driver.python"] = pythons["spark.pyspark.python"]
-        if "PYSPARK_PYTHON" in setting.runconfig.environment_variables:
+        if "PYSPARK_PYTHON" in setting.variables:
             pythons = {}
         own = {"spark.executorEnv.MLW_TRACKING": "off"} if is_distributed(master) else {}
         if packs(setting, master):  # what lies in the home of the executors' user is no part of it
@@ -82,16 +86,28 @@ def _joined(option: str, own: Sequence[str], setting: Setting) -> list[str]:
     return [option, ",".join([*own, *([theirs] if theirs else [])])] if own else []
 
 
+def is_master(text: str) -> bool:
+    """Whether spark-submit knows such a master."""
+    return _MASTER.fullmatch(text) is not None
+
+
 def master_of(setting: Setting) -> str:
     """The target's own word goes first, then the file of Spark's settings."""
     told = setting.compute.spark_master or setting.spark.configuration.get("spark.master")
+    if told and not is_master(told):
+        raise ConfigError(
+            f"{told!r} is no master that Spark knows",
+            f"sparkMaster in aml_config/{setting.compute.name}.compute, or spark.master in"
+            f" {setting.runconfig.spark_dependencies_file}: spark://host:7077, yarn, local[4]",
+        )
     if told:
         return told
     return "yarn" if setting.compute.type == "cluster" else HERE
 
 
 def is_distributed(master: str) -> bool:
-    return not master.startswith("local")
+    """``local`` and ``local[4]`` are this one machine."""
+    return master != "local" and not master.startswith("local[")
 
 
 def deploy_of(setting: Setting, master: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER
@@ -33,8 +33,8 @@ def missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> Missing | 
             "do": "spark",
             "python": None if managed else setting.python,
             "location": setting.compute.spark_submit_location,
-            "packages": sorted(packages.intersection(("pyspark", *_JAVA))),
-            "environment": dict(setting.runconfig.environment_variables),
+            "packages": [f"{name}=={packages[name]}" for name in ("pyspark", *_JAVA) if name in packages],
+            "environment": dict(setting.variables),
             "master": master_of(setting),
         }
     )
@@ -56,17 +56,18 @@ def warnings(setting: Setting) -> tuple[Finding, ...]:
     return (Finding("spark-deploy-mode", WARNING, file, None, message, f"set yarnDeployMode: client in {file}"),)
 
 
-def _packages(lock: JsonDict) -> frozenset[str]:
-    return frozenset(str(one.get("name")) for kind in ("conda", "pip") for one in lock.get(kind) or ())
+def _packages(lock: JsonDict) -> dict[str, str]:
+    """Name → version."""
+    return {str(one.get("name")): str(one.get("version")) for kind in ("conda", "pip") for one in lock.get(kind) or ()}
 
 
-def _in_default_image(setting: Setting, packages: frozenset[str]) -> Missing | None:
+def _in_default_image(setting: Setting, packages: Mapping[str, str]) -> Missing | None:
     compute = setting.compute
     if (compute.base_docker_image or DEFAULT_IMAGE) != DEFAULT_IMAGE or compute.spark_submit_location:
         return None
     if "pyspark" not in packages:
         return Missing(_where(setting, f"neither the environment nor {DEFAULT_IMAGE} has Spark"), _hint(setting))
-    if not packages.intersection(_JAVA):
+    if not any(name in packages for name in _JAVA):
         hint = "add the conda package openjdk=17 to it, or set baseDockerImage to an image with Java"
         return Missing(_where(setting, f"neither the environment nor {DEFAULT_IMAGE} has the Java of Spark"), hint)
     return None

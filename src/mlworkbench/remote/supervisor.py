@@ -153,6 +153,8 @@ class Supervisor:
             self.conclude(ended)
             return
         pass_gate(self.run, "never", "the machine was rebooted")
+        if self._spark:
+            self._follow_safely(self._spark, self._spark.end)
         self.finish(endings.TARGET_REBOOTED, "the machine was rebooted while the run was going on", None)
 
     # -- watching ----------------------------------------------------------------------------------

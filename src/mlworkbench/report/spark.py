@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from ..model import JsonDict, Run
@@ -106,8 +107,15 @@ def tunnel(run: Run) -> str | None:
     if address is None or compute.address is None or not address.startswith(_LOOPBACK):
         return None
     port = address[len(_LOOPBACK) :].strip("/")
-    who = f"{compute.username}@{compute.address}" if compute.username else compute.address
-    return plain(f"ssh -L {port}:127.0.0.1:{port} {who}", _SHOWN) if port.isdigit() else None
+    if not port.isdigit():
+        return None
+    words = ["ssh", "-L", f"{port}:127.0.0.1:{port}"]
+    words += [
+        *(["-p", str(compute.port)] if compute.port else []),
+        *(["-J", compute.jump_host] if compute.jump_host else []),
+    ]
+    words.append(f"{compute.username}@{compute.address}" if compute.username else compute.address)
+    return plain(shlex.join(words), _SHOWN)
 
 
 def _counts(spark: JsonDict, name: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from ..model import Compute
 from .check import ERROR, OK, WARNING, Finding
 
 Ask = Callable[[dict[str, Any]], dict[str, Any]]
-_SCHEMES = ("spark://", "yarn", "k8s://", "local")
 
 
 def spark_findings(compute: Compute, ask: Ask) -> list[Finding]:
@@ -17,9 +16,10 @@ def spark_findings(compute: Compute, ask: Ask) -> list[Finding]:
     master = compute.spark_master
     answer = ask({"do": "spark", "python": None, "location": compute.spark_submit_location, "master": master})
     found = [_spark(answer)]
+    where = f"{compute.address}" if compute.address else "this machine"
     if master and answer.get("unreachable"):
         hint = "start it, look at its address and at firewalls; sparkMaster in the .compute file names it"
-        found.append(Finding("master", ERROR, f"{master} does not answer that machine: {answer['unreachable']}", hint))
+        found.append(Finding("master", ERROR, f"{master} does not answer {where}: {answer['unreachable']}", hint))
     elif master and answer.get("reached"):
         found.append(Finding("master", OK, f"{master} answers"))
     return found
@@ -31,8 +31,3 @@ def _spark(answer: dict[str, Any]) -> Finding:
         return Finding("spark", WARNING, str(answer["problem"]), hint)
     java = f", Java {answer['java']}" if answer.get("java") else ""
     return Finding("spark", OK, f"{answer.get('spark') or 'not looked for'}{java}")
-
-
-def is_master(text: str) -> bool:
-    """Whether spark-submit knows such a master."""
-    return text.startswith(_SCHEMES)

@@ -89,7 +89,8 @@ def take_leftover(root: Root, path: str, dry: bool = False) -> Optional[str]:
     if builder is None:
         return None
     try:
-        if path == root.environment(digest) and os.path.exists(note_of(path)):
+        prefix = root.environment(digest)
+        if path in parts_of(prefix) and os.path.exists(note_of(prefix)):
             return None  # it was built meanwhile
         if dry or not os.path.lexists(path):
             return path

@@ -44,6 +44,9 @@ def _reach(master: str) -> Dict[str, Any]:
     why = "it has no address"
     for place in master[len("spark://") :].split(","):
         host, _, port = place.rpartition(":")
+        if not host or not port.isdigit():
+            why = "%s has no port" % place[:100]
+            continue
         try:
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
             return {"reached": True}

@@ -17,7 +17,8 @@ _EVENT = b'{"Event":"SparkListener'
 _WELL = b'"Task End Reason":{"Reason":"Success"}'
 _HEAD = 400
 _MOST_OPEN = 500  # jobs, stages and executors that are followed, of each
-_MOST_STAGES = 5000  # of one job
+_MOST_STAGES = 5000  # of all jobs that are open
+_MOST_PARENTS = 32  # of a stage
 _MOST_HOSTS = 64  # with GPUs, and GPUs of each
 TOLD = {"executor": 5, "task": 5, "stage": 3, "job": 3}  # so many of each are told, the others are counted
 # No loss: what the driver wanted, and what a cluster takes back in good order.
@@ -104,7 +105,8 @@ class Application:
         if len(jobs) >= _MOST_OPEN:
             return
         # One that was submitted for an earlier job is used again, and is not to be waited for.
-        ahead = [one for one in event["Stage Infos"][:_MOST_STAGES] if not one.get("Submission Time")]
+        room = _MOST_STAGES - sum(len(one) for one in jobs.values())
+        ahead = [one for one in event["Stage Infos"][: max(0, room)] if not one.get("Submission Time")]
         jobs[job] = {str(int(one["Stage ID"])): [_count(one["Number of Tasks"]), _parents(one)] for one in ahead}
 
     def _job_end(self, event: Facts) -> None:
@@ -275,7 +277,7 @@ _SETTINGS = (
 
 
 def _parents(info: Facts) -> List[str]:
-    return [str(int(one)) for one in (info.get("Parent IDs") or ())[:_MOST_STAGES]]
+    return [str(int(one)) for one in (info.get("Parent IDs") or ())[:_MOST_PARENTS]]
 
 
 def _count(value: Any) -> int:

@@ -19,6 +19,7 @@ CANNOT_START = 78  # of inrun/mlworkbench/_spark, whose last line then says why
 SAYS = "mlw: "
 _LENGTH = 800
 _SIGNALLED = 128  # and more: how Spark tells of a signal that ended the Python beside it
+_ENDED, _KILLED = (1, 2, 15), (4, 6, 7, 8, 9, 11)
 _GATEWAY = "py4j.protocol.Py4J"  # Python's word for whatever happened in Java
 _NOTHING = "exit code "
 _FILE = "aml_config/spark_dependencies.yml"
@@ -42,7 +43,7 @@ def judge(
 def _lost(ended: Facts, application: Application, text: str) -> Optional[str]:
     """The driver did not end by itself: its JVM, or the Python beside it, was killed."""
     number, code = ended["signal"], ended["code"]
-    if number is None and (code is None or code <= _SIGNALLED or code > _SIGNALLED + 64):
+    if number is None and (code is None or code - _SIGNALLED not in (*_ENDED, *_KILLED)):
         return None
     if number is None and not explain(own_words(text), "", "", code, None).startswith(_NOTHING):
         return None  # the script says itself why it exits so
@@ -50,7 +51,8 @@ def _lost(ended: Facts, application: Application, text: str) -> Optional[str]:
     verb = "stage was" if stages["total"] == 1 else "stages were"
     done = "; %d of %d %s done" % (stages["done"], stages["total"], verb) if stages["total"] else ""
     killed = number if number is not None else code - _SIGNALLED
-    what = "the Spark driver was lost" if number is not None else "the Python of the Spark driver was lost"
+    of_java = number is not None or killed in _ENDED  # asked to end, Java exits by itself
+    what = "the Spark driver was lost" if of_java else "the Python of the Spark driver was lost"
     return "%s: killed by signal %d (%s)%s" % (what, killed, signal_name(killed), done)
 
 

@@ -27,9 +27,19 @@ def asked_for(spec: Facts, settings: Facts) -> Optional[str]:
     return None if amount in (None, "", "0") else str(amount)[:20]
 
 
-def judge(verdict: Optional[Facts], asked: str, given: Dict[str, List[str]], started: bool, master: str) -> Facts:
-    """``verdict``: what was measured on this machine, executors here included; None if nothing was."""
+def judge(
+    verdict: Optional[Facts], asked: str, given: Optional[Dict[str, List[str]]], started: bool, master: str
+) -> Facts:
+    """``verdict``: what was measured on this machine, executors here included; None if nothing was.
+
+    ``given``: None if the application has told nothing.
+    """
     made = dict(verdict or {"gpus": [], "evidence": {}})
+    if given is None and started:
+        if made.get("used") in ("yes", "partly"):
+            return made
+        return _decide(made, "unknown", "Spark's events were not read: which GPUs executors were given is not known")
+    given = given or {}
     made["evidence"] = dict(made.get("evidence") or {}, executors=[_words(host, given[host]) for host in given])
     made["asked"] = "; ".join(one for one in (made.get("asked"), "%s %s" % (AMOUNT, asked)) if one)
     away = [host for host in given if not is_here(host)]

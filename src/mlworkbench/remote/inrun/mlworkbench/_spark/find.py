@@ -38,10 +38,23 @@ class Spark:
 
     @property
     def major(self):
-        return int(self.version.split(".")[0]) if self.version else None
+        first = (self.version or "").split(".")[0]
+        return int(first) if first.isdigit() else None
 
     def __str__(self):
         return "Spark %s (%s)" % (self.version or "of an unknown version", self.how)
+
+
+class Coming:
+    """One that is installed with the environment, before the run."""
+
+    def __init__(self, version):
+        self.version = version or None
+
+    major = Spark.major
+
+    def __str__(self):
+        return "Spark %s (of the environment)" % (self.version or "of some version")
 
 
 def find_spark(location, environ, own=True):
@@ -188,12 +201,14 @@ def _java_homes(environ, prefix):
         candidates.append(os.path.dirname(os.path.dirname(os.path.realpath(on_path))))
     for pattern in ("~/.jdk/*", "/usr/lib/jvm/*", "/opt/java/*", "/Library/Java/JavaVirtualMachines/*/Contents/Home"):
         candidates += sorted(glob.glob(os.path.expanduser(pattern)))
-    seen = set()
-    for home in candidates:
-        real = os.path.realpath(home)
-        if real not in seen and _is_program(os.path.join(home, "bin", "java")):
-            seen.add(real)
-            yield home
+    seen = {"/usr"}  # a stub that asks for an installation, on macOS
+    for candidate in candidates:
+        program = os.path.join(candidate, "bin", "java")
+        if _is_program(program):  # often a link: beside the program itself lies what says its version
+            home = os.path.dirname(os.path.dirname(os.path.realpath(program)))
+            if home not in seen:
+                seen.add(home)
+                yield home
 
 
 def _release(home):
