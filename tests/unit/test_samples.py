@@ -15,11 +15,12 @@ import pytest
 
 from mlworkbench.cli.verbs import mlw
 from mlworkbench.config import keys
-from mlworkbench.config.project import TEMPLATES, Project, create_project, validate_project
+from mlworkbench.config.gallery import GALLERY, samples
+from mlworkbench.config.project import Project, create_project, validate_project
 from mlworkbench.remote.inrun.mlworkbench._spark import find
 from tests.test_docs import commands
 
-NAMES = sorted(entry.name for entry in TEMPLATES.iterdir() if (entry / "aml_config").is_dir())
+NAMES = [one.name for one in samples()]
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "spark.md"
 OLDEST = (3, 8)
 
@@ -66,7 +67,7 @@ def test_scripts_are_for_every_python_that_they_may_meet(project: Project) -> No
 def sweep(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """Its modules, in a Python without Spark."""
     before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(TEMPLATES / "spark-sweep"))
+    monkeypatch.syspath_prepend(str(GALLERY / "spark-sweep"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     session = SimpleNamespace(SparkSession=None)
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(StorageLevel=None, sql=session))
@@ -107,7 +108,7 @@ def test_a_lost_shard_is_made_again_the_same(sweep: SimpleNamespace) -> None:
 
 
 def test_the_readme_counts_as_the_script_does(sweep: SimpleNamespace) -> None:
-    text = (TEMPLATES / "spark-sweep" / "readme.md").read_text()
+    text = (GALLERY / "spark-sweep" / "readme.md").read_text()
     assert f"{sweep.shards.BYTES_PER_ROW} bytes" in text
     side = 2 * sweep.shards.COLUMNS + 2
     assert f"{side} × {side} sums" in text
@@ -129,7 +130,7 @@ def test_the_plot_has_a_line_for_each_penalty(sweep: SimpleNamespace, tmp_path: 
 
 
 def pages() -> list[Path]:
-    return [GUIDE, *(TEMPLATES / name / "readme.md" for name in NAMES)]
+    return [GUIDE, *(GALLERY / name / "readme.md" for name in NAMES)]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: f"{page.parent.name}-{page.name}")

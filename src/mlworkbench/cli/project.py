@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..config.place import FOLDER
-from ..config.project import TEMPLATES, Project, adopt_folder, create_project, validate_project
+from ..config.gallery import samples
+from ..config.project import Project, adopt_folder, create_project, validate_project
 from ..config.schema import KINDS, schema_text
 from ..environments.existing import find_python, locate_python
 from ..errors import ConfigError, MlwError, UsageError
@@ -155,16 +155,8 @@ def sample() -> None:
 @rendering
 def list_samples(output: str, query: str | None) -> None:
     """List the templates that projects are created from."""
-    folders = sorted(entry for entry in TEMPLATES.iterdir() if (entry / FOLDER).is_dir())
-    rows = [{"name": entry.name, "description": _description(entry)} for entry in folders]
+    rows = [{"name": one.name, "description": one.description()} for one in samples()]
     render.emit(rows, output=output, query=query)
-
-
-def _description(template: Path) -> str:
-    """First paragraph of the template's readme, below its title."""
-    text = (template / "readme.md").read_text(encoding="utf-8")
-    paragraphs = [part for part in text.split("\n\n") if part.strip() and not part.startswith("#")]
-    return " ".join(paragraphs[0].split()) if paragraphs else ""
 
 
 @project.command(epilog="Example: mlw project schema runconfig > runconfig.schema.json")

@@ -16,13 +16,13 @@ from ..errors import ConfigError, UnknownName, UsageError
 from ..model import Compute, Problem, RunConfig, SparkDependencies
 from .dialects import override
 from .files import key_line, problems, read_compute, read_runconfig, read_spark_dependencies
-from .keys import DEFAULT_IMAGE, USES_CONDA, nearest, same_key
+from .gallery import Sample, sample
+from .keys import USES_CONDA, nearest, same_key
 from .place import COMPUTE_SUFFIX, FOLDER, OLD_SUFFIX, RUNCONFIG_SUFFIX, find_root, is_plain_name, list_names
 from .schema import write_schemas
 from .yamlfile import load, plain, show_path
 
 IGNORE = ".mlwignore"
-TEMPLATES = Path(__file__).parent.parent / "samples"
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?\Z")
 _NAME_RULE = "1 to 64 letters, digits, dashes, underscores and dots; a letter or digit first, no dot last"
@@ -136,10 +136,7 @@ def create_project(name: str, parent: Path, template: str = "default") -> Projec
     """Makes ``parent/name`` from a template, whole or not at all."""
     if not _NAME.match(name):
         raise UsageError(f"{name!r} cannot be the name of a project", f"use {_NAME_RULE}")
-    source = TEMPLATES / template
-    known = sorted(entry.name for entry in TEMPLATES.iterdir() if (entry / FOLDER).is_dir())
-    if template not in known:
-        raise UnknownName("template", template, known)
+    chosen = sample(template)
     if not os.path.isdir(parent):
         raise UsageError(f"the folder {parent} does not exist", f"make it first: `mkdir -p {parent}`")
     root = Path(os.path.realpath(parent)) / name
@@ -147,7 +144,7 @@ def create_project(name: str, parent: Path, template: str = "default") -> Projec
     project = Project(root, str(uuid.uuid4()), name)
     temporary = root.with_name(f".{name}.{os.urandom(4).hex()}.tmp")
     try:
-        _fill(temporary, source, project)
+        _fill(temporary, chosen, project)
         if os.name == "nt" and root.is_dir():
             root.rmdir()  # elsewhere a rename replaces an empty folder by itself
         os.rename(temporary, root)
@@ -170,7 +167,7 @@ def adopt_folder(root: Path, name: str | None = None, template: str = "default")
         raise UsageError(f"{project.name!r} cannot be the name of a project", f"give one with --name; use {_NAME_RULE}")
     temporary = root / f".{FOLDER}.{os.urandom(4).hex()}.tmp"
     try:
-        _fill(temporary, TEMPLATES / template, project)
+        _fill(temporary, sample(template), project)
         if not (root / IGNORE).exists():
             os.rename(temporary / IGNORE, root / IGNORE)
         os.rename(temporary / FOLDER, root / FOLDER)
@@ -188,17 +185,8 @@ def _refuse_used(root: Path) -> None:
         raise UsageError(f"{root} is already there and not an empty folder", hint)
 
 
-def _fill(folder: Path, source: Path, project: Project) -> None:
-    words = {"__PROJECT_NAME__": project.name, "__DEFAULT_IMAGE__": DEFAULT_IMAGE}
-    for place, folders, files in os.walk(source):
-        folders[:] = sorted(set(folders) - {"__pycache__"})
-        target = folder / os.path.relpath(place, source)
-        target.mkdir(exist_ok=True)
-        for file in files:
-            text = Path(place, file).read_text(encoding="utf-8")
-            for word, value in words.items():
-                text = text.replace(word, value)
-            (target / file).write_text(text, encoding="utf-8", newline="\n")
+def _fill(folder: Path, chosen: Sample, project: Project) -> None:
+    chosen.write(folder, project.name)
     identity = json.dumps({"Id": project.id, "Name": project.name}, indent=2) + "\n"
     (folder / FOLDER / "project.json").write_text(identity, encoding="utf-8")
     write_schemas(folder / FOLDER)
