@@ -71,6 +71,7 @@ class GpuWatch:
         self._known: dict[Hashable, _Machine] = {}
         self._here: tuple[float, Facts] | None = None
         self._lock = threading.Lock()
+        self._closed = False
 
     async def ask(self, compute: Compute) -> Reading:
         """As they are now, or as far as that is known: nobody waits long for a machine that does not answer."""
@@ -109,7 +110,9 @@ class GpuWatch:
 
     def _tidy(self, name: Hashable) -> None:
         one = self._known.get(name)
-        if one is not None and one.task is None and time.monotonic() - one.wanted > _IDLE:
+        if self._closed or one is None or one.task is not None:
+            return
+        if time.monotonic() - one.wanted > _IDLE:
             del self._known[name]
             self._pool.submit(one.let_go)
 
@@ -126,6 +129,7 @@ class GpuWatch:
             return self._here[1]
 
     def close(self) -> None:
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

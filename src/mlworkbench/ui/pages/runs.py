@@ -71,9 +71,6 @@ class RunsPage:
             self._waits.set_visibility(False)
             ui.space()
             self._tools = ui.row().classes("mlw-title-row-tools")
-        with self._tools:
-            button = ui.button("Columns", icon="view_column", on_click=self._choose, color=None)
-            button.props("flat dense no-caps").classes("mlw-action")
         self._offered = await self._offer()
         if not any(self._offered.statuses.values()) and not self._view.filtered and not self._view.archived:
             self._count.set_visibility(False)
@@ -84,15 +81,17 @@ class RunsPage:
         refused = await self._refusal(self._view)
         if refused:  # the fields keep what was asked for
             self._view = replace(self._view, where="", since="", parent="")
-        await self._build_chart()
         self._usual = await self._desk.ask(answers.usual, self._view.wishes(self._project))
+        names = await self._desk.ask(answers.names, Wishes(project=self._project))
+        # From here to the last element nothing is waited for: what can be clicked finds all that it needs.
+        self._build_tools(names["metrics"])
         self._build_grid()
-        self._fit()
-        self._warn(refused)
-        await self._count_statuses()
         self._none = ui.label("No run fits this filter.").classes("mlw-faint").props("role=status")
         self._none.set_visibility(False)
         self._command = ui.label(self._view.command(self._where is None)).classes("mlw-mono mlw-faint mlw-said")
+        self._fit()
+        self._warn(refused)
+        await self._count_statuses()
         self._seen = await self._desk.ask(answers.generation)
         ui.timer(_PAUSE, self._look)
 
@@ -107,14 +106,15 @@ class RunsPage:
             kept=self._take_kept,
         )
 
-    async def _build_chart(self) -> None:
-        """Bars above the grid, if wanted: the choice stands in the title row."""
-        names = await self._desk.ask(answers.names, Wishes(project=self._project))
+    def _build_tools(self, metrics: list[str]) -> None:
+        """In the title row: the choice of columns, and of bars above the grid."""
         options = {"none": "No chart", "duration": "Duration"}
-        options.update({f"metrics.{name}": plain(name, 40) for name in names["metrics"][:_MEASURES]})
+        options.update({f"metrics.{name}": plain(name, 40) for name in metrics[:_MEASURES]})
         if self._view.chart not in options:
             self._view = replace(self._view, chart=View.chart)
         with self._tools:
+            button = ui.button("Columns", icon="view_column", on_click=self._choose, color=None)
+            button.props("flat dense no-caps").classes("mlw-action")
             field = ui.select(options, value=self._view.chart, label="Chart").props("dense outlined options-dense")
             field.classes("mlw-filter-choice").on_value_change(lambda event: self._measure(str(event.value)))
         self._chart = RunChart(self._url, self._view.chart)
