@@ -77,7 +77,7 @@ def draft(
     target = open_target(compute, paths)
     if eager:
         target.host.warm_up()
-    ground = survey(target, compute, paths, closely=is_managed(compute))
+    ground = survey(target, compute, paths, closely=is_managed(compute, runconfig))
     refuse_mounts(compute, ground, request.allowed_mounts)
     entry = choose_entry(project, runconfig, request.entry)
     warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
@@ -188,7 +188,7 @@ def look_ahead(
     """What cannot work there, found before anything travels: errors stop the run, the rest is returned."""
     from .preflight.check import preflight  # noqa: PLC0415 - few other commands need it
 
-    found = preflight(project, runconfig, compute, ground.facts or None, entry, managed=is_managed(compute))
+    found = preflight(project, runconfig, compute, ground.facts or None, entry, managed=is_managed(compute, runconfig))
     errors = [one for one in found if one.severity == "error"]
     if errors and stop:
         lines = [f"  {one}\n    hint: {one.hint}" for one in errors]
@@ -361,6 +361,6 @@ def refuse_mounts(compute: Compute, ground: Ground, allowed: tuple[str, ...]) ->
         wrong += not_allowed([(ground.share, "", "rw")], (*places, *own))
     if wrong:
         how = f"mlw computetarget update {compute.name} --allow-mount {wrong[0]}"
-        if compute.type == "docker":
+        if compute.kind == "docker":
             how = f"mlw submit --allow-mount {wrong[0]} …"
         raise ConfigError(f"{compute.name}.compute mounts {', '.join(wrong)}, which you have not allowed", how)

@@ -525,6 +525,12 @@ def test_the_two_files(laptop, machine, project, engine):
     assert (runconfig.target, runconfig.framework, runconfig.prepare_environment) == ("my_dsvm", "Python", True)
     assert found.compute("plain").user_managed_environment
     assert "535.104.05" in _checked(laptop, project, "my_dsvm")["gpu"]["found"]
+    assert runconfig.conda_dependencies_file == "aml_config/conda_dependencies.yml"
+    packages = project / "aml_config" / "conda_dependencies_gpu.yml"
+    packages.write_text("name: gpu\ndependencies:\n  - python=3.11\n")
+    said = attached(laptop, host, project, kind="remotedocker", name="second")
+    assert find_project(project).runconfig("second").conda_dependencies_file == f"aml_config/{packages.name}"
+    assert f"NVIDIA GPUs: runs get the packages of aml_config/{packages.name}\n" in said.err, said
 
 
 def _show_driver(host) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..attachments import Attachment, Attachments
 from ..config.files import create_target
-from ..config.keys import USES_CONDA
+from ..config.keys import IN_CONTAINER, USES_CONDA
+from ..config.place import FOLDER, GPU_PACKAGES
 from ..config.project import Project
 from ..errors import LaunchError, UsageError
 from ..hosts import contact
@@ -50,7 +51,8 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
             login.get_in(attempt, wish, methods)
         findings, compute = _look(attempt, wish, size)
         failpoint("attaching")
-        written = () if there else create_target(project.folder, compute, force=wish.replace)
+        settings = _packages(project, attempt, compute)
+        written = () if there else create_target(project.folder, compute, settings, force=wish.replace)
         failpoint("files-written")
         unused = attempt.unused(dead)
         contact.forget(attempt.draft)  # its connection is known by the draft's folder
@@ -107,7 +109,7 @@ def _look(attempt: Attempt, wish: Wish, size: Callable[[float], str]) -> tuple[l
     attempt.draft = replace(host.attachment, facts=asdict(facts), linger=attempt.linger)
     compute = _compute(wish, attempt.draft, location)
     findings = judge(facts, compute, None, size, link)
-    if compute.type == "cluster":
+    if compute.kind == "cluster":
         findings += spark_findings(compute, host.ask)
     host.close()
     wrong = [one for one in findings if one.state == ERROR]
@@ -155,6 +157,16 @@ def _compute(wish: Wish, draft: Attachment, python: str | None) -> Compute:
         spark_master=cluster.spark_master if cluster else None,
         yarn_deploy_mode=cluster.yarn_deploy_mode if cluster else None,
     )
+
+
+def _packages(project: Project, attempt: Attempt, compute: Compute) -> dict[str, str]:
+    """Where runs get GPUs, they get the project's packages for GPUs, if it has some."""
+    facts = Facts.from_json(attempt.draft.facts)
+    has_gpus = compute.nvidia_docker if compute.kind in IN_CONTAINER else bool(facts.nvidia.driver)
+    if not has_gpus or not (project.folder / GPU_PACKAGES).is_file():
+        return {}
+    attempt.talk.say(f"the machine has NVIDIA GPUs: runs get the packages of {FOLDER}/{GPU_PACKAGES}")
+    return {"CondaDependenciesFile": f"{FOLDER}/{GPU_PACKAGES}"}
 
 
 def _kept(draft: Attachment, old: Attachment | None, mounts: tuple[str, ...], project: tuple[str, str]) -> Attachment:

@@ -32,7 +32,7 @@ def attachment_of(project: Project, name: str, paths: UserPaths) -> Attachment |
     if name not in project.computes() and known is not None:
         return known
     compute = project.compute(name)
-    if compute.type == "cluster" and compute.address is None:
+    if compute.kind == "cluster" and compute.address is None:
         return None  # reached from here: its files are all there is to it
     if compute.address is None:
         raise UsageError(f"{name} is a target of type {compute.type}, which is not attached")

@@ -37,7 +37,7 @@ def clean(target: str | None, dry_run: bool, yes: bool, folder: str | None, outp
     check_ours(str(paths.home), str(paths.database))
     compute = the_project(folder).compute(target) if target else None
     remove = yes and not dry_run
-    if compute is not None and is_elsewhere(compute.type, compute.address):
+    if compute is not None and is_elsewhere(compute.kind, compute.address):
         _clean_there(compute, paths, remove, output, query)
     else:
         _clean_here(paths, remove, output, query)

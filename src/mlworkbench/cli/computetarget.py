@@ -74,7 +74,7 @@ def _rows(here: Project) -> list[dict[str, str | None]]:
     for name in here.computes():
         found = _compute(here, name)
         attachment = find_attachment(found, paths) if found else None
-        elsewhere = found is not None and is_elsewhere(found.type, found.address)
+        elsewhere = found is not None and is_elsewhere(found.kind, found.address)
         rows.append(
             {
                 "name": name,
@@ -115,7 +115,7 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
             facts[key.name] = values[key.field]
     if found.password:
         facts["password"] = "(a pointer of the original, not used)"
-    if is_elsewhere(found.type, found.address):
+    if is_elsewhere(found.kind, found.address):
         facts.update(_attached(found, user_paths(), tidy))
     if facts.get("attached") is not False:
         facts.update(section(lambda: open_target(found, user_paths()).host, tidy))
@@ -155,7 +155,7 @@ def check(name: str, folder: str | None, output: str, query: str | None) -> int:
     """
     here, paths = the_project(folder), user_paths()
     compute = here.compute(name)
-    elsewhere = is_elsewhere(compute.type, compute.address)
+    elsewhere = is_elsewhere(compute.kind, compute.address)
     findings = _check_there(compute, paths) if elsewhere else _check_here(here, compute, paths)
     tidy = output == "table" and query is None
     rows = [asdict(one) for one in findings]
@@ -179,7 +179,7 @@ def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
     if not isinstance(host, SshHost):
         return judge(host.facts(), compute, None, units.size)  # nobody attached it: this refuses
     drop(host.attachment)
-    python = None if compute.type in IN_CONTAINER else compute.python_location or "python3"
+    python = None if compute.kind in IN_CONTAINER else compute.python_location or "python3"
     facts, link = look(host, python, OUTSIDE)
     spark = _spark(compute, host)
     host.close()
@@ -188,7 +188,7 @@ def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
 
 
 def _spark(compute: Compute, host: Host) -> list[Finding]:
-    return spark_findings(compute, host.ask) if compute.type == "cluster" else []
+    return spark_findings(compute, host.ask) if compute.kind == "cluster" else []
 
 
 def _python(here: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError:

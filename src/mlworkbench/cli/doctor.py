@@ -99,7 +99,7 @@ def _patients(here: Project, names: list[str], paths: UserPaths) -> Iterator[_Pa
 
 def _facts(compute: Compute, paths: UserPaths) -> Facts | None:
     """What is known of the machine; nobody is called."""
-    if not is_elsewhere(compute.type, compute.address):
+    if not is_elsewhere(compute.kind, compute.address):
         try:
             return open_target(compute, paths).host.facts()
         except MlwError:

@@ -54,7 +54,7 @@ def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
     compute = here.compute(target)
     host = open_target(compute, paths).host
     facts = host.facts()
-    contained = compute.type in IN_CONTAINER
+    contained = compute.kind in IN_CONTAINER
     request = {
         "do": "gpu doctor",
         "python": None if contained else _python(here, compute, paths),

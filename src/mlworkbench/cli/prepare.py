@@ -38,7 +38,9 @@ def prepare(**asked: Any) -> None:
     chosen, compute = submitting.choose(here, request)
     framework_of(chosen)  # what a submit would refuse is refused here
     opened = open_target(compute, paths)
-    ground = survey(opened, compute, paths, closely=is_managed(compute))  # an engine that is missing is told now
+    ground = survey(
+        opened, compute, paths, closely=is_managed(compute, chosen)
+    )  # an engine that is missing is told now
     for one in submitting.look_ahead(here, chosen, compute, ground, None, stop=not asked["unchecked"]):
         render.warn(str(one))
     place = submitting.Place(chosen, compute, opened, ground)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError, UsageError
 from ..model import Compute, Dependencies, Problem, RunConfig, SparkDependencies
+from ..registry import known
 from .dialects import Sheet, explain
 from .fields import Fields
 from .keys import APRIL, COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, TYPES, Key
@@ -87,22 +88,28 @@ def create_runconfig(folder: Path, name: str, values: Values[str, str], *, force
     return path
 
 
-def create_target(folder: Path, compute: Compute, *, force: bool = False) -> tuple[Path, Path]:
-    """Makes ``<name>.compute`` and ``<name>.runconfig`` with every key in them; both, or neither of them."""
+def create_target(
+    folder: Path, compute: Compute, settings: Values[str, Any] | None = None, *, force: bool = False
+) -> tuple[Path, Path]:
+    """Makes ``<name>.compute`` and ``<name>.runconfig`` with every key in them; both, or neither of them.
+
+    ``settings``: what the run configuration is to say besides the target.
+    """
     if not is_plain_name(compute.name):
         raise UsageError(f"{compute.name!r} cannot be the name of a target", "it becomes the name of two files")
     path = folder / (compute.name + ".compute")
     if os.path.lexists(path) and not force:
         raise UsageError(f"{show_path(path)} is already there", "choose another name")
-    said = {key.name: getattr(compute, key.field) for key in COMPUTE if key.field}
-    values = {name: value for name, value in said.items() if value not in (None, (), False)}
+    fields = {key.name: getattr(compute, key.field) for key in COMPUTE if key.field}
+    values = {name: value for name, value in fields.items() if value not in (None, (), False)}
     temporary = folder / f".{compute.name}.{os.urandom(4).hex()}.tmp"
     try:
         temporary.write_text(compute_text(folder, compute.type, values), encoding="utf-8", newline="\n")
         runconfig = folder / (compute.name + RUNCONFIG_SUFFIX)
         if force or not os.path.lexists(runconfig):
-            framework = "PySpark" if compute.type == "cluster" else "Python"
-            create_runconfig(folder, compute.name, {"Target": compute.name, "Framework": framework}, force=force)
+            framework = "PySpark" if compute.kind == "cluster" else "Python"
+            said = {"Target": compute.name, "Framework": framework, **(settings or {})}
+            create_runconfig(folder, compute.name, said, force=force)
         os.replace(temporary, path)
     except OSError as error:
         raise ConfigError(f"the file cannot be written: {error.strerror}", path=show_path(path)) from None
@@ -176,6 +183,8 @@ def _early_type(fields: Fields) -> str | None:
 
 def _fit(fields: Fields, values: dict[str, Any], line: int | None) -> None:
     kind = values["type"]
+    if kind not in TYPES and known("like").get(kind) in TYPES:
+        kind = values["like"] = known("like")[kind]
     for key in COMPUTE:
         if key.field is None:
             continue

@@ -114,6 +114,8 @@ RUNCONFIG = (
     Key("CondaDependenciesFile", "inside", "Packages of the environment, relative to the project",
         "conda_dependencies_file", default="aml_config/conda_dependencies.yml", was=("CondaFile",),
         modern=("environment.python.condaDependenciesFile",)),
+    Key("EnvironmentPlugin", "word", "Name of an installed plugin that settles the environment in place of"
+        " CondaDependenciesFile (ML Workbench only)", "environment"),
     Key("SparkDependenciesFile", "inside", "Packages and settings of Spark, relative to the project",
         "spark_dependencies_file", default="aml_config/spark_dependencies.yml"),
     Key("PrepareEnvironment", "flag", "Build the environment as part of the run; false: it must be there already,"

@@ -8,6 +8,7 @@ FOLDER = "aml_config"
 COMPUTE_SUFFIX = ".compute"
 RUNCONFIG_SUFFIX = ".runconfig"
 OLD_SUFFIX = ".amb"  # of run configurations until June 2017
+GPU_PACKAGES = "conda_dependencies_gpu.yml"  # what samples call the second set of packages
 
 
 def find_root(start: str) -> str | None:

@@ -13,7 +13,7 @@ def given(site: Site) -> Settled:
     """Found there by its name, or where ``pythonLocation`` says."""
     compute = site.compute
     kind, whose = "target", "of the target"
-    if compute.type in IN_CONTAINER:
+    if compute.kind in IN_CONTAINER:
         kind, whose = "image", f"of the image {compute.base_docker_image}"
     # `pythonLocation: python` stood in every project of the original: it was the default, not a choice.
     path = _DEFAULT if compute.python_location in (None, "python") else str(compute.python_location)

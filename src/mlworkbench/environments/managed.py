@@ -34,7 +34,7 @@ def managed(site: Site) -> Settled:
         path=(os.path.dirname(python_of(prefix)),),
         variables=variables,
         mounts=tuple(mounts(site.target(), lock)),
-        libc=_libc(lock) if site.compute.type in IN_CONTAINER else None,
+        libc=_libc(lock) if site.compute.kind in IN_CONTAINER else None,
     )
 
 
@@ -49,7 +49,7 @@ def _why(site: Site) -> str:
 
 
 def _sees_gpus(site: Site) -> bool:
-    return site.compute.nvidia_docker if site.compute.type in IN_CONTAINER else True
+    return site.compute.nvidia_docker if site.compute.kind in IN_CONTAINER else True
 
 
 def _locked(lock: JsonDict, platform: Platform) -> JsonDict:
@@ -68,7 +68,7 @@ def _locked(lock: JsonDict, platform: Platform) -> JsonDict:
 
 def _solve(site: Site, platform: Platform) -> JsonDict:
     dependencies = _dependencies(site)
-    contained = site.compute.type in IN_CONTAINER
+    contained = site.compute.kind in IN_CONTAINER
     aim = older_libc(platform, site.image_libc() or CONTAINER_GLIBC) if contained else platform
     request = Request(
         dependencies=dependencies,
@@ -93,7 +93,7 @@ def _dependencies(site: Site) -> Dependencies:
 
 def _host_python(site: Site) -> tuple[str, str] | None:
     """A Python of the machine's own that may serve: the one that scripts would get without us."""
-    if is_elsewhere(site.compute.type, site.compute.address):
+    if is_elsewhere(site.compute.kind, site.compute.address):
         path, version = fact(site.facts, "python", "executable"), fact(site.facts, "python", "version")
         return (path, version) if path and version else None
     try:

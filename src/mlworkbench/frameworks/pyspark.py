@@ -102,7 +102,7 @@ def master_of(setting: Setting) -> str:
         )
     if told:
         return told
-    return "yarn" if setting.compute.type == "cluster" else HERE
+    return "yarn" if setting.compute.kind == "cluster" else HERE
 
 
 def is_distributed(master: str) -> bool:
@@ -119,7 +119,7 @@ def packs(setting: Setting, master: str) -> bool:
     """Whether executors get the run's own environment."""
     if not is_distributed(master) or setting.lock.get("kind") != "managed":
         return False
-    if setting.compute.type in ("docker", "remotedocker"):
+    if setting.compute.kind in ("docker", "remotedocker"):
         raise ConfigError(
             f"{setting.compute.name} runs the driver in a container, and {master} is a cluster",
             "use a target of type cluster, or set userManagedEnvironment: true and spark.pyspark.python",

@@ -39,7 +39,7 @@ def preflight(
     target says.
     """
     if managed is None:
-        managed = is_managed(compute)
+        managed = is_managed(compute, runconfig)
     path = project.root / runconfig.conda_dependencies_file
     findings: list[Finding] = []
     dependencies = None

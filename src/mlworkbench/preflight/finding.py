@@ -68,7 +68,7 @@ class Case:
 
     @property
     def contained(self) -> bool:
-        return self.compute.type in IN_CONTAINER
+        return self.compute.kind in IN_CONTAINER
 
     @property
     def gpu(self) -> bool:

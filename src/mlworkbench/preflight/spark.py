@@ -25,7 +25,7 @@ class Missing:
 def missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> Missing | None:
     """Asks the machine; an image is not looked into, unless it is the one that is known to have neither."""
     packages = _packages(setting.lock)
-    if setting.compute.type in IN_CONTAINER:
+    if setting.compute.kind in IN_CONTAINER:
         return _in_default_image(setting, packages)
     managed = setting.lock.get("kind") == "managed"
     answer = ask(

@@ -99,7 +99,7 @@ def _agent(facts: Facts, link: Link) -> Finding:
 
 def _script(facts: Facts, compute: Compute) -> list[Finding]:
     """The Python of scripts on another machine; in a container it is the image's, which is not looked into."""
-    if compute.type in IN_CONTAINER or facts.script is None:
+    if compute.kind in IN_CONTAINER or facts.script is None:
         return []
     name = compute.python_location or "python3"
     hint = f"set pythonLocation in {compute.name}.compute to one that is there"
@@ -210,7 +210,7 @@ def _gpu(facts: Facts) -> list[Finding]:
 
 def _engines(facts: Facts, compute: Compute) -> list[Finding]:
     engines = {name: one for name, one in (("docker", facts.docker), ("podman", facts.podman)) if one is not None}
-    needed = compute.type in IN_CONTAINER
+    needed = compute.kind in IN_CONTAINER
     if needed and not engines:
         hint = "install Docker Engine or podman on that machine, or use a target without a container"
         return [Finding("docker", ERROR, "neither docker nor podman is there", hint)]

@@ -142,6 +142,6 @@ def _unanswered(one: _Machine) -> Reading:
 
 
 def _name(compute: Compute) -> Hashable:
-    if not is_elsewhere(compute.type, compute.address):
+    if not is_elsewhere(compute.kind, compute.address):
         return "this machine"
     return compute.address, compute.username, compute.port, compute.jump_host

@@ -66,7 +66,7 @@ def targets(project: Project) -> list[Target]:
         try:
             compute = project.compute(name)
             place = (
-                compute.address or (compute.base_docker_image if compute.type == "docker" else None) or "this machine"
+                compute.address or (compute.base_docker_image if compute.kind == "docker" else None) or "this machine"
             )
             found.append(Target(name, compute.type, place, None))
         except MlwError as error:

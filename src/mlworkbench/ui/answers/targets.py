@@ -87,7 +87,7 @@ def findings_here(history: History, project: Project, name: str, look: Callable[
 
 
 def _python(project: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError | None:
-    if compute.type in IN_CONTAINER:
+    if compute.kind in IN_CONTAINER:
         return None  # the image's own
     try:
         return find_python(compute.python_location, os.environ, project.root, paths.interpreters)
@@ -113,7 +113,7 @@ def _card(project: Project, name: str, paths: UserPaths, uses: tuple[Use, ...]) 
         compute = project.compute(name)
     except MlwError as error:
         return Card(name, file, uses=uses, trouble=error.message, hint=error.hint)
-    elsewhere = is_elsewhere(compute.type, compute.address)
+    elsewhere = is_elsewhere(compute.kind, compute.address)
     attachment = find_attachment(compute, paths) if elsewhere else None
     refusal = not_attached(compute) if elsewhere and attachment is None and compute.address else None
     facts = Facts.from_json(attachment.facts) if attachment and attachment.facts else None
@@ -122,9 +122,9 @@ def _card(project: Project, name: str, paths: UserPaths, uses: tuple[Use, ...]) 
         file=file,
         type=compute.type,
         address=_address(compute),
-        image=compute.base_docker_image if compute.type in IN_CONTAINER else None,
+        image=compute.base_docker_image if compute.kind in IN_CONTAINER else None,
         elsewhere=elsewhere,
-        contained=compute.type in IN_CONTAINER,
+        contained=compute.kind in IN_CONTAINER,
         attached=_attached(attachment, facts) if attachment else None,
         findings=tuple(judge(facts, compute, None, units.size)) if facts else (),
         uses=uses,

@@ -1,0 +1,45 @@
+"""A target and an environment of one's own: a chosen CUDA, and environments that an administrator keeps."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+
+from mlworkbench.environments.existing import own_environment_left
+from mlworkbench.environments.site import Settled, Site
+from mlworkbench.errors import ConfigError
+from mlworkbench.hosts.local import LocalHost
+from mlworkbench.model import Compute, Interpreter
+from mlworkbench.paths import UserPaths
+from mlworkbench.targets.target import Target
+
+CUDA = "/opt/cuda-12/lib64"
+
+
+def cuda12(compute: Compute, paths: UserPaths) -> Target:
+    """``type: cuda12``: this machine, with the libraries of one CUDA in front."""
+    environment = own_environment_left(os.environ)
+    before = environment.get("LD_LIBRARY_PATH")
+    environment["LD_LIBRARY_PATH"] = f"{CUDA}:{before}" if before else CUDA
+    return Target(LocalHost(paths.root, environment))
+
+
+def ready(site: Site) -> Settled:
+    """``EnvironmentPlugin: ready``: the one of /opt/envs that READY_ENVIRONMENT names; nothing is built."""
+    name = site.runconfig.environment_variables.get("READY_ENVIRONMENT")
+    if not name or "/" in name:
+        raise ConfigError(
+            f"{site.runconfig.name}.runconfig does not say which of the ready environments it wants",
+            "set READY_ENVIRONMENT under EnvironmentVariables",
+        )
+    if site.locked is not None:
+        raise ConfigError("a ready environment changes when its keeper changes it: it cannot be repeated to the letter")
+    prefix = posixpath.join(site.environ.get("READY_ENVIRONMENTS", "/opt/envs"), name)
+    python = posixpath.join(prefix, "bin", "python")
+    return Settled(
+        lock={"kind": "target", "python": python, "version": None, "ready": name},
+        interpreter=Interpreter(python, (0, 0, 0), f"{name} of the ready environments"),
+        path=(posixpath.join(prefix, "bin"),),
+        variables={"VIRTUAL_ENV": prefix},
+        mounts=(prefix,),  # containers see it, read-only, at the same place
+    )

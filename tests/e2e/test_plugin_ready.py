@@ -1,0 +1,94 @@
+"""The second plugin of examples/: a target and an environment, from the project's files to the run's record."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "mlw-ready"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md"
+TELL = "import os, sys\nprint(sys.prefix)\nprint(os.environ.get('VIRTUAL_ENV'), os.environ['PATH'].split(':')[0])\n"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("plugin")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--target", str(place), str(EXAMPLE)], check=True)
+    return {"PYTHONPATH": str(place)}
+
+
+@pytest.fixture
+def envs(tmp_path):
+    """A folder as an administrator would keep it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "envs" / "vision")], check=True)
+    return tmp_path / "envs"
+
+
+def ask_for(root: Path, runconfig: str, name: str = "vision") -> None:
+    path = root / "aml_config" / f"{runconfig}.runconfig"
+    text = path.read_text()
+    assert "#EnvironmentPlugin: NAME" in text
+    text = text.replace("#EnvironmentPlugin: NAME", "EnvironmentPlugin: ready")
+    path.write_text(text.replace("  EXAMPLE_VARIABLE: example", f"  READY_ENVIRONMENT: {name}"))
+
+
+def test_an_environment_of_a_plugin(user, installed, envs):
+    root = user.project("demo", train=TELL)
+    ask_for(root, "local")
+    env = {**installed, "READY_ENVIRONMENTS": str(envs)}
+    done = user.mlw("submit", "-c", "local", "train.py", cwd=root, env=env)
+    prefix = str(envs / "vision")
+    assert (done.code, done.out) == (0, f"{prefix}\n{prefix} {prefix}/bin\n"), done
+    assert user.info(done.run)["environment"]["ready"] == "vision"
+    assert user.mlw("project", "validate", cwd=root, env=env).out == ""
+    again = user.mlw("submit", "-c", "local", "--locked", done.run, "train.py", cwd=root, env=env)
+    assert again.code == 78 and "cannot be repeated" in again.err, again
+
+
+def test_without_the_plugin_it_is_told(user):
+    root = user.project("demo", train=TELL)
+    ask_for(root, "local")
+    done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
+    assert done.code == 78 and "EnvironmentPlugin: ready, and there is none of that name" in done.err, done
+    assert "none is installed" in done.err and user.runs() == []
+
+
+def test_a_target_of_a_plugin(user, installed):
+    root = user.project("demo", train="import os\nprint(os.environ['LD_LIBRARY_PATH'])\n")
+    (root / "aml_config" / "cuda.compute").write_text("type: cuda12\n")
+    (root / "aml_config" / "cuda.runconfig").write_text("Target: cuda\nFramework: Python\n")
+    env = {**installed, "LD_LIBRARY_PATH": "/opt/mine"}
+    assert user.mlw("project", "validate", cwd=root, env=env).out == ""
+    done = user.mlw("submit", "-c", "cuda", "train.py", cwd=root, env=env)
+    assert (done.code, done.out) == (0, "/opt/cuda-12/lib64:/opt/mine\n"), done
+    missing = user.mlw("submit", "-c", "cuda", "train.py", cwd=root)
+    assert missing.code == 66 and "unknown compute type 'cuda12'" in missing.err, missing
+
+
+def test_a_type_behaves_like_the_one_that_it_names(laptop, engine, tmp_path):
+    """Another name for docker, by a package that has no code at all: its keys count, and a container it is."""
+    package = tmp_path / "site" / "mlw_boxed-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "entry_points.txt").write_text(
+        "[mlworkbench.targets]\nboxed = mlworkbench.targets.docker:docker\n[mlworkbench.like]\nboxed = docker\n"
+    )
+    laptop.uses(engine)
+    root = laptop.project("demo", train="import os\nprint(os.path.exists('/.dockerenv'))\n")
+    (root / "aml_config" / "mine.compute").write_text(
+        f"type: boxed\nbaseDockerImage: {engine.image}\nuserManagedEnvironment: true\n"
+    )
+    (root / "aml_config" / "mine.runconfig").write_text("Target: mine\nFramework: Python\n")
+    env = {"PYTHONPATH": str(package.parent)}
+    assert laptop.mlw("project", "validate", cwd=root, env=env).out == "", "what a container needs has an effect here"
+    done = laptop.mlw("submit", "-c", "mine", "train.py", cwd=root, env=env)
+    assert (done.code, done.out) == (0, "True\n"), done
+
+
+def test_the_page_shows_the_example_as_it_is():
+    text = PAGE.read_text()
+    for name in ("mlw_ready.py", "pyproject.toml"):
+        assert (EXAMPLE / name).read_text().strip() in text, name
