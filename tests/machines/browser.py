@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +95,17 @@ class Looker:
         self.page.goto(self.bench.address + path)
         return self.page
 
+    def keep(self, place: Path) -> None:
+        """What is on the screen, and where the server is, for whoever asks why a test failed."""
+        self.page.screenshot(path=place / "failed.png", timeout=5000)
+        (place / "failed.html").write_text(self.page.content())
+        (place / "failed.txt").write_text("\n".join((self.page.url, *self.complaints)))
+        self.bench.process.send_signal(signal.SIGUSR1)
+
     def must_be_content(self) -> None:
         """No page complained, and none asked another host for anything."""
         assert self.complaints == []
         assert self.outside == []
-
-    def _hear(self, said: Any) -> None:
-        if said.type in ("error", "warning"):
-            self.complaints.append(said.text)
 
     def _note(self, request: Any) -> None:
         if not request.url.startswith((self.bench.address, "data:", "blob:")):
@@ -112,4 +116,10 @@ class Looker:
 def looking(user: Any, cwd: Path, place: Path, *words: str, **settings: Any) -> Iterator[Looker]:
     """`mlw ui` in this folder, and a browser that was let in."""
     with workbench(user, cwd, place, *words) as bench, chromium() as browser:
-        yield Looker(browser, bench, **settings)
+        looker = Looker(browser, bench, **settings)
+        try:
+            yield looker
+        except BaseException:
+            with suppress(Exception):  # the browser may be what failed
+                looker.keep(place)
+            raise

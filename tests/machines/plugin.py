@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,18 @@ from tests.machines.registry import Registry
 
 MakeMachine = Callable[..., Machine]
 NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "ss", "nft", "unshare", "nsenter", "setpriv", "tini", "perl", "ps")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Whoever looked at a page that disappointed leaves a picture of it beside the test's other files."""
+    yield
+    given = getattr(item, "funcargs", {})
+    if call.when == "call" and call.excinfo is not None and "tmp_path" in given:
+        for one in given.values():
+            if hasattr(one, "complaints"):
+                with contextlib.suppress(Exception):  # the browser may be what failed
+                    one.keep(given["tmp_path"])
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import faulthandler
 import json
 import logging
 import os
@@ -237,3 +238,5 @@ def log_to(path: Path) -> None:
     root.setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else whoever sends nonsense could fill the disk
     path.touch(mode=0o600)
+    if hasattr(faulthandler, "register"):  # `kill -USR1` has a server that hangs write down where
+        faulthandler.register(signal.SIGUSR1, open(path, "a"), all_threads=True)
