@@ -222,6 +222,7 @@ class RunSpec:
     inside: bool = False  # a child that its parent's script made: no process, no folder of its own
     sweep: JsonDict | None = None  # of a parent: what its children are, how many at a time, what is the best one
     spoken: bool = False  # ``key: value`` lines that the script prints are metrics
+    given: Mapping[str, str] = field(default_factory=dict)  # variables of --env, which a rerun says again
     varied: Mapping[str, str] = field(default_factory=dict)  # of a child of a sweep: its value of each axis
     spec: int = SPEC
 

@@ -109,6 +109,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         tags=parts.request.tags,
         user=parts.request.user,
         spoken=parts.runconfig.metrics_from_log,
+        given=parts.request.environment,
     )
 
 

@@ -281,11 +281,14 @@ def test_what_cannot_be_compared(history):
 
 
 def test_a_rerun_has_the_words_of_the_run(history):
-    run = replace(history.get("demo-00001"), spec=replace(history.get("demo-00001").spec, gpus="1"))
+    run = replace(
+        history.get("demo-00001"), spec=replace(history.get("demo-00001").spec, gpus="1", given={"SEED": "7"})
+    )
     given = rerun.Again(run, None, (), ())  # type: ignore[arg-type]
     asked = {"configuration": "local", "script": "train.py", "locked": False, "name": ""}
     words = rerun.words(given, arguments="--lr 0.5 'a b'", **asked).words()
     assert words[-4:] == ["train.py", "--lr", "0.5", "a b"] and "--gpus=1" in words
+    assert "--env=SEED=7" in words
     assert "--locked=demo-00001" in rerun.words(given, arguments="", **{**asked, "locked": True}).words()
     with pytest.raises(UsageError, match="quotes|quotation"):
         rerun.words(given, arguments="'a", **asked)

@@ -87,6 +87,7 @@ def words(given: Again, *, configuration: str, script: str, arguments: str, lock
         name=name.strip() or None,
         gpus=spec.gpus,
         locked=spec.id if locked else None,
+        environment=spec.given,
         secrets=spec.secrets,
         sweep=_sweep(spec.sweep) if spec.sweep else None,
         **entry,
