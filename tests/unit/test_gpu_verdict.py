@@ -201,8 +201,8 @@ OOM = {"signs": ["out of memory"]}
         pytest.param(
             [gpu(mean_utilisation=18.0)],
             {"busiest": 0.99},
-            "one process of the run kept",
-            "num_workers",
+            "one process of the run kept its processor busy: it waits for that",
+            "larger batches",
             id="one process",
         ),
         pytest.param(

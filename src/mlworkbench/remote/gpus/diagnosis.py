@@ -248,17 +248,21 @@ def _input_bound(case: Case) -> Found:
     why = _why_slow(case.summary)
     if why is None:
         return None
-    cause = "the GPU was busy for %d %% of the time only, in short bursts, while %s: it waits for input"
-    return cause % (round(busy * 100), why), "load data with more workers (num_workers), prefetch, or prepare it before"
+    what, remedy = why
+    return "the GPU was busy for %d %% of the time only, in short bursts, while %s" % (round(busy * 100), what), remedy
 
 
-def _why_slow(summary: Facts) -> Optional[str]:
+def _why_slow(summary: Facts) -> Found:
+    load = "load data with more workers (num_workers), prefetch, or prepare it before"
     if (summary.get("cpu_share") or 0) >= _SATURATED:
-        return "the run kept all processors busy"
+        return "the run kept all processors busy: it waits for input", load
     if (summary.get("busiest") or 0) >= _SATURATED:
-        return "one process of the run kept its processor busy"
+        # It prepares input, or it starts steps that are over before the next one is started: both look alike from here.
+        return "one process of the run kept its processor busy: it waits for that", "try larger batches; %s" % load
     waits = summary.get("disk_share") or 0
-    return "it waited for the disk for %d %% of the time" % round(waits * 100) if waits >= _WAITS else None
+    if waits < _WAITS:
+        return None
+    return "it waited for the disk for %d %% of the time: it waits for input" % round(waits * 100), load
 
 
 def _some_idle(case: Case) -> Found:
