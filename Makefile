@@ -1,6 +1,6 @@
 # Two commands do all the set-up: `make demo` and `make test`. The rest is for working on ML Workbench itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick e2e check docs bench soak clean
+.PHONY: help demo demo-docker test quick e2e check docs bench soak clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,6 +10,7 @@ unexport PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONPATH
 
 help:
 	@echo "make demo   a sample project, run on this machine"
+	@echo "make demo-docker  the walk to a machine with SSH and Docker; this one plays it"
 	@echo "make test   all tests (check, quick tests, end-to-end tests)"
 	@echo "make quick  unit, contract and supervisor tests"
 	@echo "make e2e    end-to-end tests"
@@ -32,6 +33,9 @@ $(VENV)/.dev: $(BIN)/mlw
 
 demo: $(BIN)/mlw
 	@sh scripts/demo $(BIN)/mlw
+
+demo-docker: $(BIN)/mlw
+	@$(BIN)/python scripts/demo-docker $(BIN)/mlw
 
 test: check quick e2e
 

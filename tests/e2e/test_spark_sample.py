@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import REAL_PYTHON
 from tests.e2e.pythons import install
-from tests.e2e.sparkling import say
+from tests.e2e.sparkling import say, variables
+from tests.machines.nvml import FakeGpus
 from tests.machines.spark import PATIENCE, Spark
 
 pytestmark = pytest.mark.timeout(600)
@@ -71,3 +73,37 @@ def test_more_data_than_an_executor_has_memory(user, project, python, spark_clus
     assert spark_cluster.completed()[done.run] == "FINISHED"
     spark = user.info(done.run)["spark"]
     assert (spark["executors"]["most"], spark["executors"]["lost"], spark["tasks"]["failed"]) == (2, 0, 0), spark
+
+
+def test_in_a_container(laptop, engine, python, spark):
+    """Spark, numpy and Java are those of this machine, mounted: no test has half a gigabyte to fetch again."""
+    laptop.uses(engine)
+    assert laptop.mlw("project", "create", "--name", "sweep", "--template", "spark-sweep").code == 0
+    root = laptop.home / "sweep"
+    folders = [python.parents[1], Path(REAL_PYTHON).parents[1], *spark.java_folders]
+    settings = {
+        "baseDockerImage": engine.image,
+        "userManagedEnvironment": "true",
+        "pythonLocation": str(python),
+        "mounts": f"[{', '.join(f'{folder}:{folder}:ro' for folder in folders)}]",
+    }
+    for key, value in settings.items():
+        say(root, "docker", key, value)
+    variables(root, "docker", JAVA_HOME=str(spark.java))
+    allowed = [word for folder in folders for word in ("--allow-mount", str(folder))]
+    done = laptop.mlw("submit", "-c", "docker", *allowed, "sweep.py", "--rows", "40000", cwd=root, timeout=LONG)
+    assert done.code == 0, done
+    check_result(laptop, done.run, 40_000)
+    assert engine.containers() == []
+
+
+def test_a_gpu_changes_nothing(user, project, tmp_path):
+    """What the readme says of the run configurations for GPUs."""
+    gpus = FakeGpus(tmp_path)
+    gpus.add("GPU-0a", memory=(16 << 30, 0), name="NVIDIA H200", utilisation=0)
+    user.env.update(gpus.env_nvml_only)
+    done = user.mlw("submit", "-c", "local-gpu", "sweep.py", "--rows", "40000", cwd=project, timeout=LONG)
+    assert done.code == 0, done
+    assert "GPU 0: NVIDIA H200" in done.err and "GPU used:  no" in done.err, done
+    assert user.info(done.run)["gpus"] == "1", "it had asked for one"
+    check_result(user, done.run, 40_000)

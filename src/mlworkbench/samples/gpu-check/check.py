@@ -1,0 +1,169 @@
+"""Says which GPU this run got, and makes it work for some seconds. No framework, nothing to install.
+
+    mlw experiment submit -c local check.py --seconds 4
+
+On a GPU, each thread halves and adds one, again and again, and the result is verified. Without a GPU it says what is
+missing, and the processor does the same. The speed is logged, and outputs/ gets what was found and a plot.
+"""
+
+import argparse
+import glob
+import json
+import os
+import platform
+import sys
+import time
+
+import cuda
+import nvml
+
+try:
+    from mlworkbench import log, log_params
+except ImportError:  # started by hand, outside a run: python check.py
+
+    def log(name, value, step=None):
+        """There is nobody to keep it."""
+
+    def log_params(values):
+        """Nor that."""
+
+
+SPOKEN = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+CPU_SECONDS = 1.0
+
+
+def look_around():
+    """What can be known without using a GPU."""
+    driver, cards = nvml.ask()
+    return {
+        "machine": platform.node(),
+        "container": any(map(os.path.exists, ("/.dockerenv", "/run/.containerenv"))),
+        "driver": driver,
+        "gpus of the machine": cards,
+        "device files": sorted(glob.glob("/dev/nvidia[0-9]*")),
+        **{name: os.environ[name] for name in SPOKEN if name in os.environ},
+    }
+
+
+def find_gpus():
+    """What this run may use: (GPUs, the newest CUDA that their driver serves, what is missing)."""
+    try:
+        driver = cuda.Driver()
+        gpus = driver.gpus()
+    except cuda.NoGpu as error:
+        return [], None, str(error)
+    return gpus, driver.version(), None if gpus else "the driver is there, and no GPU is visible to this run"
+
+
+def remedy(around):
+    """The most likely reason for a GPU that is not there."""
+    if around.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
+        return "CUDA_VISIBLE_DEVICES hides all GPUs from the run: ask for one with --gpus 1"
+    if around["device files"] or around["gpus of the machine"]:
+        return "the machine has one that the run cannot use: try  mlw doctor gpu"
+    if around["container"]:
+        return "this container was given none: nvidiaDocker: true in the .compute file does that (see docker-gpu)"
+    return "this machine seems to have none; attach one that has:  mlw computetarget attach remotedocker --help"
+
+
+def work_on_cpu(seconds):
+    """The same arithmetic in a loop of Python: slow, and no fair match for anything."""
+    began, count = time.monotonic(), 2_000_000
+    while True:
+        x, start = 0.0, time.perf_counter()
+        for _ in range(count):
+            x = x * 0.5 + 1.0
+        yield time.monotonic() - began, 2 * count / (time.perf_counter() - start)
+        if time.monotonic() - began >= seconds:
+            return
+
+
+def measure(points, what):
+    """Logs each point while it is made; returns all, as (seconds, billions of operations per second)."""
+    found = []
+    for step, (seconds, speed) in enumerate(points, 1):
+        found.append((seconds, speed / 1e9))
+        log(what, speed / 1e9, step=step)
+    return found
+
+
+def plot(curves, path):
+    """Speed over time, a line for each device, as an SVG picture that any browser shows."""
+    width, height, margin = 480, 240, 30
+    last = max(seconds for points in curves.values() for seconds, _ in points)
+    top = max(speed for points in curves.values() for _, speed in points)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
+        '<g font-size="12">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<path d="M{margin} {margin}V{height - margin}H{width - margin}" fill="none" stroke="gray"/>',
+        f'<text x="{width - margin}" y="{height - 10}" text-anchor="end">{last:.1f} s</text>',
+    ]
+    for number, (name, points) in enumerate(curves.items()):
+        colour = ("seagreen", "steelblue", "darkorange", "purple")[number % 4]
+        line = " ".join(
+            "{:.1f},{:.1f}".format(
+                margin + (width - 2 * margin) * seconds / last, height - margin - (height - 2 * margin) * speed / top
+            )
+            for seconds, speed in points
+        )
+        name = name.replace("&", "&amp;").replace("<", "&lt;")
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(
+            f'<text x="{margin + 6}" y="{20 + 15 * number}" fill="{colour}">{name}: '
+            f"{points[-1][1]:,.3g} billion operations per second</text>"
+        )
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join([*parts, "</g>", "</svg>", ""]))
+
+
+def check_gpus(gpus, seconds):
+    """Each of them in turn; a curve for each."""
+    curves = {}
+    for gpu in gpus:
+        size = f"{gpu.memory / 2**30:.1f} GiB"
+        print(f"GPU {gpu.number}: {gpu.name}, {size}, compute capability {gpu.capability}, {gpu.uuid()}", flush=True)
+        name = "gflops" if len(gpus) == 1 else f"gflops_gpu{gpu.number}"
+        points = curves[f"GPU {gpu.number} {gpu.name}"] = measure(gpu.work(seconds), name)
+        print(f"GPU {gpu.number}: {points[-1][1]:,.0f} billion operations per second; the result is right", flush=True)
+    return curves
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Says which GPU a run got, and uses it for some seconds.")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of work for each GPU (%(default)s)")
+    parser.add_argument("--require", action="store_true", help="end with exit code 1 if there is no GPU")
+    options = parser.parse_args()
+    if not 0 < options.seconds <= 3600:
+        parser.error("--seconds must be between 0 and 3600")
+
+    around = look_around()
+    for name, value in around.items():
+        print(f"{name}: {(', '.join(value) if isinstance(value, list) else value) or 'none'}", flush=True)
+    try:
+        gpus, version, missing = find_gpus()
+        names = [gpu.name for gpu in gpus]
+        log("gpu_count", len(gpus))
+        log_params({"device": ", ".join(names) or "processor", "cuda": version or "none"})
+        if gpus:
+            print(f"this run got {len(gpus)} GPU{'s' * (len(gpus) > 1)}; its driver serves CUDA up to {version}")
+            curves = check_gpus(gpus, options.seconds)
+        else:
+            print(f"this run got no GPU: {missing}\nhint: {remedy(around)}", flush=True)
+            points = measure(work_on_cpu(min(options.seconds, CPU_SECONDS)), "gflops")
+            curves = {"processor, one loop of Python": points}
+            print(f"the processor made {points[-1][1]:.3f} billion operations per second in a loop of Python")
+    except cuda.CudaError as error:
+        print(f"a GPU is there, and cannot be used: {error}", file=sys.stderr)
+        return 1
+
+    os.makedirs("outputs", exist_ok=True)
+    with open("outputs/gpu.json", "w", encoding="utf-8") as file:
+        json.dump({**around, "gpus of the run": names, "cuda": version, "missing": missing}, file, indent=2)
+    plot(curves, "outputs/speed.svg")
+    print("wrote outputs/gpu.json and outputs/speed.svg")
+    return 1 if options.require and not gpus else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Judges all models that earlier runs have left in the shared folder of this machine.
+
+    mlw experiment submit -c local iris_score.py
+
+Models are pickles, and reading one can run any code: read only what runs of your own have written.
+"""
+
+import glob
+import json
+import os
+import sys
+
+import joblib
+import matplotlib
+
+import flowers
+
+try:
+    from mlworkbench import log
+except ImportError:  # started by hand, outside a run: python iris_score.py
+
+    def log(name, value, step=None):
+        """There is nobody to keep it."""
+
+
+matplotlib.use("Agg")  # pictures go to files: there is no screen
+import matplotlib.pyplot as plt  # noqa: E402 - after the choice
+
+
+def read_models(folder):
+    """[{"run", "rate", "model"}, …], in the order of their rates."""
+    paths = glob.glob(os.path.join(folder, "*.joblib"))
+    found = [{"run": os.path.basename(path)[: -len(".joblib")], **joblib.load(path)} for path in paths]
+    return sorted(found, key=lambda one: (one["rate"], one["run"]))
+
+
+def draw(rows):
+    plt.semilogx([one["rate"] for one in rows], [one["accuracy"] for one in rows], "o-")
+    plt.xlabel("regularization rate")
+    plt.ylabel("accuracy")
+    plt.savefig("outputs/rates.png", dpi=100)
+    plt.close("all")
+
+
+def main():
+    models = read_models(flowers.shared_folder())
+    if not models:
+        print("no run has left a model on this machine yet", file=sys.stderr)
+        print("hint: mlw experiment submit iris_sklearn.py 0.01, with the same -c", file=sys.stderr)
+        return 1
+    _, judge, _ = flowers.load()
+    rows = []
+    for number, one in enumerate(models, 1):
+        rows.append({"run": one["run"], "rate": one["rate"], "accuracy": one["model"].score(*judge)})
+        log("accuracy_of_models", rows[-1]["accuracy"], step=number)
+        print(f"rate {one['rate']:8g}   accuracy {rows[-1]['accuracy']:.3f}   {one['run']}")
+    best = max(rows, key=lambda one: one["accuracy"])
+    log("models", len(rows))
+    log("accuracy", best["accuracy"])
+    print(f"best: rate {best['rate']:g} of {best['run']}")
+
+    os.makedirs("outputs", exist_ok=True)
+    with open("outputs/scores.json", "w", encoding="utf-8") as file:
+        json.dump(rows, file, indent=2)
+    draw(rows)
+    print("wrote outputs/scores.json and outputs/rates.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The sample project ``gpu-check``: its readme, followed with a GPU that is not there, and without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.config.gallery import GALLERY
+from tests.e2e.sparkling import say
+from tests.machines.nvml import HERE, FakeGpus
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def project(user) -> Path:
+    return created(user)
+
+
+def created(user) -> Path:
+    done = user.mlw("project", "create", "--name", "check", "--template", "gpu-check")
+    assert done.code == 0, done
+    return user.home / "check"
+
+
+@pytest.fixture
+def gpus(user, tmp_path) -> FakeGpus:
+    """One GPU, seen by mlw and, as libcuda and NVML, by the script."""
+    made = FakeGpus(tmp_path)
+    made.add(f"GPU-{os.urandom(6).hex()}", memory=(139 * GIB, 0), name="NVIDIA H200", utilisation=0)
+    libraries = tmp_path / "driver"
+    libraries.mkdir()
+    shutil.copy(made.library, libraries / "libnvidia-ml.so.1")
+    words = ["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", str(libraries / "libcuda.so.1")]
+    subprocess.run([*words, str(HERE / "fake_cuda.c")], check=True, timeout=120)
+    user.env.update(made.env_nvml_only, LD_LIBRARY_PATH=str(libraries))
+    return made
+
+
+def submit(user, root: Path, *words: str, fault: str = ""):
+    variables = ("--env", f"MLW_FAKE_GPUS={user.env['MLW_FAKE_GPUS']}", "--env", f"MLW_FAKE_CUDA={fault}")
+    return user.mlw("submit", "-c", "local-gpu", *variables, "check.py", *words, cwd=root)
+
+
+def test_with_a_gpu(user, gpus, project):
+    done = submit(user, project, "--seconds", "2")
+    assert done.code == 0, done
+    assert "gpus of the machine: NVIDIA H200, 139.0 GiB" in done.out.splitlines()
+    assert "this run got 1 GPU; its driver serves CUDA up to 12.8" in done.out
+    assert "GPU 0: NVIDIA H200, 139.0 GiB, compute capability 9.0, GPU-00010203-0405-" in done.out
+    assert "billion operations per second; the result is right" in done.out
+    assert "GPU used:  yes – NVIDIA H200, " in done.err, "and what mlw measured agrees"
+    record = user.info(done.run)
+    assert (record["gpus"], record["gpu"]["used"], record["params"]["device"]) == ("1", "yes", "NVIDIA H200")
+    outputs = user.folder(done.run) / "work" / "outputs"
+    assert (outputs / "speed.svg").read_text().count("<polyline") == 1
+    found = json.loads((outputs / "gpu.json").read_text())
+    assert (found["gpus of the run"], found["cuda"]) == (["NVIDIA H200"], "12.8")
+    assert found["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            "retain=2",
+            "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY, in words\nhint: the memory of the GPU is full",
+        ),
+        ("launch=700", "cuLaunchKernel: CUDA_ERROR, in words"),
+        ("wrong", "the GPU calculated something else than 2\nhint: "),
+    ],
+)
+def test_a_gpu_that_does_not_work_is_a_failure(user, gpus, project, fault, words):
+    done = submit(user, project, "--seconds", "0.2", fault=fault)
+    assert done.code == 1, done
+    assert f"a GPU is there, and cannot be used: {words}" in done.out
+    assert user.info(done.run)["status"] == "Failed"
+
+
+def test_a_driver_that_knows_no_old_cards(user, gpus, project):
+    done = submit(user, project, "--seconds", "0.2", fault="oldest=sm_80")
+    assert done.code == 0 and "the result is right" in done.out, done
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"), [("init=100", "no GPU is visible: CUDA_ERROR"), ("none", "the driver is there")]
+)
+def test_a_driver_without_a_gpu(user, gpus, project, fault, words):
+    done = submit(user, project, "--require", "--seconds", "0.2", fault=fault)
+    assert done.code == 1, done
+    assert (
+        f"this run got no GPU: {words}" in done.out
+        and "\nhint: the machine has one that the run cannot use" in done.out
+    )
+
+
+def test_without_a_gpu(user, project):
+    words = ("submit", "-c", "local", "check.py", "--seconds", "0.5")
+    done = user.mlw(*words, cwd=project)
+    assert done.code == 0, done
+    assert "this run got no GPU: no NVIDIA driver: libcuda.so.1: cannot open shared object file" in done.out
+    assert "\nhint: " in done.out
+    record = user.info(done.run)
+    assert (record["params"]["device"], record["gflops"] > 0) == ("processor", True)
+    assert (user.folder(done.run) / "work" / "outputs" / "speed.svg").read_text().count("<polyline") == 1
+    curve = json.loads(user.mlw("history", "metrics", done.run, "-o", "json", cwd=project).out)
+    assert len(curve["metrics"]["gflops"]) > 1
+    required = user.mlw(*words, "--require", cwd=project)
+    assert required.code == 1, required
+    waiting = user.mlw("submit", "-c", "local-gpu", "check.py", cwd=project)
+    assert waiting.code != 0 and "GPU" in waiting.err, "a run that asks for one does not even start"
+
+
+def test_in_a_container(laptop, engine):
+    laptop.uses(engine)
+    root = created(laptop)
+    say(root, "docker", "baseDockerImage", engine.image)
+    say(root, "docker", "userManagedEnvironment", "true")  # nothing but a Python is needed, and the image has one
+    done = laptop.mlw("submit", "-c", "docker", "check.py", "--seconds", "0.2", cwd=root)
+    assert done.code == 0, done
+    assert "container: True" in done.out.splitlines()
+    assert "nvidiaDocker: true" in done.out, "the likely reason"
+    assert sorted(path.name for path in (laptop.folder(done.run) / "work" / "outputs").iterdir()) == [
+        "gpu.json",
+        "speed.svg",
+    ]
+    assert engine.containers() == []
+
+
+def test_by_hand_and_without_mlw(tmp_path):
+    for path in (GALLERY / "gpu-check").glob("*.py"):
+        shutil.copy(path, tmp_path)
+    words = ["/usr/bin/python3", "-B", "check.py", "--seconds", "0.1"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "wrote outputs/gpu.json" in done.stdout, done
+    wrong = subprocess.run([*words[:3], "--seconds", "0"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert wrong.returncode == 2 and "--seconds must be" in wrong.stderr
