@@ -18,6 +18,7 @@ import reference_words as prose
 from mlworkbench import errors, model, plan
 from mlworkbench.cli.verbs import mlw
 from mlworkbench.config.project import Project, find_project
+from mlworkbench.explain import GROUPS, symptoms
 from mlworkbench.history import fold
 from mlworkbench.history.door import History
 from mlworkbench.remote import endings
@@ -36,7 +37,8 @@ def pages() -> dict[str, str]:
         "environment-variables": variables_page(),
         "python-api": python_page(),
     }
-    return {f"docs/reference/{name}.md": text for name, text in made.items()}
+    found = {f"docs/reference/{name}.md": text for name, text in made.items()}
+    return {**found, "docs/troubleshooting.md": troubleshooting_page()}
 
 
 def table(titles: list[str], rows: Iterable[Iterable[str]]) -> str:
@@ -81,9 +83,8 @@ def _walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple
 def _command(path: tuple[str, ...], command: click.Command) -> str:
     words = f"mlw {' '.join(path)}"
     parts = [f"{'#' * (len(path) + 1)} `{words}`", *_paragraphs(command.help or "")]
-    if isinstance(command, click.Group):
-        return "\n\n".join(parts) + "\n"
-    parts.append(f"```text\n{words} {_usage(command)}\n```")
+    if not isinstance(command, click.Group):
+        parts.append(f"```text\n{words} {_usage(command)}\n```")
     rows = [_option(one) for one in command.params if isinstance(one, click.Option) and not _left_out(one)]
     if rows:
         parts.append(table(["option", "meaning"], rows).rstrip())
@@ -132,6 +133,21 @@ def _value(option: click.Option) -> str:
     return {"integer": "N", "integer range": "N", "float": "N", "float range": "N", "filename": "PATH"}.get(
         option.type.name, "TEXT"
     )
+
+
+# -- troubleshooting -----------------------------------------------------------------------------------
+
+
+def troubleshooting_page() -> str:
+    """The texts of `mlw explain`, each under its name: that is its anchor, too."""
+    parts = [_head("Troubleshooting", "src/mlworkbench/explain", prose.TROUBLE)]
+    for group, title in GROUPS.items():
+        found = list(symptoms((group,)))
+        if not found:
+            raise SystemExit(f"src/mlworkbench/explain/{group} has no text")
+        parts.append(f"## {title}\n")
+        parts += [f"### {one.name}\n\n**{one.title}**\n\n{one.body}\n" for one in found]
+    return "\n".join(parts)
 
 
 # -- endings -----------------------------------------------------------------------------------------

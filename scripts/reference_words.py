@@ -19,6 +19,24 @@ All commands with their options. `mlw COMMAND --help` says the same. These optio
 A run is named by its id, any unique part of it, or its name. Words of earlier versions of the original still work, and print a hint.
 """
 
+TROUBLE = """
+Every message of mlw says what happened (`error:`) and what to do (`hint:`). Where that is not enough it names a text of this page: `more: mlw explain NAME` prints it, on any machine and without a network. `mlw explain` lists all of them, and
+`mlw explain "the words that you see"` finds the one that speaks of a message. `…` stands for names and numbers.
+
+First aid, whatever it is:
+
+| command | tells |
+| --- | --- |
+| `mlw show RUN` | the run on one page: status, cause, GPU, children, files |
+| `mlw logs RUN` | all that the script printed |
+| `mlw doctor` | what is wrong with this machine |
+| `mlw project validate`, `mlw project doctor` | what is wrong in the project's files |
+| `mlw computetarget check NAME` | what is missing on the machine, with the remedy |
+| `mlw doctor gpu -t NAME` | the way from the driver to the framework, link by link |
+| `mlw experiment diagnostics RUN` | all about a run in one zip, secrets masked |
+| any command with `--debug` | where an error arose |
+"""
+
 SHORT = {
     "submit": "experiment submit",
     "logs": "experiment logs",
@@ -56,7 +74,7 @@ OF_RUNS = (
     ("0", "It worked; of a run: the script returned 0"),
     (
         "1–125",
-        "Of a run: the script's own code. Of other commands, 1: something that was looked for is wrong (`project validate`, `project doctor`), or not all could be copied or sent",
+        "Of a run: the script's own code. Of other commands, 1: something that was looked for is wrong (`doctor`, `project validate`, `project doctor`), or not all could be copied or sent",
     ),
     ("128 + *n*", "Of a run: signal *n* ended it; 137 is KILL, 139 a segmentation fault"),
     (str(errors.EXIT_TIMEOUT), "Of a run: over its time limit"),
@@ -197,6 +215,6 @@ AFTER_EVENTS = "Beside it lie `log` (the script's output), `metrics/` (what was 
 
 IN_CONTAINERS = "In containers `HOME`, `USER` and `LOGNAME` are set as well. Then come `EnvironmentVariables` of the run configuration, `--env` and `--secret`."
 
-AFTER_METRICS = "The answer of `metrics` has `steps`, `times` and `values`, three arrays of one length. Errors are those of `mlworkbench.errors`, all of them `MlwError` with `message`, `hint` and `exit_code`."
+AFTER_METRICS = "The answer of `metrics` has `steps`, `times` and `values`, three arrays of one length. Errors are those of `mlworkbench.errors`, all of them `MlwError` with `message`, `hint`, `more` (a name for `mlw explain`, or nothing) and `exit_code`."
 
 PROJECT_TEXT = "It has `root`, `id` and `name`. `computes()` and `runconfigs()` are the names of its files; `compute(name)` and `runconfig(name)` what a file says, checked."

@@ -47,21 +47,25 @@ def test_commands_exist(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_options_exist(page):
     for line in shown_commands((ROOT / page).read_text()):
-        command, rest = mlw, shlex.split(line, comments=True)[1:]
-        while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-            command = command.get_command(click.Context(command), rest.pop(0))
-            assert command, f"{page}: {line}"
-        known = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
-        known.update(dict.fromkeys(("-h", "--help"), click.Option(["-h"], is_flag=True)))
-        while rest:
-            word = rest.pop(0)
-            if word == "--" or (command.name == "submit" and (word == "-m" or not word.startswith("-"))):
-                break  # the rest is for the script
-            if word.startswith("-"):
-                option = word.partition("=")[0]
-                assert option in known, f"{page}: {line}: {word}"
-                if not getattr(known[option], "is_flag", False) and rest:
-                    rest.pop(0)
+        check_options(line, page)
+
+
+def check_options(line, page):
+    command, rest = mlw, shlex.split(line, comments=True)[1:]
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        command = command.get_command(click.Context(command), rest.pop(0))
+        assert command, f"{page}: {line}"
+    known = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    known.update(dict.fromkeys(("-h", "--help"), click.Option(["-h"], is_flag=True)))
+    while rest:
+        word = rest.pop(0)
+        if word == "--" or (command.name == "submit" and (word == "-m" or not word.startswith("-"))):
+            break  # the rest is for the script
+        if word.startswith("-"):
+            option = word.partition("=")[0]
+            assert option in known, f"{page}: {line}: {word}"
+            if not getattr(known[option], "is_flag", False) and "=" not in word and rest:
+                rest.pop(0)
 
 
 def shown_commands(text):
@@ -103,8 +107,17 @@ def test_exit_codes_are_all_documented():
 def test_every_command_has_help_and_an_example():
     for path, command in walk(mlw, "mlw"):
         assert command.help, path
-        if not isinstance(command, click.Group):
-            assert "Example: mlw" in (command.epilog or ""), path
+        assert "Example: mlw" in (command.epilog or ""), path
+
+
+def test_examples_can_be_typed():
+    """Words and options of every example exist, and it is one of the command that it stands below."""
+    for path, command in walk(mlw, "mlw"):
+        for line in command.epilog.removeprefix("Example: ").split(" && "):
+            if line.startswith("mlw "):
+                check_options(line, f"{path} --help")
+        short = {"mlw logs", "mlw ps", "mlw show", "mlw cancel", "mlw status", "mlw submit", "mlw"}
+        assert path in short or command.epilog.startswith(f"Example: {path}"), f"{path}: {command.epilog}"
 
 
 def walk(command, path):

@@ -25,17 +25,24 @@ EXIT_TIMEOUT = 124
 EXIT_DETACHED = 130
 
 _NAMED, _LONGEST = 20, 80  # names that a message lists, and characters of one
+_WORD, _PROPOSED = 3, 3  # letters that say what is meant, and names that are proposed
 
 
 class MlwError(Exception):
-    """What happened and to what, in one sentence; ``hint`` says what to do."""
+    """What happened and to what, in one sentence; ``hint`` says what to do.
+
+    ``more`` names a text of ``explain``, where a hint is not enough.
+    """
 
     exit_code = 70
+    more: str | None = None
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None, *, more: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if more is not None:
+            self.more = more
 
 
 class UsageError(MlwError):
@@ -71,8 +78,20 @@ class UnknownName(MlwError):
             if names
             else (f"unknown {kind} {_short(name)!r}; there are none yet")
         )
-        near = difflib.get_close_matches(name, names, n=1)
-        super().__init__(message, hint or (f"did you mean {_short(near[0])!r}?" if near else None))
+        near = _near(name, names)
+        super().__init__(
+            message, hint or (f"did you mean {' or '.join(repr(_short(one)) for one in near)}?" if near else None)
+        )
+
+
+def _near(name: str, names: list[str]) -> list[str]:
+    """What was probably meant: names that begin so, else the one that is spelt nearly so, else one that has it."""
+    word = name.lower()
+    beginning = [one for one in names if len(word) >= _WORD and one.lower().startswith(word)]
+    if beginning:
+        return beginning[:_PROPOSED]
+    having = [one for one in names if len(word) >= _WORD and word in one.lower()]
+    return difflib.get_close_matches(name, names, n=1) or (having if len(having) == 1 else [])
 
 
 def _short(name: str) -> str:
@@ -110,6 +129,8 @@ class HostError(MlwError):
 
 class Unreachable(HostError):
     """No contact with the machine; says nothing about the runs on it."""
+
+    more = "no-contact"
 
 
 class LaunchError(MlwError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from .errors import HistoryError
 from .remote.folder import Root, RunFolder
 
-__all__ = ["Root", "RunFolder", "UserPaths", "user_name", "user_paths"]
+__all__ = ["Root", "RunFolder", "UserPaths", "data_folder", "user_name", "user_paths"]
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class UserPaths:
 
 def user_paths() -> UserPaths:
     """``MLW_HOME``, else the data folder of the platform. Made private on first use."""
-    given = os.environ.get("MLW_HOME")
-    home = Path(given).expanduser().absolute() if given else _default()
+    home = data_folder()
     if home == Path(home.anchor):
         raise HistoryError("MLW_HOME is the root of the disk", "set MLW_HOME to a folder of its own")
     try:
@@ -51,9 +50,17 @@ def user_paths() -> UserPaths:
         _refuse_foreign(home)
     except OSError as error:
         raise HistoryError(
-            f"cannot use {home} for the run history: {error.strerror}", "set MLW_HOME to a folder you can write"
+            f"cannot use {home} for the run history: {error.strerror}",
+            "set MLW_HOME to a folder you can write",
+            more="history-unusable",
         ) from error
     return UserPaths(home)
+
+
+def data_folder() -> Path:
+    """Where it is, or would be; nothing is made."""
+    given = os.environ.get("MLW_HOME")
+    return Path(given).expanduser().absolute() if given else _default()
 
 
 def user_name() -> str:

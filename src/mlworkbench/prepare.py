@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from .config.keys import DEFAULT_IMAGE
@@ -17,21 +20,37 @@ _MOST_SENT = 6
 _RUN = "ahead"  # no run: the verbs of the far end are asked by one
 
 
+@dataclass(frozen=True)
+class Pull:
+    """An image that is to be there, of which engine, and the password of its registry if it has one."""
+
+    container: JsonDict
+    secrets: dict[str, str]
+
+    @property
+    def lock(self) -> JsonDict:
+        """In the place of an environment's, where there is none to build."""
+        known = json.dumps(self.container, sort_keys=True).encode()
+        return {"kind": "image", "digest": hashlib.sha256(known).hexdigest()}
+
+
 def build_ahead(
     host: Host,
     lock: JsonDict,
-    image: JsonDict | None,
+    image: Pull | None,
     stock: Stock,
     tell: Callable[[bytes], None],
     *,
     everything: bool = False,
     pack: bool = False,
 ) -> None:
-    """Until it is ready; with ``pack`` for the executors of a cluster, too. Going away does not stop it.
+    """Until it is ready, and the image there; with ``pack`` for the executors of a cluster, too.
 
-    Raises LaunchError if it cannot be built.
+    Going away does not stop it. Raises LaunchError if it cannot be built.
     """
-    message: dict[str, Any] = {"lock": lock, "container": image, "everything": everything, "pack": pack}
+    message: dict[str, Any] = {"lock": lock, "everything": everything, "pack": pack}
+    if image:
+        message |= {"container": image.container, "secrets": image.secrets}
     for _ in range(_MOST_SENT):
         answer = host.call("build", _RUN, [], message)
         if not answer.get("lacks"):
@@ -39,7 +58,7 @@ def build_ahead(
         host.send_packages(stock.packages(lock, answer), stock.progress)
     if not answer.get("ok"):
         problem = answer.get("problem") or "packages were sent, and do not arrive"
-        raise LaunchError(f"the environment could not be built: {problem}")
+        raise LaunchError(f"{_failed(lock)}: {problem}")
     offset = 0
     while answer.get("state") == "building":
         answer = host.ask({"do": "built", "lock": lock, "offset": offset, "wait": _WAIT, "pack": pack})
@@ -49,17 +68,32 @@ def build_ahead(
         tell(str(answer.get("said") or "").encode())
     if answer.get("state") != "ready":
         words, _, hint = str(answer.get("problem")).partition("; hint: ")
-        raise LaunchError(f"the environment could not be built: {words.splitlines()[0]}", hint or "the rest is above")
+        what = f"{_failed(lock)}: {words.splitlines()[0]}"
+        more = "no-internet-there" if "cannot be fetched here" in words else "environment-failed"
+        if image and image.container["image"] in words:
+            more = "image-not-pulled"
+        raise LaunchError(what, hint or "the rest is above", more=more)
 
 
-def image_of(compute: Compute, ground: Ground) -> JsonDict | None:
-    """What is to be pulled, and by whom."""
+def _failed(lock: JsonDict) -> str:
+    return "the image could not be pulled" if lock["kind"] == "image" else "the environment could not be built"
+
+
+def image_of(compute: Compute, ground: Ground, password: Callable[[str, str], str]) -> Pull | None:
+    """What is to be pulled, and by whom. ``password`` is asked for that of a user at a registry."""
     if ground.engine is None:
         return None
-    return {
-        "image": compute.base_docker_image or DEFAULT_IMAGE,
+    from .remote.engine import REGISTRY_PASSWORD  # noqa: PLC0415 - for containers only
+    from .targets.container import registry_of  # noqa: PLC0415
+
+    image = compute.base_docker_image or DEFAULT_IMAGE
+    registry = registry_of(compute, image)
+    container = {
+        "image": image,
         "engine": ground.engine.kind,
         "program": ground.engine.program,
         "socket": ground.engine.socket,
-        "registry": compute.registry_username,
+        "registry": registry,
     }
+    secrets = {REGISTRY_PASSWORD: password(registry["server"], registry["username"])} if registry else {}
+    return Pull(container, secrets)

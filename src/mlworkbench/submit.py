@@ -178,7 +178,7 @@ def look_for_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict], *, sto
 
     problem = missing(setting, ask) if stop else None
     if problem is not None:
-        raise PreflightError(problem.message, problem.hint)
+        raise PreflightError(problem.message, problem.hint, more="no-spark")
     return warnings(setting)
 
 
@@ -196,6 +196,7 @@ def look_ahead(
             "this cannot work on " + compute.name + ":\n" + "\n".join(lines),
             ("mlw project doctor --fix writes the replacements; " if any(one.fix for one in errors) else "")
             + "--unchecked submits it as it is",
+            more="cannot-work-there",
         )
     return tuple(found)
 

@@ -184,6 +184,24 @@ def test_tutorials_of_the_original_can_be_followed(user):
         ("project sampel list", "'mlw project sample'"),
         ("project sample lits", "'mlw project sample list'"),
         ("asset donwload", "'mlw asset download'"),
+        ("experimnt submit", "'mlw experiment'"),
+        ("experiment submti train.py", "'mlw experiment submit'"),
+        ("computetarget atach", "'mlw computetarget attach'"),
+        ("environment lsit", "'mlw environment list'"),
+        ("doctor gpuu", "'mlw doctor gpu'"),
+        ("dcotor", "'mlw doctor'"),
+        ("start train.py", "'mlw submit'"),
+        ("attach --name x", "'mlw computetarget attach'"),
+        ("validate", "'mlw project validate'"),
+        ("experiment list", "'mlw history list'"),
+        ("history submit train.py", "'mlw submit'"),
+        ("computetarget delete x", "'mlw computetarget detach'"),
+        ("ml experimnt submit", "'mlw experiment'"),
+        ("completion bsh", "bash"),
+        ("history list -o jsn", "json"),
+        ("doctor --qurey x", "--query"),
+        ("submit --detatch train.py", "--detach"),
+        ("--hlep", "--help"),
         ("--versoin", "--version"),
         ("history list --outptu json", "--output"),
         ("history list --qurey x", "--query"),
@@ -197,6 +215,32 @@ def test_a_slip_of_the_pen_is_answered_with_the_word_that_was_meant(user, words,
     assert done.code == 2
     assert done.err.endswith(f"hint: did you mean {meant}?\n"), done
     assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("submit -c locla train.py", "'local'"),
+        ("submit -t dokcer train.py", "'docker'"),
+        ("submit trian.py", "'train.py'"),
+        ("computetarget check loca", "'local'"),
+        ("project create --name x --template spark", "'spark-sweep'"),
+        ("project create --name x --template defualt", "'default'"),
+    ],
+)
+def test_so_is_a_name(user, project, words, meant):
+    done = user.mlw(*words.split(), cwd=project)
+    assert done.code == 66, done
+    assert done.err.endswith(f"hint: did you mean {meant}?\n"), done
+
+
+@pytest.mark.parametrize("before", ["ml", "az ml"])
+def test_commands_of_the_original_work_with_the_words_before_them(user, project, before):
+    done = user.mlw(*before.split(), "experiment", "submit", "-c", "local", "train.py", cwd=project)
+    assert (done.code, done.out) == (0, "hello\n"), done
+    assert done.err.startswith(f"hint: '{before}' is not needed: mlw experiment submit\n")
+    older = user.mlw(*before.split(), "execute", "start", "-c", "local", "train.py", cwd=project)
+    assert older.code == 0 and older.err.startswith("hint: 'execute start' is now 'experiment submit'\n")
 
 
 def test_options_kept_for_old_tutorials_are_not_proposed(user):

@@ -139,7 +139,8 @@ def test_transcript_of_a_second_hour(user):
     ):
         seen.type_in(*words.split(), cwd=project)
     seen.hide(
-        (r"^(?:gpu|docker|podman|sessions) +(?:ok|warning) .*\n|^! hint: (?:gpu|docker|podman|sessions): .*\n", ""),
+        (r"^(?:gpu|docker|podman|sessions) +(?:ok|warning) .*\n", ""),
+        (r"^! (?:hint|more): (?:gpu|docker|podman|sessions): .*\n", ""),
         (r"^(system|python|store|processors|memory)( +)(?:ok|warning) .*", r"\1\2ok  …"),
         (r"[\d.]+ (?:B|kB|MB)\b", "SIZE"),
         (r"\d+-[0-9a-f]{16}$", "PID-NAME"),

@@ -116,7 +116,7 @@ def _look(attempt: Attempt, wish: Wish, size: Callable[[float], str]) -> tuple[l
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         what = f"{host.identity} cannot be a target of type {wish.kind}: {wrong[0].found}{more}"
-        raise LaunchError(what, wrong[0].hint)
+        raise LaunchError(what, wrong[0].hint, more=wrong[0].more or "unfit-target")
     return [one for one in findings if one.state == WARNING], compute
 
 
@@ -132,6 +132,7 @@ def _sees_to_sessions(host: SshHost, facts: Facts, attempt: Attempt) -> bool:
             f"{host.identity} ends all processes of a user at logout (KillUserProcesses), and would not except you:"
             f" {printable(str(answer.get('problem')))}",
             f"ask its administrator for: loginctl enable-linger {host.attachment.username}",
+            more="logout-ends-runs",
         )
     attempt.talk.say("runs there outlive logouts now: loginctl enable-linger was called for you; detach undoes it")
     return True

@@ -20,7 +20,7 @@ def attach_here(project: Project, wish: Wish, paths: UserPaths, there: Compute |
     findings = spark_findings(compute, cluster(compute, paths).host.ask)
     wrong = [one for one in findings if one.state == ERROR]
     if wrong:
-        raise LaunchError(f"nothing was attached: {wrong[0].found}", wrong[0].hint)
+        raise LaunchError(f"nothing was attached: {wrong[0].found}", wrong[0].hint, more=wrong[0].more)
     written = () if there else create_target(project.folder, compute, force=wish.replace)
     return Attached(
         written=tuple(str(path) for path in written),

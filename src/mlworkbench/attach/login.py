@@ -34,6 +34,7 @@ def meet(
             raise HostError(
                 f"{draft.identity} shows the key {shown.fingerprint}, not {host_key}; nothing was sent",
                 "compare it with the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+                more="host-key-changed",
             )
     elif before and before != shown.fingerprint:
         raise key_changed(known or draft, before, shown.fingerprint)
@@ -102,6 +103,7 @@ def _with_password(attempt: Attempt, password: str) -> None:
         raise HostError(
             f"{draft.identity} accepts no keys, and this machine has no keyring to keep the password in",
             "install one (gnome-keyring, KWallet), or let the server accept keys: PubkeyAuthentication yes",
+            more="permission-denied",
         )
     attempt.password = True
     attempt.entered(replace(draft, password=True))

@@ -38,6 +38,8 @@ class Wish:
 class Unanswered(HostError):
     """There was nobody to ask. ``question`` is for the program that can, and attaches again with the answer."""
 
+    more = "host-key-unknown"
+
     def __init__(self, message: str, hint: str, question: JsonDict) -> None:
         super().__init__(message, hint)
         self.question = question

@@ -27,7 +27,7 @@ from .verbs import Verbs
 _COLUMNS = ("name", "version", "files", "size", "run_id", "artifact", "created_utc")
 
 
-@click.group(cls=Verbs)
+@click.group(cls=Verbs, epilog="Example: mlw asset download -l assets/moons.link -d models")
 def asset() -> None:
     """Fetch and list what was promoted from runs."""
 

@@ -20,7 +20,7 @@ from .options import in_project, rendering, the_project
 _STAY = "hint: environments of the last 30 days stay; see them with: mlw environment list{}"
 
 
-@click.command(epilog="Example: mlw experiment clean, then: mlw experiment clean --yes")
+@click.command(epilog="Example: mlw experiment clean --yes")
 @click.option("-t", "--target", shell_complete=complete_target, help="On this target instead of this machine.")
 @click.option("--dry-run", is_flag=True, help="Only show (default).")
 @click.option("-y", "--yes", is_flag=True, help="Remove it.")

@@ -117,7 +117,13 @@ class _Line:
             return "", [(word, "") for word in kind]
         if kind in ASK_SHELL:
             return kind, []
-        find = {"run": runs, "target": targets, "runconfig": runconfigs, "script": scripts}.get(kind)
+        find = {
+            "run": runs,
+            "target": targets,
+            "runconfig": runconfigs,
+            "script": scripts,
+            "symptom": symptoms,
+        }.get(kind)
         return "", find(self.folder, current) if find else []
 
 
@@ -170,6 +176,13 @@ def scripts(folder: str | None, beginning: str = "") -> Proposals:
         if len(found) >= _MOST:
             break
     return [(path, "") for path in found]
+
+
+def symptoms(folder: str | None, beginning: str = "") -> Proposals:
+    """Names of the texts of ``mlw explain``."""
+    place = os.path.join(os.path.dirname(os.path.dirname(__file__)), "explain")
+    names = [name for _, _, files in os.walk(place) for name in files if name.endswith(".md")]
+    return [(name[: -len(".md")], "") for name in sorted(names)]
 
 
 def _files(folder: str | None, *suffixes: str) -> Proposals:

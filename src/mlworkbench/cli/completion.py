@@ -94,3 +94,4 @@ class Kind(str):
 complete_run = Kind("run")
 complete_target = Kind("target")
 complete_runconfig = Kind("runconfig")
+complete_symptom = Kind("symptom")

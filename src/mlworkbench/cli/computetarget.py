@@ -26,16 +26,17 @@ from ..targets.remote import OUTSIDE, find_attachment, look, not_attached
 from ..targets.sparkcheck import spark_findings
 from . import render
 from .completion import complete_target
+from .findings import show_findings
 from .gpus import section
 from .options import in_project, rendering, the_project
 from .verbs import Verbs
 
 _COLUMNS = ("name", "type", "address", "attached", "identity", "run_configurations")
-_FINDINGS = ("what", "state", "found", "hint")
 
 
 @click.group(
     cls=Verbs,
+    epilog="Example: mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada",
     verbs={
         "attach": ("attach:attach", "Make a machine that you reach by SSH a target"),
         "detach": ("attach:detach", "Undo an attach"),
@@ -157,13 +158,7 @@ def check(name: str, folder: str | None, output: str, query: str | None) -> int:
     compute = here.compute(name)
     elsewhere = is_elsewhere(compute.kind, compute.address)
     findings = _check_there(compute, paths) if elsewhere else _check_here(here, compute, paths)
-    tidy = output == "table" and query is None
-    rows = [asdict(one) for one in findings]
-    shown = [{key: row[key] for key in _FINDINGS[:-1]} for row in rows] if tidy else rows
-    render.emit(shown, output=output, query=query)
-    for one in findings if tidy else ():
-        if one.hint:
-            render.message(f"hint: {one.what}: {one.hint}")
+    show_findings(findings, output, query)
     return 0 if is_fit(findings) else LaunchError.exit_code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -58,6 +58,7 @@ def doctor(runconfig: str | None, fix: bool, folder: str | None, output: str, qu
             break
         for one in done:
             render.message(f"fixed {_place(one)}: {_change(one)}")
+        patients = [_again(here, one) for one in patients]
         findings = _examine(here, patients)
     render.emit([_row(one) for one in findings], output=output, query=query, columns=_COLUMNS)
     if not findings:
@@ -72,8 +73,7 @@ def look(here: Project) -> list[Finding]:
     found: dict[tuple[object, ...], Finding] = {}
     for name in here.runconfigs():
         try:
-            runconfig = here.runconfig(name)
-            compute = override(here.compute(runconfig.target), runconfig.overrides)
+            runconfig, compute = _files(here, name)
         except MlwError:
             continue
         found |= {_key(one): one for one in preflight(here, runconfig, compute, None, None)}
@@ -87,14 +87,25 @@ def _key(finding: Finding) -> tuple[object, ...]:
 def _patients(here: Project, names: list[str], paths: UserPaths) -> Iterator[_Patient]:
     for name in names:
         try:
-            runconfig = here.runconfig(name)
-            compute = override(here.compute(runconfig.target), runconfig.overrides)
+            runconfig, compute = _files(here, name)
         except MlwError as error:
             if len(names) == 1:
                 raise
             render.warn(error.message)  # `mlw project validate` says it all; the others are looked at
             continue
         yield _Patient(runconfig, compute, _facts(compute, paths), _entries(here, runconfig))
+
+
+def _files(here: Project, name: str) -> tuple[RunConfig, Compute]:
+    """A run configuration, and its target as it wants it."""
+    runconfig = here.runconfig(name)
+    return runconfig, override(here.compute(runconfig.target), runconfig.overrides)
+
+
+def _again(here: Project, patient: _Patient) -> _Patient:
+    """As its files say it now: the image of a target may be another one."""
+    runconfig, compute = _files(here, patient.runconfig.name)
+    return replace(patient, runconfig=runconfig, compute=compute)
 
 
 def _facts(compute: Compute, paths: UserPaths) -> Facts | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 
 import click
 
@@ -21,19 +20,13 @@ from ..targets.ground import choose_engine
 from ..targets.opening import open_target
 from . import render
 from .completion import complete_target
+from .findings import show_findings
 from .options import in_project, rendering, the_project
-from .verbs import Verbs
 
 _PATIENCE = 600.0  # frameworks are loaded there, from a disk that may be slow
-_FINDINGS = ("what", "state", "found")
 
 
-@click.group(cls=Verbs)
-def doctor() -> None:
-    """Look for what is wrong with a machine, and say the remedy. Projects: mlw project doctor."""
-
-
-@doctor.command(epilog="Example: mlw doctor gpu -t my_dsvm")
+@click.command(epilog="Example: mlw doctor gpu -t my_dsvm")
 @click.option(
     "-t",
     "--target",
@@ -65,12 +58,7 @@ def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
     if not answer.get("ok") or not isinstance(answer.get("found"), dict):
         raise HostError(f"{host.identity} could not look: {answer.get('problem') or 'no reason given'}")
     findings = judge_gpus(answer["found"], facts, compute)
-    tidy = output == "table" and query is None
-    rows = [asdict(one) for one in findings]
-    render.emit([{key: one[key] for key in _FINDINGS} for one in rows] if tidy else rows, output=output, query=query)
-    for one in findings if tidy else ():
-        if one.hint:
-            render.message(f"hint: {one.what}: {one.hint}")
+    show_findings(findings, output, query)
     return 0 if is_fit(findings) else LaunchError.exit_code
 
 

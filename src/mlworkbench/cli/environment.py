@@ -32,7 +32,7 @@ _on_target = click.option(
 )
 
 
-@click.group(cls=Verbs)
+@click.group(cls=Verbs, epilog="Example: mlw environment list -t my_dsvm")
 def environment() -> None:
     """List, show and remove the environments that were built for runs."""
 

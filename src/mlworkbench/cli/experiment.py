@@ -34,6 +34,7 @@ PATIENCE = 15.0  # seconds for machines elsewhere to answer
 
 @click.group(
     cls=Verbs,
+    epilog="Example: mlw experiment submit -c local train.py --lr 0.1",
     verbs={
         "submit": ("submit:submit", "Run a script of the project"),
         "prepare": ("prepare:prepare", "Make the environment ready ahead of a run"),

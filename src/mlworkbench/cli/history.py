@@ -24,6 +24,7 @@ PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is
 
 @click.group(
     cls=Verbs,
+    epilog="Example: mlw history list --where 'accuracy > 0.9' --sort=-accuracy",
     verbs={
         "show": ("page:show", "Show a run on one page"),
         "best": ("best:best", "Show the runs with the best value of a metric"),

@@ -110,12 +110,26 @@ def _as_usage(error: click.ClickException) -> UsageError:
     context = getattr(error, "ctx", None)
     hint = f"see: {context.command_path} --help" if context else None
     what = error.format_message()
+    choice = _near_choice(error)
+    if choice:
+        return UsageError(what.rstrip("."), f"did you mean {choice}?")
     option = getattr(error, "option_name", None)
     if context and getattr(error, "possibilities", None) is not None and option:
         what = error.message  # without click's own proposals, which know the hidden options
         near = _near_option(context, option)
         hint = f"did you mean {near}?" if near else hint
     return UsageError(what.rstrip("."), hint)
+
+
+def _near_choice(error: click.ClickException) -> str | None:
+    """Of an option that takes one of a few words."""
+    import difflib  # noqa: PLC0415
+    import re  # noqa: PLC0415
+
+    choices = getattr(getattr(getattr(error, "param", None), "type", None), "choices", None)
+    typed = re.search(r"'([^']+)' is not one of", error.format_message()) if choices else None
+    names = [str(one) for one in choices or ()]
+    return next(iter(difflib.get_close_matches(typed[1], names, n=1)), None) if typed else None
 
 
 def _near_option(context: click.Context, typed: str) -> str | None:

@@ -111,8 +111,12 @@ def _head(run: Run) -> Lines:
 
 
 def _trouble(run: Run) -> Lines:
+    from ..report import symptoms  # noqa: PLC0415 - only a run in trouble needs it
+
     found = cause_lines(run.cause) if run.cause else []
+    found += symptoms.line(symptoms.of_run(run))
     found += [(_GPU[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in _GPU]
+    found += symptoms.line(symptoms.of_gpu(run.gpu))
     if run.leftovers:
         found.append(("Left over", f"processes {', '.join(map(str, run.leftovers))} still run"))
     return paper.pairs(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,10 @@ from . import render
 from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
 from .view import Lines
 
+if TYPE_CHECKING:
+    from ..model import JsonDict
+    from ..prepare import Pull
+
 
 @click.command(epilog="Example: mlw experiment prepare -c my_dsvm")
 @run_configuration()
@@ -30,8 +34,8 @@ from .view import Lines
 def prepare(**asked: Any) -> None:
     """Make the environment of a run configuration ready, and say which Python its scripts get.
 
-    Where the project's packages are ours to install, they are installed now, and the image is pulled. Ctrl-C does
-    not stop that.
+    Where the project's packages are ours to install, they are installed now; the image of a container is pulled.
+    Ctrl-C does not stop that.
     """
     here, paths = the_project(asked["folder"]), user_paths()
     request = Request(runconfig=asked["runconfig"], target=asked["target"], upgrade=asked["upgrade"])
@@ -53,17 +57,23 @@ def prepare(**asked: Any) -> None:
         "python_version": _version(settled),
         "python_because": settled.interpreter.reason,
     }
-    if settled.lock["kind"] != "managed":
-        render.emit(found, output=asked["output"], query=asked["query"])
-        render.message(f"nothing has to be built: target {compute.name} uses the Python that is there")
-        return
-    try:
-        _build(place, settled, paths, asked["send_packages"], pack=_packs(here, request, place, settled))
-    except KeyboardInterrupt:
-        render.message(f"\nthe build goes on, on {compute.name}; mlw experiment prepare waits for it again")
-        raise
-    found |= {"digest": settled.lock["digest"], "packages": len(settled.lock["conda"]) + len(settled.lock["pip"])}
+    managed = settled.lock["kind"] == "managed"
+    pull = _image(place)
+    if managed or pull:
+        try:
+            pack = managed and _packs(here, request, place, settled)
+            _build(place, settled.lock if managed else None, pull, paths, asked["send_packages"], pack)
+        except KeyboardInterrupt:
+            render.message(f"\nthe build goes on, on {compute.name}; mlw experiment prepare waits for it again")
+            raise
+    if pull:
+        found["image"] = pull.container["image"]
+    if managed:
+        found |= {"digest": settled.lock["digest"], "packages": len(settled.lock["conda"]) + len(settled.lock["pip"])}
     render.emit(found, output=asked["output"], query=asked["query"])
+    if not managed:
+        there = f"image {found['image']} is there, and " if pull else ""
+        render.message(f"{there}nothing has to be built: target {compute.name} uses the Python that is there")
 
 
 def _version(settled: Settled) -> str | None:
@@ -77,17 +87,23 @@ def _packs(project: Project, request: Request, place: submitting.Place, settled:
     return bool(made.spark and made.spark.get("pack"))
 
 
-def _build(place: submitting.Place, settled: Settled, paths: UserPaths, everything: bool, pack: bool) -> None:
-    from ..prepare import build_ahead, image_of  # noqa: PLC0415 - most targets have nothing to build
+def _image(place: submitting.Place) -> Pull | None:
+    """What has to be there for a container; the password of its registry is asked for now."""
+    if place.ground.engine is None:
+        return None
+    from ..prepare import image_of  # noqa: PLC0415 - other targets have none
+    from ..secret import registry_password  # noqa: PLC0415
 
+    return image_of(place.compute, place.ground, registry_password)
+
+
+def _build(
+    place: submitting.Place, lock: JsonDict | None, pull: Pull | None, paths: UserPaths, everything: bool, pack: bool
+) -> None:
+    """``lock``: of an environment of ours; None: the image only."""
+    from ..prepare import build_ahead  # noqa: PLC0415 - most targets have nothing to build
+
+    wanted = lock or (pull.lock if pull else {})
     with render.Progress("packages") as progress:
         stock = submitting.stock_of(paths, progress.report)
-        build_ahead(
-            place.target.host,
-            settled.lock,
-            image_of(place.compute, place.ground),
-            stock,
-            Lines().feed,
-            everything=everything,
-            pack=pack,
-        )
+        build_ahead(place.target.host, wanted, pull, stock, Lines().feed, everything=everything, pack=pack)

@@ -24,7 +24,7 @@ _VERBS = {
 }
 
 
-@click.group(cls=Verbs, verbs=_VERBS)
+@click.group(cls=Verbs, verbs=_VERBS, epilog="Example: mlw project create --name demo")
 def project() -> None:
     """Create, show and check projects."""
 
@@ -146,7 +146,7 @@ def validate(folder: str | None, output: str, query: str | None) -> int:
     return int(any(one.severity == "error" for one in problems))
 
 
-@project.group(cls=Verbs)
+@project.group(cls=Verbs, epilog="Example: mlw project sample list")
 def sample() -> None:
     """Templates for new projects."""
 

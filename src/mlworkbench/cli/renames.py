@@ -54,6 +54,8 @@ VALUED = frozenset(
 
 def translate(words: list[str]) -> tuple[list[str], str | None]:
     """The words of today, and the line to print if they differ; what belongs to the user's script stays as it is."""
+    if words[:1] in (["az"], ["ml"]):
+        return _without_az(words)
     command, rest = _command(words)
     ours, theirs = _split(command, rest)
     options = _options(command, ours)
@@ -61,6 +63,13 @@ def translate(words: list[str]) -> tuple[list[str], str | None]:
         options = _attach(options)
     new = [*command, *options, *theirs]
     return (new, None) if new == words else (new, _hint(words, new, len(theirs)))
+
+
+def _without_az(words: list[str]) -> tuple[list[str], str | None]:
+    """``az ml experiment submit``, as it stands in tutorials of the original."""
+    start = 2 if words[:2] == ["az", "ml"] else 1
+    new, hint = translate(words[start:])
+    return new, hint or f"hint: '{' '.join(words[:start])}' is not needed: mlw {' '.join(new[:2])}".rstrip()
 
 
 def _command(words: list[str]) -> tuple[list[str], list[str]]:

@@ -102,6 +102,8 @@ def fail(error: MlwError) -> None:
     _tell("error: ", _RED, error.message)
     if error.hint:
         _tell("hint: ", _CYAN, error.hint)
+    if error.more:
+        _tell("more: ", _CYAN, f"mlw explain {error.more}")
 
 
 @contextmanager

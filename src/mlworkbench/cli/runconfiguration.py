@@ -19,7 +19,7 @@ from .verbs import Verbs
 _COLUMNS = ("name", "target", "framework", "script")
 
 
-@click.group(cls=Verbs)
+@click.group(cls=Verbs, epilog="Example: mlw runconfiguration create -n fast -t local")
 def runconfiguration() -> None:
     """Create, list and delete run configurations."""
 

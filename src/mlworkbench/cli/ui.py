@@ -53,9 +53,12 @@ def _expect_parts() -> None:
     """Before a link is printed that leads nowhere."""
     missing = [name for name in ("nicegui", "fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
+        from ..laptop.installed import install_ui  # noqa: PLC0415 - slow, and needed only then
+
         raise UsageError(
             f"the parts of mlw ui are not installed: {', '.join(missing)}",
-            'install them with: pip install "mlworkbench[ui]"',
+            f"install them with: {install_ui()}",
+            more="ui-not-installed",
         )
 
 

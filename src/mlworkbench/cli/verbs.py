@@ -21,7 +21,8 @@ _VERBS = {
     "computetarget": ("computetarget:computetarget", "List, show and check compute targets"),
     "environment": ("environment:environment", "List, show and remove the environments of runs"),
     "gpus": ("gpus:gpus", "Show the GPUs of a machine and who uses them"),
-    "doctor": ("doctor_gpu:doctor", "Find what is wrong with a machine"),
+    "doctor": ("doctor_here:doctor", "Find what is wrong with this machine, or with a GPU"),
+    "explain": ("explain:explain", "Explain a trouble: what you see, why, what to do"),
     "history": ("history:history", "Look at past runs"),
     "ui": ("ui:ui", "Open the Workbench in the browser"),
     "asset": ("asset:asset", "Fetch and list what was promoted from runs"),
@@ -55,6 +56,23 @@ _MEANT = {
     "env": "environment",
     "envs": "environment list",
     "help": "--help",
+}
+# The same below a noun.
+_MEANT_BELOW = {
+    "computetarget add": "computetarget attach",
+    "computetarget create": "computetarget attach",
+    "computetarget delete": "computetarget detach",
+    "computetarget remove": "computetarget detach",
+    "environment delete": "environment remove",
+    "experiment delete": "history remove",
+    "experiment list": "history list",
+    "experiment run": "experiment submit",
+    "experiment start": "experiment submit",
+    "experiment stop": "experiment cancel",
+    "history delete": "history remove",
+    "project check": "project validate",
+    "project list": "history list --all",
+    "runconfiguration remove": "runconfiguration delete",
 }
 
 
@@ -103,12 +121,42 @@ class UnknownWord(UnknownName):
 
     def __init__(self, ctx: click.Context, name: str, known: Sequence[str]) -> None:
         gone = GONE.get(f"{ctx.command_path} {name}".partition(" ")[2])
-        near = difflib.get_close_matches(name, known, n=1)
-        # Below a noun the words of people mean something else: `history run` is no submit.
-        meant = near[0] if near else _MEANT.get(name) if ctx.parent is None else None
-        super().__init__("command", name, known, f"did you mean '{ctx.command_path} {meant}'?" if meant else None)
+        meant = _meant(ctx, name, known)
+        super().__init__("command", name, known, f"did you mean '{meant}'?" if meant else None)
         if gone:
             self.message, self.hint = gone
+
+
+def _meant(ctx: click.Context, name: str, known: Sequence[str]) -> str | None:
+    """The command that was probably meant, in full."""
+    # Below a noun the words of people mean something else: `history run` is no submit.
+    if ctx.parent is None and name in _MEANT:
+        return f"mlw {_MEANT[name]}"
+    below = _MEANT_BELOW.get(f"{ctx.info_name} {name}")
+    if below:
+        return f"mlw {below}"
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"{ctx.command_path} {near[0]}"
+    if name in _VERBS:
+        return f"mlw {name}"
+    # Another noun has it; if several do, none is likelier than the others.
+    places = [noun for noun, words in _nouns().items() if name in words]
+    return f"mlw {places[0]} {name}" if len(places) == 1 else None
+
+
+def _nouns() -> dict[str, list[str]]:
+    """Which commands the nouns have: from the list for TAB, because loading them all would take long."""
+    import json  # noqa: PLC0415 - needed only where somebody has erred
+
+    from .complete import WORDS  # noqa: PLC0415
+
+    try:
+        with open(WORDS, encoding="utf-8") as file:
+            tree = json.load(file)
+        return {noun: list(below.get("commands", ())) for noun, below in tree["commands"].items()}
+    except (OSError, ValueError, KeyError):
+        return {}
 
 
 @click.group(

@@ -213,11 +213,15 @@ def hint_back(run: Run) -> None:
 
 def closing(run: Run, folder: RunFolder) -> None:
     """The execution summary."""
+    from ..report import symptoms  # noqa: PLC0415 - most commands end no run
+
     lines: list[tuple[str, str]] = [("RunId", run.id), ("Status", summary(run))]
     if run.cause:
         lines += cause_lines(run.cause)
+    lines += symptoms.line(symptoms.of_run(run))
     names = {"gpu": "GPU used", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
     lines += [(names[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in names]
+    lines += symptoms.line(symptoms.of_gpu(run.gpu))
     if run.spark and run.spark.get("app"):
         lines.append(("Spark", report_spark.summary(run.spark)))
     if run.metrics:

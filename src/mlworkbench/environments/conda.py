@@ -60,6 +60,7 @@ def solve_conda(asked: Asked, cache: Path) -> list[JsonDict]:
         raise SolveError(
             f"no set of conda packages is what {asked.file} asks for:\n{shorten(mask(str(error)))}",
             HINT.format(file=asked.file),
+            more="cannot-be-solved",
         ) from None
     except (rattler.exceptions.InvalidMatchSpecError, rattler.exceptions.InvalidChannelError) as error:
         raise ConfigError(mask(str(error)), path=asked.file) from None
@@ -68,6 +69,7 @@ def solve_conda(asked: Asked, cache: Path) -> list[JsonDict]:
         raise SolveError(
             f"the channels could not be read ({names}):\n{shorten(mask(str(error)))}",
             "check the names under `channels:` and the way to the internet",
+            more="index-not-reached",
         ) from None
     closed = hosts_with_password(asked.channels)
     found = [entry(one) for one in records]

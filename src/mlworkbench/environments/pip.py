@@ -164,12 +164,13 @@ def _explain(said: str, wanted: Wanted, folder: Path) -> SolveError:
         hint = f"there is no ready wheel of {built[1]} for Python {wanted.python}: choose another version"
     elif re.search(r"dns error|error sending request|Could not connect|timed out|Request failed|[Cc]onnection", text):
         hint = "check the way to the internet, and the proxy variables"
-        return SolveError(f"the package index could not be asked:\n{shorten(text)}", hint)
+        return SolveError(f"the package index could not be asked:\n{shorten(text)}", hint, more="index-not-reached")
     elif "was not found in the package registry" in text:
         hint = f"check the spelling in {wanted.file}, or name the index that has it: --extra-index-url"
     else:
         hint = f"change the versions in {wanted.file}"
-    return SolveError(f"no set of pip packages is what {wanted.file} asks for:\n{shorten(text)}", hint)
+    problem = f"no set of pip packages is what {wanted.file} asks for:\n{shorten(text)}"
+    return SolveError(problem, hint, more="cannot-be-solved")
 
 
 # -- its answer --------------------------------------------------------------------------------------

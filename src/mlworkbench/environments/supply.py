@@ -84,7 +84,7 @@ def _archive(python: Mapping[str, Any], store: Root) -> Path:
 def _complaint(error: NoEnvironment) -> SolveError:
     message, _, hint = str(error).partition("; hint: ")
     words = message.replace("cannot be fetched here", "cannot be fetched from this machine")
-    return SolveError(words, hint.split(", or submit")[0] or None)
+    return SolveError(words, hint.split(", or submit")[0] or None, more="index-not-reached")
 
 
 # -- passwords -------------------------------------------------------------------------------------------

@@ -107,6 +107,7 @@ class Database:
                 raise HistoryError(
                     f"{self._path} was locked by another program for {_WAIT_MS // 1000} s",
                     "look for a program that holds it open: fuser " + str(self._path),
+                    more="history-unusable",
                 ) from error
             except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError) as error:
                 if _is_damage(self._path, error):
@@ -117,7 +118,8 @@ class Database:
             if self._is_current():
                 return answer
             self.close()  # another process has set the file aside: what we did went into the old one
-        raise HistoryError(f"the run history {self._path} is damaged again and again", "check the disk")
+        what = f"the run history {self._path} is damaged again and again"
+        raise HistoryError(what, "check the disk", more="history-damaged")
 
     def _commit(self, connection: apsw.Connection, body: Callable[[apsw.Connection], Answer]) -> Answer:
         def counted(connection: apsw.Connection) -> tuple[Answer, int]:
@@ -159,6 +161,7 @@ class Database:
             raise HistoryError(
                 f"{self._path} was written by a newer mlw (version {version}, this one knows {VERSION})",
                 "upgrade mlworkbench, or set MLW_HOME to another folder",
+                more="history-unusable",
             )
         if version in range(1, VERSION):
             transact(connection, self._upgrade)
@@ -277,8 +280,9 @@ def _place(new: str, path: Path) -> None:
 def _unusable(path: Path, error: apsw.Error) -> HistoryError:
     free = _free(path)
     if free < 1024 * 1024:
-        return HistoryError(f"the disk that holds {path} is full", "make room on it; runs go on meanwhile")
-    return HistoryError(f"the run history {path} cannot be used: {error}")
+        what = f"the disk that holds {path} is full"
+        return HistoryError(what, "make room on it; runs go on meanwhile", more="disk-full")
+    return HistoryError(f"the run history {path} cannot be used: {error}", more="history-damaged")
 
 
 def _free(path: Path) -> int:

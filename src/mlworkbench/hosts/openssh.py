@@ -22,6 +22,8 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@+-]*")
 class LoginRefused(HostError):
     """The server knows us not. ``methods`` is what it would take."""
 
+    more = "permission-denied"
+
     def __init__(self, message: str, hint: str | None, methods: tuple[str, ...]) -> None:
         super().__init__(message, hint)
         self.methods = methods
@@ -29,6 +31,8 @@ class LoginRefused(HostError):
 
 class HostKeyChanged(Unreachable):
     """Somebody else answers, or the machine was set up anew. Nothing was sent."""
+
+    more = "host-key-changed"
 
     def __init__(self, message: str, hint: str | None, fingerprint: str) -> None:
         super().__init__(message, hint)
@@ -38,12 +42,15 @@ class HostKeyChanged(Unreachable):
 class HostKeyUnknown(HostError):
     """The machine's key was never accepted."""
 
+    more = "host-key-unknown"
+
 
 @lru_cache
 def program(name: str = "ssh") -> str:
     found = shutil.which(name)
     if found is None:
-        raise HostError(f"the program {name} is not installed on this machine", "install the OpenSSH client")
+        what = f"the program {name} is not installed on this machine"
+        raise HostError(what, "install the OpenSSH client", more="no-ssh")
     return found
 
 
@@ -194,6 +201,11 @@ def printable(said: str, most: int = 300) -> str:
     return text if len(text) <= most else text[:most] + "…"
 
 
+def full_disk(problem: object) -> str | None:
+    """The text of ``explain`` about it, if that is what the other machine complains of."""
+    return "disk-full" if "is full" in str(problem) else None
+
+
 _CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)
 
 
@@ -202,13 +214,14 @@ def unfit(attachment: Attachment, said: str) -> HostError:
     found = _CANNOT_WRITE.findall(said)
     if found:
         what = printable(found[-1].replace("\r", "").partition(": ")[0])
-        hint = (
-            "make room on that disk" if "space" in what or "quota" in what else "it must be a folder that you can write"
-        )
-        return HostError(f"the home folder of {attachment.identity} cannot be used: {what}", hint)
+        full = "space" in what or "quota" in what
+        hint = "make room on that disk" if full else "it must be a folder that you can write"
+        problem = f"the home folder of {attachment.identity} cannot be used: {what}"
+        return HostError(problem, hint, more="disk-full" if full else "unfit-target")
     return HostError(
         f"{attachment.identity} lets us in but runs no commands; it says: {printable(said) or 'nothing'}",
         "the account needs a login shell, and its key no forced command",
+        more="unfit-target",
     )
 
 
@@ -256,7 +269,8 @@ def explain(attachment: Attachment, said: str) -> HostError:
     if "banner line" in said or "Bad remote protocol" in said or "exchange_identification" in said:
         return _no_ssh(attachment, said)
     if "UNPROTECTED PRIVATE KEY" in said or "bad permissions" in said:
-        return HostError(f"others may read the key for {name}", f"run: chmod 600 {attachment.key_file}")
+        hint = f"run: chmod 600 {attachment.key_file}"
+        return HostError(f"others may read the key for {name}", hint, more="permission-denied")
     last = printable((said.strip().splitlines() or ["ssh said nothing"])[-1])
     return Unreachable(f"the connection to {name} is gone: {last}")
 

@@ -19,7 +19,7 @@ from . import library, loader
 from .channel import ANSWER, Channel, NotGreeted, as_unreachable
 from .host import News
 from .master import Master
-from .openssh import HostKeyChanged, LoginRefused, command, explain, printable, unfit
+from .openssh import HostKeyChanged, LoginRefused, command, explain, full_disk, printable, unfit
 from .slots import Slots
 from .upload import Progress, Upload
 
@@ -314,6 +314,7 @@ class SshHost:
             raise HostError(
                 f"the password for {self.identity} is not in the keyring any more",
                 "attach the machine again",
+                more="permission-denied",
             )
         from .askpass import Askpass, once  # noqa: PLC0415
 
@@ -365,6 +366,7 @@ class SshHost:
             return HostError(
                 f"there is no Python 3.8 or newer on {self.identity}",
                 "install one, for example: apt install python3, or put one into ~/.mlw/tools/python",
+                more="python-too-old",
             )
         if error.code == 255:
             return explain(self.attachment, error.said)
@@ -379,7 +381,8 @@ def names(attachment: Attachment) -> tuple[str, ...]:
 
 def _check(answer: dict[str, Any]) -> dict[str, Any]:
     if not answer.get("ok"):
-        raise HostError(f"the target could not answer: {printable(str(answer.get('problem')))}")
+        problem = printable(str(answer.get("problem")))
+        raise HostError(f"the target could not answer: {problem}", more=full_disk(problem))
     return answer
 
 

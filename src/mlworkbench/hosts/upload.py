@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ..errors import HostError, SnapshotError
 from ..remote.frames import CHUNK
 from .channel import ANSWER, Channel
+from .openssh import full_disk
 
 Progress = Callable[[int, int], None]
 _REMEMBERED = 8  # snapshots that the target got last: one of them is the base of the next difference
@@ -119,7 +120,8 @@ class Upload:
         self._channel.send({})
         for answer, _ in self._channel.stream(_FINISHING):
             if not answer.get("more") and not answer.get("ok"):
-                raise HostError(f"the code could not be stored on the target: {answer.get('problem')}")
+                problem = answer.get("problem")
+                raise HostError(f"the code could not be stored on the target: {problem}", more=full_disk(problem))
 
     def _send(self, data: bytes) -> None:
         begun = time.monotonic()

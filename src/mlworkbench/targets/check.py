@@ -22,12 +22,13 @@ UNTESTED = ("Darwin", "win32", "Windows")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. ``hint`` says what to do where it is not well."""
+    """One thing that was looked at. ``hint`` says what to do where it is not well; ``more``: see ``explain``."""
 
     what: str
     state: str
     found: str
     hint: str | None = None
+    more: str | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,9 @@ def _reach(facts: Facts) -> list[Finding]:
             "network",
             WARNING,
             f"no way out to {reach.host}{why}",
-            "images must be there, and scripts cannot download: open the network, or set https_proxy there",
+            "mlw submit --send-packages sends packages from here; images must be there, and scripts cannot download:"
+            " or open the network, or set https_proxy there",
+            "no-internet-there",
         )
     ]
 
@@ -165,12 +168,12 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
         hint = "your user must be able to write it" if elsewhere else "set MLW_HOME to a folder that can"
         return Finding("store", ERROR, f"{store.folder} cannot be written", hint)
     if store.free is not None and store.free < FULL:
-        return Finding("store", ERROR, found, room)
+        return Finding("store", ERROR, found, room, "disk-full")
     if store.inodes_free is not None and store.inodes_free < FEW_INODES:
         few = f"{found}, and room for {store.inodes_free} more files only"
-        return Finding("store", ERROR if store.inodes_free == 0 else WARNING, few, room)
+        return Finding("store", ERROR if store.inodes_free == 0 else WARNING, few, room, "disk-full")
     if store.free is not None and store.free < SCARCE:
-        return Finding("store", WARNING, found, room)
+        return Finding("store", WARNING, found, room, "disk-full")
     if store.network:
         local = "network file systems are slow here; "
         local += "a link ~/.mlw to a disk there helps" if elsewhere else "set MLW_HOME to a folder on a disk here"
@@ -213,7 +216,7 @@ def _engines(facts: Facts, compute: Compute) -> list[Finding]:
     needed = compute.kind in IN_CONTAINER
     if needed and not engines:
         hint = "install Docker Engine or podman on that machine, or use a target without a container"
-        return [Finding("docker", ERROR, "neither docker nor podman is there", hint)]
+        return [Finding("docker", ERROR, "neither docker nor podman is there", hint, "docker-not-running")]
     findings = []
     for name, one in engines.items():
         spare = name == "podman" and "docker" in engines  # Docker goes first, also when it is in trouble
@@ -223,7 +226,8 @@ def _engines(facts: Facts, compute: Compute) -> list[Finding]:
         else:
             found, hint = trouble
             hint += "" if needed else f" (a target of type {compute.type} does not need it)"
-            findings.append(Finding(name, ERROR if needed and not spare else WARNING, found, hint))
+            state = ERROR if needed and not spare else WARNING
+            findings.append(Finding(name, state, found, hint, engine_symptom(found)))
     return findings
 
 
@@ -245,6 +249,13 @@ def engine_trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
         hint = "install the NVIDIA Container Toolkit, run `sudo nvidia-ctk runtime configure` and restart the engine"
         return f"{engine.program or 'the engine'} {engine.version} knows nothing of NVIDIA GPUs", hint
     return None
+
+
+def engine_symptom(trouble: str) -> str:
+    """The text of ``explain`` about a trouble with an engine."""
+    if "permission denied" in trouble.lower():
+        return "docker-not-permitted"
+    return "no-gpu-in-container" if "NVIDIA GPUs" in trouble else "docker-not-running"
 
 
 def _remedy(engine: Engine) -> str:

@@ -83,7 +83,7 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
         cpus=compute.cpus,
         keep_entrypoint=compute.keep_entrypoint,
         options=_options(engine),
-        registry=_registry(compute, image),
+        registry=registry_of(compute, image),
         libc=places.libc,
     )
 
@@ -118,7 +118,7 @@ def _shared_memory(memory: int | None) -> str:
     return _SHM if memory is None else str(max(_LEAST_SHM, memory // 2))
 
 
-def _registry(compute: Compute, image: str) -> dict[str, str] | None:
+def registry_of(compute: Compute, image: str) -> dict[str, str] | None:
     """Who logs in, and where; the password travels among the secrets (``remote.engine.REGISTRY_PASSWORD``)."""
     if not compute.registry_username:
         return None

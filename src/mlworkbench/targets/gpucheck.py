@@ -14,6 +14,8 @@ _LONGEST = 300
 _NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "cupy": "CuPy", "cuda": "CUDA"}
 _TOOLKIT = "install the NVIDIA Container Toolkit there, run sudo nvidia-ctk runtime configure, and restart the engine"
 
+_IN_CONTAINER = "no-gpu-in-container"
+
 # What the driver's troubles call for; the first that fits counts.
 _REMEDIES = (
     ("version mismatch", "reboot that machine, so that the new driver is loaded"),
@@ -95,7 +97,7 @@ def _engine(facts: Facts, found: Mapping[str, Any], compute: Compute) -> list[Fi
     toolkit = found.get("toolkit")
     version = _text(toolkit.get("version")) if isinstance(toolkit, Mapping) else None
     if not engine.nvidia:
-        return [Finding("toolkit", ERROR, f"{_called(engine)} knows nothing of NVIDIA GPUs", _TOOLKIT)]
+        return [Finding("toolkit", ERROR, f"{_called(engine)} knows nothing of NVIDIA GPUs", _TOOLKIT, _IN_CONTAINER)]
     return [
         Finding("toolkit", OK, f"{_called(engine)} can give GPUs to containers" + (f" ({version})" if version else ""))
     ]
@@ -112,10 +114,10 @@ def _container(inside: Mapping[str, Any], gpus: Gpus, compute: Compute) -> list[
         return [Finding("container", WARNING, f"image {image} is not on that machine, so it was not tried", hint)]
     if inside.get("code") != 0:
         said = (_text(inside.get("said")) or "it said nothing").strip().splitlines()[-1]
-        return [Finding("container", ERROR, f"a container with GPUs does not start: {said}", _TOOLKIT)]
+        return [Finding("container", ERROR, f"a container with GPUs does not start: {said}", _TOOLKIT, _IN_CONTAINER)]
     devices = inside.get("devices")
     if not devices:
-        return [Finding("container", ERROR, "a container that asks for GPUs gets none", _TOOLKIT)]
+        return [Finding("container", ERROR, "a container that asks for GPUs gets none", _TOOLKIT, _IN_CONTAINER)]
     count = len(devices) if isinstance(devices, list) else 0
     findings = [Finding("container", OK, f"{image} sees {count} of {len(gpus.gpus)} GPU{'s' * (len(gpus.gpus) != 1)}")]
     if not compute.nvidia_docker:
@@ -146,10 +148,11 @@ def _one(tried: Mapping[str, Any], gpus: Gpus) -> Finding:
         return Finding(link, OK, f"{title}: a small computation on the GPU worked")
     if what == "torch" and not cuda:
         hint = "it is a build for processors only: take torch without +cpu (mlw project doctor says which)"
-        return Finding(link, ERROR, f"{title} was built without CUDA", hint)
+        return Finding(link, ERROR, f"{title} was built without CUDA", hint, "gpu-cpu-build")
     if _newer(cuda, gpus.cuda):
         hint = f"update the driver there, or take a build for CUDA {gpus.cuda} or older"
-        return Finding(link, ERROR, f"{title} needs a newer driver: this one serves CUDA {gpus.cuda}", hint)
+        found = f"{title} needs a newer driver: this one serves CUDA {gpus.cuda}"
+        return Finding(link, ERROR, found, hint, "gpu-driver")
     return Finding(
         link, ERROR, f"{title} sees no GPU", "look at CUDA_VISIBLE_DEVICES there, and whether its build is for GPUs"
     )

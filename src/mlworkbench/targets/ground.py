@@ -105,7 +105,9 @@ def choose_engine(facts: Facts, compute: Compute) -> Engine:
 
 
 def _unfit(compute: Compute, what: str, hint: str) -> LaunchError:
-    return LaunchError(f"containers cannot be run on {compute.name}: {what}", hint)
+    from .check import engine_symptom  # noqa: PLC0415
+
+    return LaunchError(f"containers cannot be run on {compute.name}: {what}", hint, more=engine_symptom(what))
 
 
 # -- this machine ----------------------------------------------------------------------------------

@@ -65,4 +65,5 @@ def not_attached(compute: Compute) -> HostError:
     return HostError(
         f"{compute.name} is {who}, which you have not attached",
         f"if you trust this project with that machine: mlw computetarget attach {compute.type} --name {compute.name}",
+        more="not-attached",
     )

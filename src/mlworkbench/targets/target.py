@@ -68,7 +68,7 @@ class Target:
                 problem = (
                     answer.get("problem") or f"the {answer.get('lacks')} that it lacks were sent, and do not arrive"
                 )
-                raise LaunchError(f"run {spec.id} could not be started: {problem}")
+                raise LaunchError(f"run {spec.id} could not be started: {problem}", more=_text_about(str(problem)))
             if answer.get("claimed") or answer.get("owner"):
                 return
             # Another process holds the run's lock without having claimed it: it is about to, or it dies.
@@ -95,3 +95,9 @@ class Target:
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
         """New bytes since the offsets; where asking takes time, the answer may come up to ``wait`` seconds later."""
         return self.host.news(run_id, offsets, limit, wait)
+
+
+def _text_about(problem: str) -> str:
+    from ..explain import symptom_of  # noqa: PLC0415 - only for a start that fails
+
+    return symptom_of(problem, ("packages", "containers", "gpu", "history", "tools")) or "could-not-start"

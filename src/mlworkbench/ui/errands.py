@@ -26,7 +26,8 @@ _LINE = 64 * 1024  # bytes of a line
 _LINES = 5000
 _LONGEST = 64 * 1024 * 1024  # bytes of an answer
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_MARKS = {"error: ": "error", "hint: ": "hint", "warning: ": "warning", "note: ": "note"}
+_MARKS = {"error: ": "error", "hint: ": "hint", "more: ": "hint", "warning: ": "warning", "note: ": "note"}
+_MORE = "more: mlw explain "
 
 
 class _Unknown(UnknownName):
@@ -70,7 +71,10 @@ class Errand:
         hints = [line.removeprefix("hint: ") for line in self.lines if line.startswith("hint: ")]
         last = next((line for line in reversed(self.lines) if line), "")
         words = told[-1].removeprefix("error: ") if told else last or f"mlw ended with {self.code}"
-        return _KINDS.get(self.code or 0, MlwError)(words, hints[-1] if hints and told else None)
+        error = _KINDS.get(self.code or 0, MlwError)(words, hints[-1] if hints and told else None)
+        more = [line.removeprefix(_MORE) for line in self.lines if line.startswith(_MORE)]
+        error.more = more[-1] if more and told else None
+        return error
 
     def since(self, number: int) -> list[str]:
         """The lines from this one on, as far as they are kept."""

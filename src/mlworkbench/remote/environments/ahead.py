@@ -1,4 +1,4 @@
-"""An environment built before any run needs it: by a process that outlives the connection which asked for it."""
+"""An environment or an image, before any run needs it: by a process that outlives the connection which asked for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 
 from .. import machine
+from ..engine import REGISTRY_PASSWORD
 from ..folder import Root
 from ..journal import read_json, write_whole
 from ..serve import read_plain
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 LONGEST_WAIT = 5.0
 _LOOK = 0.05
 _CHUNK = 1 << 18
+IMAGE = "image"  # kind of a lock that asks for an image only
 
 
 class Places:
@@ -38,6 +40,7 @@ class Places:
 def body_of(root: Root, message: Answer) -> Callable[[Callable[[Answer], None]], None]:
     """What the process does that is left behind."""
     lock, container, packs = message["lock"], message.get("container"), bool(message.get("pack"))
+    password = (message.get("secrets") or {}).get(REGISTRY_PASSWORD)
     places = Places(root, lock)
 
     def body(tell: Callable[[Answer], None]) -> None:
@@ -49,7 +52,9 @@ def body_of(root: Root, message: Answer) -> Callable[[Callable[[Answer], None]],
             if os.path.exists(path):
                 os.unlink(path)
         tell({"ok": True, "state": "building"})
-        problem = _build(root, lock, places, packs) or (_pull(container, places) if container else None)
+        problem = None if lock["kind"] == IMAGE else _build(root, lock, places, packs)
+        if container and not problem:
+            problem = _fetch(dict(container, name="mlw-%s" % lock["digest"][:16]), places, password)
         write_whole(places.result, {"problem": problem})
 
     return body
@@ -73,17 +78,30 @@ def _build(root: Root, lock: Answer, places: Places, packs: bool) -> Any:
     return None
 
 
-def _pull(container: Answer, places: Places) -> Any:
-    """The image too, unless somebody has to log in for it: that is for the run, which has the password."""
+def _fetch(container: Answer, places: Places, password: Any) -> Any:
+    """The image, if it is not there. The password is in memory only, and so is the log-in."""
     from ..complaints import explain_pull  # noqa: PLC0415
-    from ..engine import Engine  # noqa: PLC0415
+    from ..engine import Engine, forget_login  # noqa: PLC0415
 
-    engine = Engine(dict(container, name="mlw"))
-    if engine.call("image", "inspect", container["image"])[0] == 0 or container.get("registry"):
+    engine = Engine(container)
+    if engine.call("image", "inspect", container["image"])[0] == 0:
         return None
     _say(places, "pulling image %s" % container["image"])
+    try:
+        env, complaint = engine.log_in(password) if container.get("registry") and password else ({}, "")
+        return explain_pull(complaint, container) if complaint else _pull(engine, env, places)
+    except OSError as error:
+        return "image %s cannot be pulled: %s" % (container["image"], error)
+    finally:
+        forget_login(engine.name)
+
+
+def _pull(engine: Any, env: Dict[str, str], places: Places) -> Any:
+    from ..complaints import explain_pull  # noqa: PLC0415
+
+    container = engine.container
     with open(places.log, "ab") as file:
-        process = engine.begin([container["program"], "pull", container["image"]], stdout=file, stderr=file)
+        process = engine.begin([container["program"], "pull", container["image"]], stdout=file, stderr=file, env=env)
     if process.wait():
         return explain_pull(read_plain(places.log, 0, _CHUNK).decode("utf-8", "replace")[-4096:], container)
     return None
@@ -115,7 +133,7 @@ def built(root: Root, request: Answer) -> Answer:
 def _outcome(root: Root, lock: Answer, places: Places, packs: bool) -> Answer:
     result = read_json(places.result, "problem")
     if result is None:
-        if is_sound(root, lock) and (is_packed(root, lock) or not packs):
+        if lock["kind"] != IMAGE and is_sound(root, lock) and (is_packed(root, lock) or not packs):
             return {"state": "ready"}
         return {"state": "failed", "problem": "the builder was killed; hint: prepare again"}
     return {"state": "failed", "problem": result["problem"]} if result["problem"] else {"state": "ready"}

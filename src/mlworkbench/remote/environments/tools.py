@@ -153,7 +153,7 @@ def fetch(url: str, part: str, headers: Optional[Dict[str, str]] = None) -> str:
             raise
         said = getattr(error, "reason", None) or error
         text = "%s cannot be fetched here (%s); hint: check this machine's way to the internet, or submit with"
-        raise NoEnvironment((text + " packages sent along") % (url, said)) from None
+        raise NoEnvironment((text + " --send-packages: then they come from your own") % (url, said)) from None
     return known.hexdigest()
 
 

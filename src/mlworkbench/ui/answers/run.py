@@ -15,6 +15,7 @@ from ...history.store import History
 from ...model import IN_CONTACT, Run
 from ...paths import RunFolder
 from ...remote.folder import is_outside
+from ...report import symptoms
 from ...report.children import best, children_at_home, judged_by, rank
 from ...report.plain import plain
 from ...report.records import cause_lines, outcome
@@ -145,7 +146,9 @@ def cause(run: Run) -> tuple[list[str], str | None]:
     """Why it failed, in lines, and what to do about it."""
     found = cause_lines(run.cause) if run.cause else []
     lines = [text for name, text in found if name != "Remedy" and text]
-    return lines, next((text for name, text in found if name == "Remedy"), None)
+    remedy = [text for name, text in found if name == "Remedy"]
+    name = symptoms.of_run(run)
+    return lines, "; ".join([*remedy, *([f"more: mlw explain {name}"] if name else [])]) or None
 
 
 def parameters(run: Run) -> list[tuple[str, str]]:

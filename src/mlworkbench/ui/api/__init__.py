@@ -53,7 +53,8 @@ async def _told(request: Request, error: Exception) -> JSONResponse:
     """One sentence and a hint, as on the command line."""
     assert isinstance(error, MlwError)
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
-    return JSONResponse({"error": error.message, "hint": error.hint}, status)
+    more = {"more": f"mlw explain {error.more}"} if error.more else {}
+    return JSONResponse({"error": error.message, "hint": error.hint, **more}, status)
 
 
 async def _unfit(request: Request, error: Exception) -> JSONResponse:

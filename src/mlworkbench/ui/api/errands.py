@@ -23,6 +23,7 @@ class Told(BaseModel):
     answer: Any = None
     error: str | None = None
     hint: str | None = None
+    more: str | None = None  # a name for mlw explain
 
 
 def told(errand: Errand, first: int = 0) -> Told:
@@ -36,6 +37,7 @@ def told(errand: Errand, first: int = 0) -> Told:
         answer=errand.answer,
         error=error.message if error else None,
         hint=error.hint if error else None,
+        more=error.more if error else None,
     )
 
 

@@ -18,7 +18,9 @@ log = logging.getLogger("mlworkbench.ui")
 def in_words(error: Exception) -> tuple[str, str | None]:
     """What happened and what to do, for people. A fault of ours has a number under which the log tells more."""
     if isinstance(error, MlwError):
-        return plain(error.message, 1000), plain(error.hint, 1000) if error.hint else None
+        more = f"more: mlw explain {error.more}" if error.more else None
+        remedy = "; ".join(plain(one, 1000) for one in (error.hint, more) if one)
+        return plain(error.message, 1000), remedy or None
     name = secrets.token_hex(4)
     log.error("error %s", name, exc_info=error)
     return f"Something went wrong; the log of mlw ui has it as error {name}.", None

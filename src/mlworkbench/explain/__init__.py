@@ -1,0 +1,112 @@
+"""Troubles by name: a text for each, shipped with the package.
+
+``mlw explain NAME`` prints one, docs/troubleshooting.md is made of them all, and messages that need more than a hint
+name one. Each begins with its title; its list "You see:" has the messages, with … for names and numbers.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UnknownName
+
+PLACE = Path(__file__).parent
+# Folder → what its texts are about, in the order of the page.
+GROUPS = {
+    "project": "Commands and projects",
+    "python": "Which Python runs my script?",
+    "connection": "Attach and connection",
+    "packages": "Packages",
+    "containers": "Containers and images",
+    "gpu": "GPUs",
+    "runs": "Runs",
+    "history": "History and disk",
+    "browser": "The browser",
+    "tools": "ssh, Spark, MLflow",
+}
+_LEAST = 8  # letters of a message that must be there to know it by
+_LABEL = "error: "  # as it is seen on a terminal
+_ITEM = re.compile(r"^- ((?:`[^`]+`(?:, )?)+)")
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """One trouble: what is seen, why, and what to do. ``body`` is Markdown without the title."""
+
+    name: str
+    group: str
+    title: str
+    body: str
+
+    def seen(self) -> list[str]:
+        """The messages that belong to it."""
+        _, _, below = self.body.partition("You see:\n")
+        found: list[str] = []
+        for line in below.lstrip("\n").splitlines():
+            item = _ITEM.match(line)
+            if item is None:
+                break
+            found += [words.removeprefix(_LABEL) for words in re.findall("`([^`]+)`", item.group(1))]
+        return found
+
+
+def symptoms(groups: Collection[str] = ()) -> Iterator[Symptom]:
+    """All, or those of some groups: group by group, by their names."""
+    for group in GROUPS:
+        if not groups or group in groups:
+            for path in sorted((PLACE / group).glob("*.md")):
+                yield _read(path)
+
+
+def symptom(name: str) -> Symptom:
+    """The text of that name; of a message that belongs to one, too."""
+    found = {path.stem: path for group in GROUPS for path in (PLACE / group).glob("*.md")}
+    path = found.get(name.lower())
+    if path is None:
+        fitting = symptom_of(name)
+        path = found.get(fitting) if fitting else None
+    if path is None:
+        raise UnknownName("symptom", name, found, _proposal(name, found))
+    return _read(path)
+
+
+def symptom_of(message: str, groups: Collection[str] = ()) -> str | None:
+    """The name of the text that speaks of this message; of several, the one that has most of its words."""
+    message = message.removeprefix(_LABEL)
+    best, name = 0, None
+    for one in symptoms(groups):
+        for words in one.seen():
+            parts = [part for part in words.split("…") if part.strip()]
+            length = sum(map(len, parts))
+            if length >= max(_LEAST, best + 1) and _fits(words, message):
+                best, name = length, one.name
+    return name
+
+
+def _fits(words: str, message: str) -> bool:
+    pattern = ".+?".join(re.escape(part) for part in words.rstrip("…: ").split("…"))
+    return re.match(pattern, message, re.DOTALL) is not None
+
+
+def _proposal(name: str, known: Collection[str]) -> str:
+    """Names that are spelt nearly so; else those that have a word of it."""
+    words = set(re.findall(r"\w{3,}", name.lower()))
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
+    having = sorted((one for one in known if words & set(one.split("-"))), key=lambda one: _strangers(one, words))
+    meant = near or having[:3]
+    listed = "mlw explain lists all of them"
+    return f"did you mean {' or '.join(repr(one) for one in meant)}? {listed}" if meant else listed
+
+
+def _strangers(name: str, words: Collection[str]) -> tuple[int, str]:
+    """How many words of a name are none of these."""
+    return len(set(name.split("-")) - set(words)), name
+
+
+def _read(path: Path) -> Symptom:
+    title, _, body = path.read_text(encoding="utf-8").partition("\n")
+    return Symptom(path.stem, path.parent.name, title.removeprefix("# ").strip(), body.strip())

@@ -1,0 +1,225 @@
+"""Facts about this machine → what is well, what is not, and the remedy. Pure: asks nobody anything."""
+
+from __future__ import annotations
+
+import os
+import time
+from urllib.parse import urlsplit
+
+from ..model import Compute
+from ..targets.check import ERROR, OK, UNTESTED, WARNING, Finding, Size, engine_symptom, engine_trouble
+from .access import judge_access
+from .facts import Laptop
+from .storage import judge_storage
+
+OLDEST_PYTHON = (3, 10)
+SOUND_SQLITE = (3, 51, 3)  # older ones can damage a file that two programs write
+FUTURE = 120.0  # seconds that a file may seem to come from the future
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
+_INDEXES = (
+    "PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_NO_INDEX PIP_FIND_LINKS PIP_CONFIG_FILE UV_INDEX_URL UV_DEFAULT_INDEX"
+    " UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_OFFLINE UV_CONFIG_FILE"
+).split()
+_HIDING = ("", "-1", "none", "void", "NoDevFiles")
+
+
+def judge(laptop: Laptop, size: Size) -> list[Finding]:
+    """All findings, what everything depends on first. ``size`` says bytes as people do."""
+    return [
+        _mlw(laptop),
+        _python(laptop),
+        _system(laptop),
+        *judge_storage(laptop, size),
+        *judge_access(laptop),
+        *_engines(laptop),
+        _environments(laptop),
+        _scripts(laptop),
+        _network(laptop),
+        _clock(laptop),
+        _terminal(laptop),
+        _completion(laptop),
+        _browser(laptop),
+        *_variables(laptop),
+    ]
+
+
+# -- mlw ---------------------------------------------------------------------------------------------
+
+
+def _mlw(laptop: Laptop) -> Finding:
+    one = laptop.program
+    found = f"{one.version}, {one.source} (changes there count at once)" if one.source else one.version
+    if one.missing:
+        words = f"{found}; packages that it needs are missing: {', '.join(one.missing)}"
+        return Finding("mlw", ERROR, words, "install mlworkbench again")
+    if one.shadow:
+        hint = "mlw in a shell is that one; remove one of them, or change the order of PATH"
+        return Finding("mlw", WARNING, f"{found}, and PATH has another one first: {one.shadow}", hint)
+    return Finding("mlw", OK, found)
+
+
+def _python(laptop: Laptop) -> Finding:
+    one = laptop.program
+    found = f"{'.'.join(map(str, one.python))}, {one.executable}"
+    if one.python < OLDEST_PYTHON:
+        wanted = ".".join(map(str, OLDEST_PYTHON))
+        return Finding("python", ERROR, f"{found} is too old", f"install mlw with Python {wanted} or newer")
+    numbers = tuple(int(word) for word in (one.sqlite or "").split(".") if word.isdigit())
+    if one.sqlite and numbers < SOUND_SQLITE:
+        words = f"{found}; its SQLite {one.sqlite} can damage a history that two programs write"
+        return Finding("python", WARNING, words, f"{one.executable} -m pip install --upgrade apsw")
+    return Finding("python", OK, found)
+
+
+def _system(laptop: Laptop) -> Finding:
+    system = laptop.machine.os
+    words = [system.title or system.name or system.system or "unknown", system.arch, system.libc]
+    found = ", ".join(word for word in words if word)
+    if system.system in UNTESTED:
+        return Finding("system", WARNING, found, "mlw is tested on Linux only; report what does not work")
+    return Finding("system", OK, found)
+
+
+# -- what runs and builds ------------------------------------------------------------------------------
+
+
+def _engines(laptop: Laptop) -> list[Finding]:
+    """Only a note where there is none: only targets of type docker need one here."""
+    here = Compute(name="docker", type="docker")
+    engines = {"docker": laptop.machine.docker, "podman": laptop.machine.podman}
+    findings = []
+    for name, one in engines.items():
+        if one is None:
+            continue
+        trouble = engine_trouble(one, here)
+        if trouble is None:
+            findings.append(Finding(name, OK, ", ".join(word for word in (one.version, one.os, one.arch) if word)))
+            continue
+        found, hint = trouble
+        words = f"{hint} (only targets of type docker on this machine need it)"
+        findings.append(Finding(name, WARNING, found, words, engine_symptom(found)))
+    return findings or [Finding("docker", OK, "not here; only targets of type docker on this machine need it")]
+
+
+def _environments(laptop: Laptop) -> Finding:
+    tools = laptop.tools
+    lacks = [name for name, there in (("uv", tools.uv_version), ("py-rattler", tools.rattler)) if not there]
+    if lacks:
+        what = f"{tools.uv} does not start" if tools.uv and not tools.uv_version else "not installed"
+        found = f"{' and '.join(lacks)}: {what}; no environment can be solved"
+        hint = f"{laptop.program.executable} -m pip install {' '.join(lacks)}"
+        return Finding("environments", ERROR, found, hint)
+    return Finding("environments", OK, f"uv {tools.uv_version} for pip's packages, py-rattler for conda's")
+
+
+def _scripts(laptop: Laptop) -> Finding:
+    tools = laptop.tools
+    if tools.script:
+        return Finding("scripts", OK, f"{tools.script} runs scripts on target local, unless pythonLocation is set")
+    hint = "install Python, or set pythonLocation, or userManagedEnvironment: false, in local.compute"
+    return Finding("scripts", WARNING, tools.script_problem or "no Python on PATH", hint, "no-python")
+
+
+# -- the way out -----------------------------------------------------------------------------------------
+
+
+def _network(laptop: Laptop) -> Finding:
+    """Settings that packages are fetched with. Values may hold passwords: of proxies the machine is told only."""
+    told = laptop.variables
+    absent = [name for name in laptop.absent if name in told]
+    if absent:
+        words = ", ".join(f"{name} ({told[name]})" for name in absent)
+        return Finding(
+            "network", ERROR, f"set to what is not there: {words}", "unset it, or correct it", "index-not-reached"
+        )
+    clash = [name for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") if _differs(told, name)]
+    if clash:
+        words = f"{clash[0]} and {clash[0].lower()} differ, and programs take one or the other"
+        return Finding("network", WARNING, words, "set both alike", "index-not-reached")
+    parts = [f"{name} ({_machine(told[name])})" for name in _PROXIES if name in told]
+    parts += [name for name in (*_CERTIFICATES, *_INDEXES) if name in told]
+    return Finding("network", OK, f"set: {', '.join(parts)}" if parts else "no proxy, no certificates of your own")
+
+
+def _differs(told: dict[str, str], name: str) -> bool:
+    return name in told and name.lower() in told and told[name] != told[name.lower()]
+
+
+def _machine(address: str) -> str:
+    try:
+        return urlsplit(address if "//" in address else f"//{address}").hostname or "?"
+    except ValueError:
+        return "?"
+
+
+def _clock(laptop: Laptop) -> Finding:
+    now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(laptop.now))
+    hint = "set the clock right: sudo timedatectl set-ntp true"
+    if laptop.now < laptop.built - FUTURE:
+        return Finding("clock", WARNING, f"{now} is before this mlw was installed", hint)
+    written = laptop.past.written if laptop.past else None
+    if written is not None and written > laptop.now + FUTURE:
+        return Finding("clock", WARNING, f"{now}, and the history was written later than that", hint)
+    return Finding("clock", OK, f"{now}, as far as can be told from here")
+
+
+# -- the person ------------------------------------------------------------------------------------------
+
+
+def _terminal(laptop: Laptop) -> Finding:
+    one = laptop.terminal
+    if one.locale_problem:
+        words = f"the language of this shell is not installed here ({one.locale_problem})"
+        return Finding("terminal", WARNING, words, "export LC_ALL=C.UTF-8")
+    if not one.encoding.replace("-", "").startswith("utf8"):
+        words = f"it takes {one.encoding}, so some letters are shown as escapes"
+        return Finding("terminal", WARNING, words, "export LC_ALL=C.UTF-8")
+    if not one.person:
+        return Finding("terminal", OK, f"{one.encoding}, not a terminal: plain columns")
+    return Finding("terminal", OK, f"{one.encoding}, {one.width} columns, {'colours' if one.colours else 'no colours'}")
+
+
+def _completion(laptop: Laptop) -> Finding:
+    one = laptop.login_shell
+    if one.how is None:
+        return Finding("completion", OK, f"none for {one.name or 'an unknown shell'}; bash, zsh and fish have it")
+    if one.completes:
+        return Finding("completion", OK, f"set up for {one.name}")
+    return Finding("completion", OK, f"not set up for {one.name}; {one.how} prints what to add")
+
+
+def _browser(laptop: Laptop) -> Finding:
+    if not laptop.parts.ui_missing:
+        return Finding("browser", OK, "mlw ui is installed")
+    return Finding("browser", OK, f"mlw ui is not installed; to have it: {laptop.parts.install}")
+
+
+def _variables(laptop: Laptop) -> list[Finding]:
+    """What hides or changes things, each told by itself: there are rarely many."""
+    told, found = laptop.variables, []
+    for name, warns, words, hint in (
+        ("PYTHONHOME", True, "changes where every Python looks for its own modules", "unset PYTHONHOME"),
+        ("PYTHONPATH", True, "puts modules before those of mlw and of environments", "unset PYTHONPATH for mlw"),
+        ("PYTHONWARNINGS", False, "changes which warnings programs show", None),
+        ("MLW_TRACKING", told.get("MLW_TRACKING") == "off", "scripts started by hand record nothing", "unset it"),
+        ("MLW_RUN_ID", True, "this is inside a run: what is recorded goes there", "unset MLW_RUN_ID"),
+        ("LD_PRELOAD", True, "puts a library before those of every program", "unset LD_PRELOAD"),
+        ("LD_LIBRARY_PATH", False, "scripts get it, too: it can hide libraries of an environment", None),
+        ("DOCKER_HOST", False, "which engine containers on this machine use", None),
+    ):
+        if name in told:
+            state = WARNING if warns else OK
+            found.append(Finding(name, state, f"{told[name]}: {words}", hint if warns else None))
+    hidden = told.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None and hidden.strip() in _HIDING:
+        words = f"{hidden!r} hides every GPU from scripts on this machine"
+        found.append(Finding("CUDA_VISIBLE_DEVICES", WARNING, words, "unset CUDA_VISIBLE_DEVICES", "gpu-hidden"))
+    active = told.get("VIRTUAL_ENV") or told.get("CONDA_PREFIX")
+    if active and not _is_own(active, laptop):
+        found.append(Finding("environment", OK, f"{active} is active: its Python runs scripts on target local"))
+    return found
+
+
+def _is_own(folder: str, laptop: Laptop) -> bool:
+    return os.path.dirname(os.path.dirname(laptop.program.executable)) == folder

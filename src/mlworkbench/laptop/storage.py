@@ -1,0 +1,99 @@
+"""The data folder and the run history → findings. Pure."""
+
+from __future__ import annotations
+
+from ..hosts.facts import Store
+from ..targets.check import ERROR, FEW_INODES, FULL, OK, SCARCE, WARNING, Finding, Size
+from .facts import Home, Laptop, Past
+
+_OTHERS_WRITE, _OTHERS_READ = 0o022, 0o055
+_SYNCED = ("Dropbox", "OneDrive", "Google Drive", "GoogleDrive", "iCloud", "Mobile Documents", "Nextcloud")
+_FULL = ("No space left on device", "Disk quota exceeded")
+_ANOTHER = "set MLW_HOME to a folder that you can write"
+_ROOM = "make room on that disk; mlw experiment clean shows what mlw can give back"
+
+
+def judge_storage(laptop: Laptop, size: Size) -> list[Finding]:
+    """Nothing can be said of a history in a folder that cannot be used."""
+    folder = _folder(laptop.home)
+    findings = [folder] if folder.state != OK else [_space(folder, laptop.home, laptop.machine.store, size)]
+    past = laptop.past
+    return findings if past is None else [*findings, _history(past, size), *_leftovers(past, size)]
+
+
+def _folder(home: Home) -> Finding:
+    found = f"{home.folder} ({'MLW_HOME' if home.named else 'the usual place'})"
+    if home.problem in _FULL:
+        return Finding("data folder", ERROR, f"{found}: {home.problem}", _ROOM, "disk-full")
+    if home.problem:
+        return Finding("data folder", ERROR, f"{found} cannot be used: {home.problem}", _ANOTHER, "history-unusable")
+    if not home.there:
+        return Finding("data folder", OK, f"{found} is not there yet; the first command makes it")
+    if not home.mine:
+        hint = "set MLW_HOME to a folder of your own"
+        return Finding("data folder", ERROR, f"{found} belongs to another user", hint, "history-unusable")
+    if home.mode & _OTHERS_WRITE:
+        hint = f"chmod 700 {home.folder}"
+        return Finding("data folder", ERROR, f"{found}: others may write in it", hint, "history-unusable")
+    if home.mode & _OTHERS_READ:
+        words = f"{found}: others may look into it, at your code and logs"
+        return Finding("data folder", WARNING, words, f"chmod 700 {home.folder}")
+    return Finding("data folder", OK, found)
+
+
+def _space(folder: Finding, home: Home, store: Store, size: Size) -> Finding:
+    found = folder.found
+    if store.free is not None:
+        found += f", {size(store.free)} free"
+        if store.free < FULL:
+            return Finding("data folder", ERROR, found, _ROOM, "disk-full")
+    if store.inodes_free is not None and store.inodes_free < FEW_INODES:
+        few = f"{found}, and room for {store.inodes_free} more files only"
+        return Finding("data folder", ERROR if store.inodes_free == 0 else WARNING, few, _ROOM, "disk-full")
+    if store.free is not None and store.free < SCARCE:
+        return Finding("data folder", WARNING, found, _ROOM, "disk-full")
+    if store.network:
+        hint = "set MLW_HOME to a folder on a disk of this machine"
+        words = f"{found}, on a network file system ({store.filesystem}): slow, and its locks cannot be relied on"
+        return Finding("data folder", WARNING, words, hint, "history-damaged")
+    synced = next((name for name in _SYNCED if f"/{name.lower()}" in home.folder.lower()), None)
+    if synced:
+        words = f"{found}, in a folder that is synchronised ({synced}), which damages databases"
+        return Finding("data folder", WARNING, words, "set MLW_HOME to another folder", "history-damaged")
+    return Finding("data folder", OK, found)
+
+
+def _history(past: Past, size: Size) -> Finding:
+    if past.problem:
+        words = f"the run history {past.path} cannot be used: {past.problem}"
+        return Finding("history", ERROR, words, "let your user read and write it", "history-damaged")
+    if not past.there:
+        return Finding("history", OK, "no run yet")
+    if past.damage:
+        words = f"the index of the history is damaged: {past.damage}"
+        hint = "mlw history rebuild makes it anew from the folders of the runs; so does the next command"
+        return Finding("history", ERROR, words, hint, "history-damaged")
+    if past.version is not None and past.version > past.known:
+        words = f"{past.path} was written by a newer mlw (version {past.version}, this one knows {past.known})"
+        return Finding("history", ERROR, words, "upgrade mlworkbench, or use another MLW_HOME", "history-unusable")
+    if past.version is not None and past.version < past.known:
+        return Finding("history", OK, f"{size(past.size)}, of an older mlw; the next command brings it up to date")
+    found = f"{past.runs} run{'s' * (past.runs != 1)}, {past.unfinished} of them not ended, {size(past.size)}"
+    if past.busy:
+        hint = f"look for a program that holds it open: fuser {past.path}"
+        return Finding("history", WARNING, f"{found}; another program is writing it now", hint, "history-unusable")
+    return Finding("history", OK, f"{found}, {'all pages' if past.whole else 'the tables'} sound")
+
+
+def _leftovers(past: Past, size: Size) -> list[Finding]:
+    found = []
+    if past.stranded:
+        what = "a submit was" if past.stranded == 1 else f"{past.stranded} submits were"
+        hint = "mlw ps shows which; mlw experiment resume RUN finishes one, mlw cancel RUN ends it"
+        found.append(Finding("leftovers", WARNING, f"{what} begun and never finished", hint, "submit-interrupted"))
+    if past.aside:
+        kept = [path for path in past.aside if not path.endswith(("-wal", "-shm"))] or list(past.aside)
+        what = "a damaged index was" if len(kept) == 1 else f"{len(kept)} damaged indexes were"
+        hint = "the history was made anew from the runs; they can be deleted"
+        found.append(Finding("leftovers", WARNING, f"{what} set aside: {kept[-1]}", hint, "history-damaged"))
+    return found

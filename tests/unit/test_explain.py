@@ -1,0 +1,371 @@
+"""The texts of ``mlw explain``: each speaks of messages that mlw prints, and each message that names one finds it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from mlworkbench import explain
+from mlworkbench.attachments import Attachment
+from mlworkbench.cli.explain import page
+from mlworkbench.environments.supply import _complaint
+from mlworkbench.errors import LaunchError, UnknownName, Unreachable
+from mlworkbench.explain import GROUPS, symptom, symptom_of, symptoms
+from mlworkbench.hosts import openssh
+from mlworkbench.hosts.facts import Engine, Facts, Reach
+from mlworkbench.model import Compute, Run
+from mlworkbench.remote import complaints, endings
+from mlworkbench.remote.environments.tools import NoEnvironment, fetch
+from mlworkbench.report import symptoms as of
+from mlworkbench.targets.check import engine_symptom, engine_trouble, judge
+from tests.test_docs import check_options
+from tests.unit.test_fold import SPEC
+
+SOURCE = Path(explain.__file__).parents[1]
+TEXTS = {one.name: one for one in symptoms()}
+ATTACHMENT = Attachment(Path("/nowhere"), "ada@there:22", "there", "ada", 22)
+
+# Words that others print.
+FOREIGN = {"No space left on device", "Disk quota exceeded", "out of memory"}
+# Words that are put together of pieces: each of them is in the source.
+TOGETHER = {
+    "no project at … or above it: there is no folder aml_config": ("no project at", "or above it: there is no folder"),
+    "ModuleNotFoundError: No module named '…' (…); …/python, which ran the script, does not have it": (
+        ", which ran the script, does not have it",
+    ),
+    "NameError: …; the script uses … without importing it": ("; the script uses", "without importing it"),
+    "the host key of … has changed: it was …, now it is …; nothing was sent": (
+        "the host key of",
+        "has changed: it was",
+        "; nothing was sent",
+    ),
+    "pip packages cannot be resolved for Python …: uv knows 3.6 and newer": (
+        "pip packages cannot be resolved for Python",
+        ": uv knows",
+        "and newer",
+    ),
+    "… cannot be used: permission denied": ("cannot be used:", "permission denied"),
+    "GPU used: no": ("GPU used: ", "no"),
+    "GPU used: partly": ("GPU used: ", "partly"),
+    "GPU used: unknown": ("GPU used: ", "unknown"),
+    "GPU … held by run …": ("held by", "run "),
+    "Submitting (interrupted)": ("Submitting", "interrupted"),
+    "Preparing (environment)": ("Preparing", "environment"),
+    "Queued (waits for its turn in …)": ("Queued", "waits for its turn in"),
+    "failed (exit …)": ("failed", "exit "),
+    "failed (signal 9)": ("failed", "signal "),
+}
+
+
+# -- what the source says --------------------------------------------------------------------------
+
+
+def in_words(node: ast.AST) -> str | None:
+    """A string of the source, with … for what is filled in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.sub(r"%[srd]|%\.\d[fg]|\{\w+\}", "…", node.value).replace("%%", "%")
+    if isinstance(node, ast.JoinedStr):
+        return "".join(in_words(part) or "…" for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return (in_words(node.left) or "…") + (in_words(node.right) or "…")
+    return "…" if isinstance(node, ast.FormattedValue) else None
+
+
+def sentences() -> set[str]:
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        if "samples" not in path.parts:
+            found |= {in_words(node) for node in ast.walk(ast.parse(path.read_text()))}
+    return found - {None}
+
+
+SENTENCES = sentences()
+
+
+def is_said(words: str) -> bool:
+    if words in TOGETHER:
+        return all(any(piece in one for one in SENTENCES) for piece in TOGETHER[words])
+    unknown = re.match(r"unknown ([a-z ]+) '…'", words)
+    if unknown:
+        return unknown[1] in SENTENCES  # the kind of a name
+    parts = [part.strip(" '\"") for part in words.rstrip("…: ").split("…")]
+    pattern = re.compile(".*?".join(re.escape(part) for part in parts), re.DOTALL)
+    return any(pattern.search(one.replace("…", "")) or pattern.search(one) for one in SENTENCES)
+
+
+MESSAGES = [(one.name, words) for one in TEXTS.values() for words in one.seen()]
+
+
+@pytest.mark.parametrize(("name", "words"), MESSAGES, ids=[f"{name}: {words[:40]}" for name, words in MESSAGES])
+def test_every_message_is_one_that_is_printed(name, words):
+    assert words in FOREIGN or is_said(words), f"{name}: nothing prints: {words}"
+
+
+def test_words_that_nobody_prints_are_noticed():
+    assert not is_said("the machine … is on holiday")
+    assert not is_said("unknown planet '…'; known are …")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_text_has_its_parts(name):
+    one = TEXTS[name]
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", name)
+    assert one.group in GROUPS and one.title and one.seen()
+    told = one.body.partition("You see:")[2].split("\n\n", 2)[1]
+    explained = all("`: " in line for line in told.splitlines())
+    assert explained or len(one.body.split("\n\n")) > 2, "a message and nothing about it"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_command_in_a_text_can_be_typed(name):
+    for line in re.findall(r"`(mlw [^`]+)`", TEXTS[name].body):
+        check_options(line.replace("…", "X"), name)
+
+
+def test_names_are_unique_and_every_folder_is_a_group():
+    paths = list(Path(explain.__file__).parent.rglob("*.md"))
+    assert len(paths) == len(TEXTS) >= 50
+    assert {path.parent.name for path in paths} == set(GROUPS)
+
+
+# -- what the source names -------------------------------------------------------------------------
+
+
+def named() -> list[tuple[str, str, ast.AST | None]]:
+    """(place, name of a text, the message beside it)."""
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        if "samples" in path.parts or "remote" in path.parts:
+            continue
+        place = path.relative_to(SOURCE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text())):
+            for value, message in _names(node):
+                found += [(f"{place}:{node.lineno}", one, message) for one in _constants(value)]
+    return found
+
+
+def _names(node: ast.AST):
+    if isinstance(node, ast.Call):
+        message = node.args[0] if node.args else None
+        yield from ((one.value, message) for one in node.keywords if one.arg == "more")
+        if getattr(node.func, "id", "") == "Finding" and len(node.args) == 5:
+            yield node.args[4], node.args[2]
+    if isinstance(node, ast.ClassDef):
+        for one in node.body:
+            if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == "more":
+                yield one.value, None
+    if isinstance(node, ast.FunctionDef) and "symptom" in node.name:
+        yield from ((one.value, None) for one in ast.walk(node) if isinstance(one, ast.Return) and one.value)
+
+
+def _constants(value: ast.AST) -> list[str]:
+    if isinstance(value, ast.IfExp):
+        return _constants(value.body) + _constants(value.orelse)
+    return [value.value] if isinstance(value, ast.Constant) and isinstance(value.value, str) else []
+
+
+def test_every_name_in_the_code_is_a_text():
+    found = named()
+    assert len(found) >= 30
+    assert [(place, name) for place, name, _ in found if name not in TEXTS] == []
+    assert set(of._ENDINGS.values()) <= set(TEXTS)
+
+
+def test_every_text_that_an_error_names_has_its_message():
+    """Of those whose words stand beside the name."""
+    checked, wrong = 0, []
+    for place, name, message in named():
+        words = in_words(message) if message is not None else None
+        if words is None or name not in TEXTS or "Finding" in place or place.startswith("laptop/"):
+            continue
+        checked += 1
+        told = words.partition("\n")[0].replace("…", "something")
+        if not any(explain._fits(seen, told) for seen in TEXTS[name].seen()):
+            wrong.append(f"{place}: {name} does not have: {words}")
+    assert wrong == []
+    assert checked >= 12
+
+
+# -- finding the text of a message -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        *((mark, "no-contact") for mark, _, _ in openssh._LOST),
+        ("Permission denied (publickey).", "permission-denied"),
+        ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nSHA256:" + "a" * 43, "host-key-changed"),
+        ("Host key verification failed.", "host-key-unknown"),
+        ("debug1: banner line 0: HTTP/1.1 400", "no-contact"),
+        ("it broke", "no-contact"),
+    ],
+)
+def test_what_ssh_complains_of_names_the_text_that_has_the_message(said, name):
+    error = openssh.explain(ATTACHMENT, said)
+    assert error.more == name
+    assert symptom_of(error.message) == name
+
+
+CONTAINER = {"image": "python:3", "program": "docker", "name": "mlw-x", "engine": "docker"}
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("permission denied while trying to connect to the Docker daemon socket", "docker-not-permitted"),
+        ("Cannot connect to the Docker daemon", "docker-not-running"),
+        ("could not select device driver", "no-gpu-in-container"),
+        ("nvidia-container-cli: initialization error", "no-gpu-in-container"),
+        ("no space left on device", "docker-not-running"),
+        ("exec format error", "image-unfit"),
+        ("pull access denied for x", "image-not-pulled"),
+        ("dial tcp: lookup: i/o timeout", "image-not-pulled"),
+        ("unauthorized: authentication required", "image-not-pulled"),
+    ],
+)
+def test_a_run_that_could_not_start_names_the_text_of_its_cause(said, name):
+    run = Run(SPEC, ending=endings.COULD_NOT_START, cause=complaints.explain_pull(said, CONTAINER))
+    assert of.of_run(run) == name
+
+
+@pytest.mark.parametrize(
+    ("ending", "cause", "name"),
+    [
+        (endings.FAILED, "ValueError: the machine does not answer (train.py, line 3)", None),
+        (endings.FAILED, None, None),
+        (
+            endings.FAILED,
+            "ModuleNotFoundError: No module named 'x' (train.py, line 1); /usr/bin/python, which ran the script,"
+            " does not have it",
+            "module-not-found",
+        ),
+        (
+            endings.ENVIRONMENT_FAILED,
+            "https://index/x.whl cannot be fetched here (timed out); hint: check",
+            "no-internet-there",
+        ),
+        (endings.ENVIRONMENT_FAILED, "uv said something", "environment-failed"),
+        (endings.ENVIRONMENT_FAILED, "the disk that holds /home/ada/.mlw is full; hint: x", "disk-full"),
+        (endings.COULD_NOT_START, "something else", "could-not-start"),
+        (endings.OUT_OF_MEMORY, "the kernel killed it", "out-of-memory"),
+        (endings.TARGET_REBOOTED, None, "run-lost"),
+        (endings.SUCCEEDED, None, None),
+        (endings.CANCELLED, None, None),
+    ],
+)
+def test_the_text_of_an_ending(ending, cause, name):
+    assert of.of_run(Run(SPEC, ending=ending, cause=cause)) == name
+
+
+@pytest.mark.parametrize(
+    ("cause", "name"),
+    [
+        ("torch 2.4.0+cpu is a CPU-only build", "gpu-cpu-build"),
+        ("this build of PyTorch has no CUDA", "gpu-cpu-build"),
+        ('CUDA_VISIBLE_DEVICES is "-1", which hides every GPU from the script', "gpu-hidden"),
+        ("the container was started without GPUs: nvidiaDocker is not set for this target", "no-gpu-in-container"),
+        ("torch 2.9 is built for CUDA 13.0, which needs driver 580; the target has 535.1", "gpu-driver"),
+        ("the driver 470.1 is too old for the CUDA of the framework", "gpu-driver"),
+        ("libcuda, the driver's library, was not found inside the container", "gpu-libraries"),
+        ("the script never opened the GPU", "gpu-not-used"),
+        ("the GPU was lost in mid-run (NVIDIA H200: fell off)", "gpu-lost"),
+        ("the script ran out of GPU memory at 9.1 GiB of 10.0 GiB", "gpu-memory"),
+        ("the GPU was busy for 12 % of the time only", "gpu-slow"),
+        ("words of a newer target", "gpu-not-used"),
+    ],
+)
+def test_the_text_of_a_gpu_verdict(cause, name):
+    assert of.of_gpu({"used": "no", "diagnosis": {"cause": cause, "remedy": "do this"}}) == name
+
+
+def test_a_gpu_verdict_without_a_remedy_names_no_text():
+    assert of.of_gpu({"used": "no", "diagnosis": None}) is None
+    assert of.of_gpu({"used": "yes"}) is None and of.of_gpu(None) is None
+    assert of.of_gpu({"diagnosis": "of a hostile target"}) is None
+
+
+def test_names_titles_and_messages_find_a_text():
+    assert symptom("Host-Key-Changed").name == "host-key-changed"
+    assert symptom("the disk that holds /home is full").name == "disk-full"
+    with pytest.raises(UnknownName) as caught:
+        symptom("hots-key-changed")
+    assert caught.value.hint == "did you mean 'host-key-changed'? mlw explain lists all of them"
+    with pytest.raises(UnknownName) as caught:
+        symptom("docker")
+    assert "'docker-not-permitted' or 'docker-not-running'" in caught.value.hint
+    with pytest.raises(UnknownName) as caught:
+        symptom("../errors")
+    assert caught.value.hint == "mlw explain lists all of them"
+
+
+# -- on a terminal ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("painted", [False, True])
+def test_a_text_fits_a_terminal(name, painted):
+    lines = list(page(TEXTS[name], 72, painted))
+    bare = [re.sub(r"\x1b\[\d+m", "", line) for line in lines]
+    assert all(len(line) <= 72 or len(line.split()) == 1 for line in bare), bare
+    assert not any(sign in line for line in bare for sign in ("](", "**", "# "))
+    assert ("\x1b[36m" in "".join(lines)) == painted
+    if painted:
+        assert "`" not in "".join(lines)
+
+
+def test_an_error_names_its_text():
+    assert Unreachable("x").more == "no-contact"
+    assert LaunchError("x").more is None
+    assert LaunchError("x", more="disk-full").more == "disk-full"
+
+
+# -- a machine without internet --------------------------------------------------------------------
+
+
+def test_a_download_that_failed_names_the_option_that_helps(tmp_path):
+    with pytest.raises(NoEnvironment) as caught:
+        fetch("http://127.0.0.1:9/torch.whl", str(tmp_path / "part"))
+    message, _, hint = str(caught.value).partition("; hint: ")
+    assert symptom_of(message) == "no-internet-there"
+    assert "submit with --send-packages" in hint
+    here = _complaint(caught.value)  # on this machine there is nobody who could send them
+    assert here.more == "index-not-reached" and here.hint == "check this machine's way to the internet"
+
+
+def test_a_check_of_a_machine_without_internet_names_it_too():
+    facts = Facts(reach=Reach("outside", False, False, "timed out"))
+    (one,) = [one for one in judge(facts, Compute("there", "remote"), None, str) if one.what == "network"]
+    assert one.hint.startswith("mlw submit --send-packages") and one.more == "no-internet-there"
+    assert symptom_of(one.found) == one.more
+
+
+def test_every_trouble_of_an_engine_has_its_text():
+    docker = Compute("there", "remotedocker", nvidia_docker=True)
+    for error, name in (("permission denied while", "docker-not-permitted"), ("Cannot connect", "docker-not-running")):
+        found, _ = engine_trouble(Engine("docker", "/bin/docker", error=error), docker)
+        assert engine_symptom(found) == name
+    found, _ = engine_trouble(Engine("docker", "/bin/docker", "27.0", "linux", nvidia=False), docker)
+    assert engine_symptom(found) == symptom_of(found) == "no-gpu-in-container"
+
+
+# -- in the browser --------------------------------------------------------------------------------
+
+
+def test_the_browser_tells_it_too():
+    trouble = pytest.importorskip("mlworkbench.ui.parts.trouble")
+    assert trouble.in_words(Unreachable("x", "do y")) == ("x", "do y; more: mlw explain no-contact")
+    assert trouble.in_words(Unreachable("x")) == ("x", "more: mlw explain no-contact")
+    assert trouble.in_words(LaunchError("x")) == ("x", None)
+
+
+def test_an_errand_hears_it_from_the_command():
+    errands = pytest.importorskip("mlworkbench.ui.errands")
+    one = errands.Errand("1", ("submit",), 0.0, code=69)
+    one.lines.extend(["error: x", "hint: y", "more: mlw explain host-key-changed"])
+    error = one.error()
+    assert (error.message, error.hint, error.more) == ("x", "y", "host-key-changed")
+    one.lines.pop()
+    assert one.error().more is None, "what the command did not name, we do not add"
