@@ -20,6 +20,7 @@ from context import CACHE, Context
 from elsewhere import first_line_away_section, log_away_section, upload_section
 from environments import cold_section, import_section, second_section, warm_section
 from following import delay_section, throughput_section
+from footprint import SECTIONS as INSTALL_SECTIONS
 from history import history_section
 from idle import idle_section
 from recording import recording_section
@@ -66,6 +67,7 @@ SUBJECTS: dict[str, tuple[str, dict[str, Callable[[Context], Section]]]] = {
         },
     ),
     "spark": ("Spark, measured", SPARK_SECTIONS),
+    "install": ("Installing and starting, measured", INSTALL_SECTIONS),
 }
 
 _LACKS = {"elsewhere": missing, "ui": lacks, "spark": lacks_java}

@@ -1,0 +1,36 @@
+"""The archives that an index would get, built from this tree as a maintainer builds them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+UV = Path(sys.executable).with_name("uv")
+# The machine's own certificates: a proxy before the package index may have one of those.
+SETTINGS = {**os.environ, "UV_SYSTEM_CERTS": "1"}
+
+
+@dataclass(frozen=True)
+class Archives:
+    sdist: Path
+    wheel: Path
+    again: Path  # the wheel that is built from the sdist alone
+
+
+def build_wheel(place: Path, source: Path = REPOSITORY) -> Path:
+    return _build("--wheel", source, place, "*.whl")
+
+
+def build_all(place: Path) -> Archives:
+    sdist = _build("--sdist", REPOSITORY, place / "sdist", "*.tar.gz")
+    return Archives(sdist, build_wheel(place / "wheel"), build_wheel(place / "again", sdist))
+
+
+def _build(kind: str, source: Path, place: Path, name: str) -> Path:
+    subprocess.run([UV, "build", "-q", kind, "--out-dir", place, source], check=True, env=SETTINGS)
+    (made,) = place.glob(name)
+    return made
