@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+
+from tests.machines.channel import depend
 
 HELLO = """
 import os, sys
@@ -138,3 +141,40 @@ def test_an_image_of_a_private_registry(laptop, engine, project, registry):
     assert "Pulling from private" in done.err, "the pull shows what it does"
     files = [path for path in [*laptop.store.rglob("*"), *laptop.home.rglob("*")] if path.is_file()]
     assert [path for path in files if registry.password.encode() in path.read_bytes()] == []
+
+
+def has(engine, image: str) -> bool:
+    return bool(engine.docker("image", "inspect", image, check=False).returncode == 0)
+
+
+@pytest.mark.parametrize("managed", [False, True], ids=["own", "managed"])
+def test_prepare_pulls_the_image(laptop, engine, project, registry, channel, managed):
+    """Whoever looks after the packages, and also where somebody has to log in for it."""
+    say(project, "baseDockerImage", registry.image)
+    say(project, "registryUsername", registry.user)
+    if managed:
+        say(project, "userManagedEnvironment", "false")
+        depend(project, channel)
+    words = ("experiment", "prepare", "-c", "docker")
+    unknown = laptop.mlw(*words, cwd=project)
+    assert unknown.code == 2 and registry.user in unknown.err and "MLW_REGISTRY_PASSWORD" in unknown.err, unknown
+    assert not has(engine, registry.image)
+    wrong = {"MLW_REGISTRY_PASSWORD": "wrong", "MLW_REGISTRY_SERVER": registry.address}
+    refused = laptop.mlw(*words, cwd=project, env=wrong)
+    assert refused.code != 0 and "refused the log-in" in refused.err, refused
+    right = {**wrong, "MLW_REGISTRY_PASSWORD": registry.password}
+    done = laptop.mlw(*words, "-o", "json", cwd=project, env=right)
+    assert done.code == 0 and has(engine, registry.image), done
+    assert "Pulling from private" in done.err and json.loads(done.out)["image"] == registry.image
+    again = laptop.mlw(*words, cwd=project, env=right)
+    assert again.code == 0 and "Pulling" not in again.err, again
+    files = [path for path in [*laptop.store.rglob("*"), *laptop.home.rglob("*")] if path.is_file()]
+    own = [path for path in files if "/lib/python3" not in str(path)]  # Python itself has the word
+    assert [path for path in own if registry.password.encode() in path.read_bytes()] == []
+
+
+def test_prepare_says_that_there_is_no_such_image(laptop, engine, project):
+    say(project, "baseDockerImage", "microsoft/mmlspark:plus-gpu-0.9.9")
+    done = laptop.mlw("experiment", "prepare", "-c", "docker", cwd=project)
+    assert done.code != 0 and "error: the image could not be pulled: " in done.err, done
+    assert "microsoft/mmlspark:plus-gpu-0.9.9" in done.err and "hint: " in done.err

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from mlworkbench.config.keys import DEFAULT_IMAGE
+
 COMPUTE = "type: docker\nbaseDockerImage: debian:12\nnvidiaDocker: true\n"
 RUNCONFIG = "ArgumentVector: [train.py]\nTarget: gpu\nFramework: Python\n"
 DEPENDENCIES = """\
@@ -94,3 +96,24 @@ def test_what_is_left_is_shown(user, project):
     done = user.mlw("project", "doctor", "-c", "gpu", "--fix", "-o", "json", "--query", "[].[rule, line]", cwd=project)
     assert (done.code, json.loads(done.out)) == (1, [["wheel", 4]])
     assert "scikit-learn" in done.err
+
+
+OLD = "type: docker\nbaseDockerImage: microsoft/mmlspark:plus-gpu-0.9.9  # of the article\nnvidiaDocker: true\n"
+
+
+def test_a_project_of_the_original_gets_an_image_that_is_there(user, project):
+    """And what is wrong with the packages in that image is found in the same call."""
+    compute = project / "aml_config" / "gpu.compute"
+    compute.write_text(OLD)
+    (project / "train.py").write_text("print('hello')\n")
+    (project / "aml_config" / "conda_dependencies.yml").write_text("dependencies:\n- pip: [tensorflow]\n")
+    said = json.loads(user.mlw("project", "validate", "-o", "json", cwd=project).out)
+    assert [(row["severity"], row["file"], row["line"]) for row in said] == [("warning", "aml_config/gpu.compute", 2)]
+    assert "withdrawn" in said[0]["message"] and f"write {DEFAULT_IMAGE}" in said[0]["hint"]
+    done = user.mlw("project", "doctor", "--fix", cwd=project)
+    assert (done.code, done.out) == (0, ""), done
+    assert done.err.endswith("nothing is left to put right\n"), done
+    assert compute.read_text() == OLD.replace("microsoft/mmlspark:plus-gpu-0.9.9", DEFAULT_IMAGE)
+    healed = (project / "aml_config" / "conda_dependencies.yml").read_text()
+    assert healed == 'dependencies:\n- pip: ["tensorflow[and-cuda]"]\n'
+    assert user.mlw("project", "doctor", cwd=project).err == "no problems found\n"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlworkbench import registry
 from mlworkbench.config import keys
 from mlworkbench.config.files import (
     problems,
@@ -312,6 +313,58 @@ def test_oddities_are_said_and_do_not_stop_a_run(
     assert problem.message.startswith(message)
 
 
+@pytest.mark.parametrize("kind", keys.TYPES)
+def test_the_shared_folder_is_for_every_type(tmp_path: Path, kind: str) -> None:
+    """``targets.ground`` asks for it whatever the type is."""
+    path = write(tmp_path, "a.compute", f"type: {kind}\naddress: h\nnativeSharedDirectory: /data\n")
+    assert [one.message for one in problems(path) if "nativeSharedDirectory" in one.message] == []
+    assert read_compute(path).native_shared_directory == "/data"
+
+
+def test_a_plugin_that_is_installed_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor loaded: it is looked up only."""
+    info = tmp_path / "moon-1.0.dist-info"
+    info.mkdir()
+    points = (
+        "[mlworkbench.targets]\nslurm = moon:make\nlokal = moon:make\n[mlworkbench.frameworks]\nJulia = moon:make\n"
+    )
+    (info / "entry_points.txt").write_text(points)
+    files = [("a.compute", "type: slurm"), ("b.compute", "type: lokal"), ("a.runconfig", "Framework: Julia")]
+    places = [write(tmp_path, name, text) for name, text in files]
+    before = [[one.severity for one in problems(place)] for place in places]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._all.cache_clear()
+    try:
+        after = [problems(place) for place in places]
+        assert read_compute(places[0]).type == "slurm" and read_runconfig(places[2]).framework == "Julia"
+        assert read_compute(places[1]).type == "lokal", "though it looks like a slip of the pen"
+    finally:
+        registry._all.cache_clear()
+    assert (before, after) == ([["warning"], ["error"], ["warning"]], [[], [], []])
+
+
+def test_a_type_of_a_plugin_has_the_keys_of_the_one_that_it_is_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "moon-1.0.dist-info").mkdir()
+    points = "[mlworkbench.targets]\nmoon = moon:make\n[mlworkbench.like]\nmoon = remotedocker\n"
+    (tmp_path / "moon-1.0.dist-info" / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._all.cache_clear()
+    try:
+        found = compute(tmp_path, "type: moon\naddress: h\n")
+        assert (found.type, found.kind, found.base_docker_image) == ("moon", "remotedocker", keys.DEFAULT_IMAGE)
+        (problem,) = problems(write(tmp_path, "b.compute", "type: moon\n"))
+        assert problem.message.endswith("needs the key 'address'")
+    finally:
+        registry._all.cache_clear()
+
+
+def test_a_network_of_the_engine_is_no_plugin(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.compute", "type: docker\nnetwork: my_lab\n")
+    assert problems(path) == [] and read_compute(path).network == "my_lab"
+
+
 def test_misplaced_key_says_where_it_belongs(tmp_path: Path) -> None:
     (problem,) = problems(write(tmp_path, "a.runconfig", "Framework: Python\nnvidiaDocker: true"))
     assert problem.hint == "it is a key of the .compute file"
@@ -348,7 +401,8 @@ def test_secret_goes_no_further(tmp_path: Path) -> None:
 )
 def test_table_and_model_agree(table: tuple[keys.Key, ...], value: type) -> None:
     fields = {key.field for key in table if key.field}
-    besides = {"name", "overrides", "spark_dependencies"}  # only the form of April 2018 sets the last two
+    # Only the form of April 2018 sets the second and third; the last one comes from a plugin.
+    besides = {"name", "overrides", "spark_dependencies", "like"}
     assert fields == set(value.__dataclass_fields__) - besides  # type: ignore[attr-defined]
     for key in table:
         assert key.doc and not key.doc.endswith("."), key.name

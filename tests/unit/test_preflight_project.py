@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mlworkbench.config.keys import DEFAULT_IMAGE
 from mlworkbench.config.project import Project
 from mlworkbench.hosts.facts import Facts, Nvidia, System
 from mlworkbench.model import Compute, Entry, RunConfig
@@ -95,10 +96,26 @@ def test_tensorflow_as_the_how_tos_have_it(project: Project, locale: str) -> Non
     path = write(project, text)
     assert [(one.rule, one.line) for one in look(project)] == [("python", 3), ("retired", 6)]
     assert heal(project) == []
-    assert path.read_text() == text.replace("3.5.2", "3.6").replace("tensorflow-gpu", "tensorflow-gpu==2.3.1")
+    # The last one for the Python that is written, not for the one that goes.
+    assert path.read_text() == text.replace("3.5.2", "3.6").replace("tensorflow-gpu", "tensorflow-gpu==2.6.2")
     write(project, text.replace("python=3.5.2", "python=3.11"))
     assert heal(project) == []
     assert "    # GPU\n    - tensorflow[and-cuda]\n" in path.read_text()
+
+
+def test_replacements_are_those_for_the_python_that_will_be_there(project: Project) -> None:
+    """Seen before anything is written, too; and what is wrong today is said, even if the new Python heals it."""
+    wheel = "https://x.example/pandas-1.0.0-cp36-cp36m-manylinux1_x86_64.whl"
+    write(project, f"dependencies:\n- python=3.5\n- pip:\n  - tensorflow-gpu\n  - {wheel}\n")
+    found = {(one.rule, one.line): one for one in look(project)}
+    assert list(found) == [("python", 2), ("retired", 4), ("wheel-python", 5)]
+    retired = found["retired", 4]
+    assert retired.fix and retired.fix.new == "tensorflow-gpu==2.6.2"
+    assert "the last one for Python 3.6" in retired.hint
+    assert found["wheel-python", 5].fix is None, "once Python is 3.6 the wheel fits"
+    assert heal(project) == []
+    text = (project.root / FILE).read_text()
+    assert text == f"dependencies:\n- python=3.6\n- pip:\n  - tensorflow-gpu==2.6.2\n  - {wheel}\n"
 
 
 def test_what_the_templates_of_the_original_end_with(project: Project) -> None:
@@ -274,6 +291,30 @@ def test_the_image_of_a_run_configuration_counts(project: Project) -> None:
     compute = replace(GPU, base_docker_image=image)
     (found,) = preflight(project, RUN, compute, {"nvidia": {"driver": "535.183.01"}}, None)
     assert (found.file, found.line) == ("aml_config/my_dsvm.runconfig", 4)
+
+
+@pytest.mark.parametrize("tag", ["", ":plus-0.7.91", ":plus-gpu-0.9.9", ":latest"])
+def test_the_images_of_the_original_are_gone(project: Project, tag: str) -> None:
+    image = "microsoft/mmlspark" + tag
+    path = write(project, IMAGE.format(image), "aml_config/my_dsvm.compute")
+    compute = replace(GPU, base_docker_image=image)
+    (found,) = preflight(project, RUN, compute, None, None)
+    assert (found.rule, found.severity, found.file, found.line) == ("image", "warning", "aml_config/my_dsvm.compute", 2)
+    assert image in found.message and DEFAULT_IMAGE in found.hint
+    assert apply([found], project.root) == [found]
+    assert path.read_text() == IMAGE.format(DEFAULT_IMAGE)
+
+
+@pytest.mark.parametrize(
+    "image", ["registry.example/microsoft/mmlspark:plus-0.9.9", "microsoft/mmlspark-own", "microsoft/x"]
+)
+def test_copies_of_them_may_be_there(project: Project, image: str) -> None:
+    write(project, IMAGE.format(image), "aml_config/my_dsvm.compute")
+    assert preflight(project, RUN, replace(GPU, base_docker_image=image), None, None) == []
+
+
+def test_an_image_that_no_container_is_started_from_is_not_looked_at(project: Project) -> None:
+    assert preflight(project, RUN, Compute("l", "local", base_docker_image="microsoft/mmlspark"), None, None) == []
 
 
 def test_nothing_heavy_is_loaded_where_there_is_nothing_to_find(project: Project) -> None:

@@ -27,7 +27,7 @@ FILES = sorted(path for path in SAMPLES.glob("*/aml_config/*") if path.is_file()
 
 
 def kind_of(path: Path) -> str:
-    return path.suffix[1:] if path.suffix in (".compute", ".runconfig") else path.stem
+    return path.suffix[1:] if path.suffix in (".compute", ".runconfig") else path.stem.removesuffix("_gpu")
 
 
 def complaints(kind: str, text: str) -> list[str]:

@@ -166,7 +166,7 @@ def _compute(path: Path) -> tuple[Notes, dict[str, Any]]:
     if not fields.given("type") and "type" not in values:
         hint = f"add a line such as `type: local`; the types are {', '.join(TYPES)}"
         fields.notes.error(line, "the file does not say the type of the target", hint)
-    if values.get("type") in TYPES:
+    if values.get("type") in TYPES or known("like").get(str(values.get("type"))) in TYPES:
         _fit(fields, values, line)
     return fields.notes, values
 

@@ -40,7 +40,8 @@ class Key:
     types: tuple[str, ...] = ()  # compute types it has an effect on; empty: all
     required: tuple[str, ...] = ()  # compute types that cannot do without
     choices: tuple[str, ...] = ()
-    open: bool = False  # other choices may come from plugins
+    open: bool = False  # there are other choices, too
+    plugins: str = ""  # group of ``registry`` that they come from; they may be any if it is empty
     instead: str | None = None  # for a retired key: what to write today
     was: tuple[str, ...] = ()  # names it had before
     modern: tuple[str, ...] = ()  # where it stands in a run configuration of April 2018
@@ -49,7 +50,8 @@ class Key:
 # One key on a line or two: it is a table, and reads as one.
 # fmt: off
 COMPUTE = (
-    Key("type", "choice", "What kind of machine this is", "type", choices=TYPES, open=True),
+    Key("type", "choice", "What kind of machine this is", "type", choices=TYPES, open=True,
+        plugins="targets"),
     Key("address", "word", "IP address or full name of the machine", "address",
         types=OVER_SSH, required=("remote", "remotedocker")),
     Key("username", "word", "User to log in as over SSH", "username", types=OVER_SSH),
@@ -64,7 +66,7 @@ COMPUTE = (
         default=False, types=IN_CONTAINER, modern=("environment.docker.sharedVolumes",)),
     Key("nativeSharedDirectory", "text",
         "Folder that outlives runs; scripts find it in AZUREML_NATIVE_SHARE_DIRECTORY", "native_shared_directory",
-        types=("local", "docker", "remotedocker")),
+        types=TYPES),
     Key("nvidiaDocker", "flag", "Give the container the machine's NVIDIA GPUs", "nvidia_docker",
         default=False, types=IN_CONTAINER, modern=("environment.docker.gpuSupport",)),
     Key("mounts", "texts", "Folders of the machine that containers see: /data, or /data:/inside:ro;"
@@ -110,7 +112,7 @@ RUNCONFIG = (
     Key("EnvironmentVariables", "variables", "Environment variables of the script", "environment_variables",
         modern=("environment.environmentVariables",)),
     Key("Framework", "choice", "Python, or PySpark to start the script in a Spark session", "framework",
-        default="PySpark", choices=("Python", "PySpark"), open=True, modern=("framework",)),
+        default="PySpark", choices=("Python", "PySpark"), open=True, plugins="frameworks", modern=("framework",)),
     Key("CondaDependenciesFile", "inside", "Packages of the environment, relative to the project",
         "conda_dependencies_file", default="aml_config/conda_dependencies.yml", was=("CondaFile",),
         modern=("environment.python.condaDependenciesFile",)),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ..registry import known
 from ..remote.gpus.request import EXAMPLES, parse
 from .keys import SAME_TYPE, Key, nearest
 from .notes import Notes, Wrong
@@ -67,16 +68,19 @@ def _choice(key: Key, node: Node, notes: Notes) -> str:
         spelled |= SAME_TYPE
     if text.lower() in spelled:
         return spelled[text.lower()]
+    if key.plugins and text in known(key.plugins):
+        return text  # though it may look like a slip of the pen
     near = nearest(text, key.choices)
     hint = f"did you mean {near!r}?" if near else None
     message = f"{key.name} must be one of {', '.join(key.choices)}, not {describe(node)}"
     if near or not key.open:
         raise Wrong(node, message, hint)
-    notes.warn(
-        node.line,
-        f"{key.name} {text!r} is none of the built-in ones: {', '.join(key.choices)}",
-        "it needs a plugin of that name",
-    )
+    if key.plugins:
+        notes.warn(
+            node.line,
+            f"{key.name} {text!r} is none of the built-in ones: {', '.join(key.choices)}",
+            "it needs a plugin of that name",
+        )
     return text
 
 

@@ -16,7 +16,7 @@ from ..environments.dependencies import PIXI_LOCK, USUAL_FILE, UV_LOCK, Dependen
 from ..errors import ConfigError, MlwError
 from ..model import Compute, Entry, RunConfig
 from .finding import ERROR, WARNING, Case, Finding, Script, found
-from .rules import RULES
+from .rules import RULES, is_withdrawn
 
 if TYPE_CHECKING:
     from ..environments.known import Known
@@ -59,12 +59,42 @@ def preflight(
 
 
 def examine(case: Case) -> list[Finding]:
-    """What the rules say. Pure."""
+    """What the rules say; of entries that are to be replaced, what fits the Python that will be there. Pure."""
+    findings = _said(case)
+    python = _repinned(case, findings)
+    if python is None or case.dependencies is None:
+        return findings
+    later = {_entry(one): one for one in _said(replace(case, dependencies=replace(case.dependencies, python=python)))}
+    return [one if not one.fix or _is_pin(case, one) else _for_later(one, later) for one in findings]
+
+
+def _said(case: Case) -> list[Finding]:
     locked = case.dependencies is not None and case.dependencies.kind in (UV_LOCK, PIXI_LOCK)
     if not locked:
         return [finding for rule in RULES for finding in rule.check(case)]
     findings = [finding for rule in RULES if rule.in_locks for finding in rule.check(case)]
     return [_locked(one) if one.file in (case.dependencies or Dependencies()).files else one for one in findings]
+
+
+def _is_pin(case: Case, finding: Finding) -> bool:
+    """Whether a fix writes another Python."""
+    at, fix = case.dependencies and case.dependencies.python_at, finding.fix
+    return bool(at and fix and (fix.file, fix.line, fix.old) == (at.file, at.line, at.text))
+
+
+def _repinned(case: Case, findings: list[Finding]) -> str | None:
+    """The Python that the first fix writes: that is the one which counts."""
+    new = next((one.fix.new for one in findings if one.fix and _is_pin(case, one)), None)
+    return new.removeprefix("python=") if new else None
+
+
+def _entry(finding: Finding) -> tuple[object, ...]:
+    return finding.rule, finding.file, finding.line, finding.fix and finding.fix.old
+
+
+def _for_later(finding: Finding, later: dict[tuple[object, ...], Finding]) -> Finding:
+    """What heals by the other Python is not touched."""
+    return later.get(_entry(finding)) or replace(finding, fix=None)
 
 
 def _locked(finding: Finding) -> Finding:
@@ -74,8 +104,8 @@ def _locked(finding: Finding) -> Finding:
 
 
 def _image_at(project: Project, runconfig: RunConfig, image: str | None) -> Line | None:
-    """Where an image of CUDA stands: in the file of the target, or in the run configuration that overrides it."""
-    if not image or "cuda" not in image:
+    """Where an image that rules have a say about stands: in the target's file, or in the run configuration's."""
+    if not image or not ("cuda" in image or is_withdrawn(image)):
         return None
     places = [project.folder / (runconfig.target + COMPUTE_SUFFIX)]
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from ..config.keys import DEFAULT_IMAGE
 from ..environments.dependencies import UV_LOCK, Line, Option, PipLine, Requirement
 from ..remote.gpus.drivers import runs
 from .cuda import cuda_newer_than_driver, image_newer_than_driver
@@ -27,6 +28,7 @@ from .tables import (
     PIP_FROM,
     RETIRED,
     UV_PYTHON_FROM,
+    WITHDRAWN,
 )
 from .wheels import wheel_for_another_machine, wheel_for_another_python
 from .write import admits, before, dotted, pinned, rewritten
@@ -107,6 +109,19 @@ def cntk_versions(case: Case) -> Iterator[Finding]:
         if at and case.python and case.python not in CNTK_PYTHONS:
             message = f"{line.name} has no build for Python {dotted(case.python)}, only for 2.7, 3.5 and 3.6"
             yield found("cntk", ERROR, at, message, _instead("python=3.6"), "python=3.6")
+
+
+def is_withdrawn(image: str) -> bool:
+    return re.split("[:@]", image)[0] in WITHDRAWN
+
+
+def withdrawn_image(case: Case) -> Iterator[Finding]:
+    """Who pulled it in time has it still, so nobody is stopped."""
+    image, at = case.compute.base_docker_image, case.image_at
+    if case.contained and image and at and is_withdrawn(image):
+        why = f"image {image} was withdrawn by its maker: only a machine that has it already can start it"
+        hint = f"write {DEFAULT_IMAGE}: the packages that were in the image belong into CondaDependenciesFile"
+        yield found("image", WARNING, at, why, hint, DEFAULT_IMAGE)
 
 
 # -- without a GPU -----------------------------------------------------------------------------------
@@ -316,6 +331,7 @@ def password_in_file(case: Case) -> Iterator[Finding]:
 RULES = (
     Rule("retired", "a package that is on the index and cannot be installed any more", retired, in_locks=True),
     Rule("dead-address", "an address that answers no more", dead_address),
+    Rule("image", "an image that its maker has withdrawn", withdrawn_image, in_locks=True),
     Rule("cntk", "CNTK in a version or for a Python that nobody has", cntk_versions),
     Rule("wheel", "a wheel for another system or processor", wheel_for_another_machine),
     Rule("wheel-python", "a wheel for another Python", wheel_for_another_python),

@@ -125,6 +125,9 @@ DEAD = (
     Dead(r"(?:www\.)?cntk\.ai", "the wheels of CNTK are not at cntk.ai any more"),
     Dead(r"azuremldownloads\.azureedge\.net", "the index of Azure ML Workbench is gone"),
 )
+# Images that their makers took back, without tags. Copies in other registries have longer names.
+WITHDRAWN = ("microsoft/mmlspark",)
+
 # Where CNTK's wheels are now, on the package index: versions and Pythons that there are for Linux.
 CNTK_FIRST, CNTK_LAST, CNTK_PYTHONS = "2.5", "2.7", ((2, 7), (3, 5), (3, 6))
 
