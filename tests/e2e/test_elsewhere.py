@@ -60,6 +60,15 @@ def test_left_to_itself_and_looked_at_again(away):
     assert digest(away.project / "here/deep/er/model.bin") == digest(away.there(run) / "work/outputs/deep/er/model.bin")
 
 
+def test_a_run_that_left_nothing_has_nothing_to_bring_home(away):
+    away.write("live.py", LIVE)
+    run = away.detach("live.py")
+    wait_until(lambda: away.mlw("logs", run).out == "begun\n", "its first line", 60)
+    assert away.mlw("cancel", run).code == 0
+    done = away.mlw("history", "download", run)
+    assert (done.code, done.err) == (0, f"run {run} has no outputs: nothing to copy\n"), done
+
+
 SIZES = """
 import os
 for name, size in (("small", 1000), ("large", 2_000_000), ("huge", 3_000_000)):

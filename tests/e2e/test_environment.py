@@ -82,6 +82,21 @@ def test_a_machine_elsewhere_without_internet_gets_the_packages_from_here(laptop
     assert f"python {prefix}" in done.out and f"hello from {prefix}" in done.out, done
 
 
+def test_prepare_elsewhere_looks_after_the_image_alone_too(laptop, machine):
+    """Where the packages are not ours, the image is all that there is to prepare; nothing is left of it but notes."""
+    host = machine(docker="yes")
+    away = Away(laptop, host, "remotedocker")
+    words = ("experiment", "prepare", "-c", away.name)
+    done = away.mlw(*words)
+    assert done.code == 0 and f"image {host.engine.image} is there, and nothing has to be built" in done.err, done
+    point(away.project, away.name, "baseDockerImage", "no-such/image:1")
+    absent = away.mlw(*words)
+    assert absent.code != 0 and "error: the image could not be pulled: " in absent.err, absent
+    assert "no-such/image:1" in absent.err
+    listed = away.mlw("environment", "list", "-t", away.name, "-o", "json")
+    assert (listed.code, json.loads(listed.out)) == (0, []), listed
+
+
 def test_a_program_of_the_environment_is_found(user, channel):
     """PATH and the variables are as if somebody had activated it."""
     root = user.project("demo")

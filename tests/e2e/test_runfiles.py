@@ -373,7 +373,7 @@ def test_diagnostics(done):
         assert [name for name in names if value in content[name]] == []
     assert json.loads(content["project-links.json"])["links"] == {"link": "sub/tool.sh"}
     again = user.mlw("experiment", "diagnostics", "-r", run, cwd=project, env=secret)
-    assert again.code == 2 and "exists already" in again.err
+    assert again.code == 2 and again.err.startswith(f"error: {bundle.name} exists already\nhint: "), again
     dry = json.loads(user.mlw("submit", "--dry-run", "train.py", cwd=project).out)
     assert dry["snapshot"] == spec["snapshot"], "the bundle does not travel with the next run"
     user.mlw("experiment", "diagnostics", run, "-o", "b.zip", cwd=project, env=secret)

@@ -11,7 +11,7 @@ from ..history.store import History
 from ..paths import user_paths
 from ..report import units
 from ..report.plain import plain
-from ..runfiles.diagnostics import Member, collect, secret_values, write_bundle
+from ..runfiles.diagnostics import Member, collect, refuse_there, secret_values, write_bundle
 from ..runfiles.mask import Mask
 from . import render
 from .completion import complete_run
@@ -36,6 +36,7 @@ def diagnostics(run: str | None, by_option: str | None, path: str | None, yes: b
     found = open_run(history, run or by_option, folder).refresh()
     refuse_outside(found, "there is no code and no log to bundle", f"see what it recorded: mlw show {found.id}")
     path = path or f"diagnostics-{found.id}.zip"
+    refuse_there(path)
     values = [os.fsencode(value) for value in (*known_secrets(found).values(), *secret_values(found))]
     members = collect(history.paths.root, found)
     _list(members)

@@ -75,12 +75,13 @@ def the_project(folder: str | None) -> Project:
 
 
 def confirm(question: str) -> None:
-    """Go on only with the user's word."""
+    """Go on only with the user's word, which may come through a pipe."""
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:
         if terminal(sys.stdin):
             raise
+        click.echo(err=True)
         raise UsageError("there is nobody to ask", "--yes answers in your place") from None
     if not agreed:
         raise click.Abort

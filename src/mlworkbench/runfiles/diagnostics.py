@@ -196,13 +196,18 @@ def _zip_name(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def refuse_there(path: str) -> None:
+    """Nothing is written over; better told before a long list than after it."""
+    if os.path.lexists(path):
+        raise UsageError(f"{path} exists already", "name another file with -o, or move that one away")
+
+
 def write_bundle(path: str, members: Iterable[Member], filters: Filters, report: Callable[[int], None]) -> int:
     """Write the zip, for its owner only; tells its size. Never over something that is there."""
+    refuse_there(path)
     folder, name = os.path.split(os.path.abspath(path))
     part = os.path.join(folder, f".{name[:100]}.{os.urandom(6).hex()}.part")
     try:
-        if os.path.lexists(path):
-            raise FileExistsError
         descriptor = os.open(part, (NEW & ~os.O_WRONLY) | os.O_RDWR, 0o600)
         try:
             with open(descriptor, "w+b") as file:
@@ -215,7 +220,8 @@ def write_bundle(path: str, members: Iterable[Member], filters: Filters, report:
                 os.unlink(part)
         return os.stat(path).st_size
     except FileExistsError:
-        raise UsageError(f"{path} exists already", "name another file with -o, or move that one away") from None
+        refuse_there(path)  # it has come meanwhile
+        raise
     except OSError as error:
         raise HistoryError(f"cannot write {path}: {error.strerror}") from error
 

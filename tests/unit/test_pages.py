@@ -1,0 +1,111 @@
+"""The runner of the documentation is no yes-man: a page that is wrong is found out (tests/machines/pages.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.machines import pages
+from tests.machines.pages import Walk, blocks, commands, inline, merge, missing
+
+GOOD = """
+# A page
+
+In `aml_config/box.compute`:
+
+```yaml
+type: remote
+mounts:
+  - /new
+```
+
+```console
+$ mkdir -p there && cd there
+$ echo "RunId: demo-calm-heron-2x9d in $PWD, 12.5 kB"; echo more
+RunId: demo-swift-otter-7k2q in …/there, 4 MB
+…
+```
+
+```bash
+word=kept
+echo "$word" > file
+```
+
+!!! note
+    Say `mlw history list` or
+    `mlw show RUN`.
+
+    ```console
+    $ cat file
+    kept
+    ```
+"""
+
+
+@pytest.fixture
+def walk(laptop, tmp_path, monkeypatch):
+    """Along a page of the test's own."""
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+
+    def along(text):
+        (tmp_path / "page.md").write_text(text)
+        return Walk(laptop, "page.md", patience=20)
+
+    return along
+
+
+def test_a_page_is_followed_from_top_to_bottom(walk, laptop):
+    path = laptop.home / "aml_config" / "box.compute"
+    path.parent.mkdir()
+    path.write_text("type: local\nmounts:\n  - /old\n  - /older\naddress: 10.0.0.7\n")
+    made = walk(GOOD)
+    made.through()
+    assert made.ran[-1] == "cat file" and len(made.ran) == 4
+    assert path.read_text() == "address: 10.0.0.7\ntype: remote\nmounts:\n  - /new\n"
+    assert inline("page.md") == ["mlw history list", "mlw show RUN"]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "words"),
+    [
+        ("mkdir -p there", "mkdir --parrents there", "ended with 1, not 0"),
+        ("/there, 4 MB", "/here, 4 MB", "printed no line like"),
+        ("    kept\n", "    gone\n", "printed no line like"),
+        ('echo "$word"', "false; echo", "ended with 1, not 0"),
+        ("In `aml_config/box.compute`:", "In that file:", "which file is this?"),
+    ],
+)
+def test_a_page_that_is_wrong_is_found_out(walk, right, wrong, words):
+    assert right in GOOD
+    made = walk(GOOD.replace(right, wrong))
+    with pytest.raises(AssertionError, match=words):
+        made.through()
+
+
+def test_mlw_itself_is_asked(walk):
+    made = walk("```console\n$ mlw project create --nmae demo\n```\n")
+    with pytest.raises(AssertionError, match="ended with 2, not 0"):
+        made.through()
+
+
+def test_commands_that_a_page_does_not_have_cannot_be_special(walk):
+    made = walk(GOOD)
+    with pytest.raises(AssertionError, match="no such command"):
+        made.at("mlw nothing")
+    with pytest.raises(AssertionError):
+        made.put("nothing", None)
+
+
+def test_what_is_shown_is_compared_with_some_grace():
+    said = "Status:    Completed after 3.1 s\nbest: demo-a-b-12 \x1b[1mlr=0.5\x1b[0m\n"
+    assert missing(("Status:  Completed after 0.1 s", "…"), said) == []
+    assert missing(("Status: Failed after 0.1 s",), said) == ["Status: Failed after 0.1 s"]
+    assert missing(("best: … lr=0.1",), said) == [] and missing(("best: … lr=x",), said) != []
+
+
+def test_blocks_know_their_file(tmp_path):
+    (first, second, third) = blocks("a\n\n`one.yml`, then `two.yml`:\n\n```yaml\na: 1\n```\n" + "```text\n```\n" * 2)
+    assert (first.file, second.file, third.kind) == ("two.yml", None, "text")
+    assert [one.text for one in commands(next(blocks("```bash\na\nb\n```\n")))] == ["a\nb"]
+    merge(tmp_path / "new.py", "print()\n")
+    merge(tmp_path / "new.py", "print(1)\n")
+    assert (tmp_path / "new.py").read_text() == "print(1)\n"
