@@ -88,6 +88,36 @@ def test_a_type_behaves_like_the_one_that_it_names(laptop, engine, tmp_path):
     assert (done.code, done.out) == (0, "True\n"), done
 
 
+def test_a_type_for_another_machine_is_attached_as_what_it_is_like(laptop, machine, tmp_path):
+    package = tmp_path / "site" / "mlw_farbox-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "entry_points.txt").write_text(
+        "[mlworkbench.targets]\nfarbox = mlworkbench.targets.remote:remote\n[mlworkbench.like]\nfarbox = remote\n"
+    )
+    env = {"PYTHONPATH": str(package.parent)}
+    host = machine()
+    root = laptop.project("demo", train="import os\nprint('on', os.uname().nodename)\n")
+    file = root / "aml_config" / "far.compute"
+    file.write_text(f"type: farbox\naddress: {host.address}\nusername: {host.user}\n")
+    (root / "aml_config" / "far.runconfig").write_text("Target: far\nFramework: Python\n")
+    refused = laptop.mlw("submit", "-c", "far", "train.py", cwd=root, env=env)
+    assert refused.code == 69 and "mlw computetarget attach remote --name far" in refused.err, refused
+    before = file.read_text()
+    key = ("--private-key-file", str(host.key), "--host-key", host.host_key_fingerprint)
+    laptop.mlw("computetarget", "attach", "remote", "--name", "far", *key, cwd=root, env=env, check=True)
+    assert file.read_text() == before
+    done = laptop.mlw("submit", "-c", "far", "train.py", cwd=root, env=env)
+    assert (done.code, done.out) == (0, f"on {host.name}\n"), done
+
+
+def test_what_is_missing_for_them_is_found_before_a_run(user, installed):
+    root = user.project("demo", train=TELL)
+    (root / "aml_config" / "cuda.compute").write_text("type: cuda12\npythonLocation: /nowhere/python\n")
+    (root / "aml_config" / "cuda.runconfig").write_text("Target: cuda\nFramework: Python\nEnvironmentPlugin: raedy\n")
+    found = user.mlw("project", "validate", cwd=root, env=installed)
+    assert "/nowhere/python" in found.out and "there is no plugin 'raedy'" in found.out, found
+
+
 def test_the_page_shows_the_example_as_it_is():
     text = PAGE.read_text()
     for name in ("mlw_ready.py", "pyproject.toml"):

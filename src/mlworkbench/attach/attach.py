@@ -12,6 +12,7 @@ from ..config.files import create_target
 from ..config.keys import IN_CONTAINER, USES_CONDA
 from ..config.place import FOLDER, GPU_PACKAGES
 from ..config.project import Project
+from ..environments.choose import is_managed
 from ..errors import LaunchError, UsageError
 from ..hosts import contact
 from ..hosts.facts import Facts
@@ -51,7 +52,7 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
             login.get_in(attempt, wish, methods)
         findings, compute = _look(attempt, wish, size)
         failpoint("attaching")
-        settings = _packages(project, attempt, compute)
+        settings = {} if there else _packages(project, attempt, compute, wish.replace)
         written = () if there else create_target(project.folder, compute, settings, force=wish.replace)
         failpoint("files-written")
         unused = attempt.unused(dead)
@@ -160,13 +161,16 @@ def _compute(wish: Wish, draft: Attachment, python: str | None) -> Compute:
     )
 
 
-def _packages(project: Project, attempt: Attempt, compute: Compute) -> dict[str, str]:
-    """Where runs get GPUs, they get the project's packages for GPUs, if it has some."""
+def _packages(project: Project, attempt: Attempt, compute: Compute, anew: bool) -> dict[str, str]:
+    """Where runs get GPUs, they get the project's packages for GPUs, if it has some. A file that is there stays."""
+    if compute.name in project.runconfigs() and not anew:
+        return {}
     facts = Facts.from_json(attempt.draft.facts)
     has_gpus = compute.nvidia_docker if compute.kind in IN_CONTAINER else bool(facts.nvidia.driver)
     if not has_gpus or not (project.folder / GPU_PACKAGES).is_file():
         return {}
-    attempt.talk.say(f"the machine has NVIDIA GPUs: runs get the packages of {FOLDER}/{GPU_PACKAGES}")
+    if is_managed(compute):
+        attempt.talk.say(f"the machine has NVIDIA GPUs: runs get the packages of {FOLDER}/{GPU_PACKAGES}")
     return {"CondaDependenciesFile": f"{FOLDER}/{GPU_PACKAGES}"}
 
 

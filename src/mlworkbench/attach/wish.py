@@ -69,8 +69,8 @@ def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
             other = ", or --master spark://host:7077 from here" if wish.kind == "cluster" else ""
             raise UsageError("--address is missing", f"for example: --name {wish.name} --address 10.0.0.7{other}")
         return replace(wish, kind=wish.kind or DEFAULT_KIND), None
-    asked = (wish.kind or there.type, wish.address or there.address, wish.username or there.username)
-    same = asked == (there.type, there.address, there.username) and wish.port in (None, there.port or 22)
+    asked = (wish.kind or there.kind, wish.address or there.address, wish.username or there.username)
+    same = asked == (there.kind, there.address, there.username) and wish.port in (None, there.port or 22)
     same = same and wish.master in (None, there.spark_master)
     if not same and not wish.replace:
         raise UsageError(
@@ -96,7 +96,7 @@ def _machine(compute: Compute) -> str:
 
 
 def _check_master(wish: Wish, there: Compute | None) -> None:
-    kind = wish.kind or (there.type if there else DEFAULT_KIND)
+    kind = wish.kind or (there.kind if there else DEFAULT_KIND)
     if wish.master is None:
         return
     login = (wish.username, wish.port, wish.jump, wish.password, wish.private_key_file, wish.own_key or None)
@@ -123,7 +123,7 @@ def _there(project: Project, wish: Wish) -> Compute | None:
         if wish.replace:
             return None
         raise
-    if found.type in ("local", "docker") and not wish.replace:
+    if found.kind in ("local", "docker") and not wish.replace:
         raise UsageError(
             f"{wish.name} is a target of type {found.type}, which needs no attach",
             "choose another --name, or say --replace",

@@ -112,7 +112,7 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
     values = asdict(found)
     facts: dict[str, object] = {"name": found.name}
     for key in COMPUTE:
-        if key.field and (values[key.field] is not None or not key.types or found.type in key.types):
+        if key.field and (values[key.field] is not None or not key.types or found.kind in key.types):
             facts[key.name] = values[key.field]
     if found.password:
         facts["password"] = "(a pointer of the original, not used)"

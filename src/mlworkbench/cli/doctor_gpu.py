@@ -64,7 +64,7 @@ def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
 
 def _python(here: Project, compute: Compute, paths: UserPaths) -> str | None:
     """The one that runs scripts; a machine elsewhere looks for it by its name."""
-    if compute.type != "local":
+    if compute.kind != "local":
         return compute.python_location or "python3"
     try:
         return find_python(compute.python_location, os.environ, here.root, paths.interpreters).path

@@ -113,7 +113,7 @@ def _python_problems(here: Project) -> list[Problem]:
     for name in here.computes():
         try:
             compute = here.compute(name)
-            if compute.type == "local":
+            if compute.kind == "local":
                 locate_python(compute.python_location, os.environ, here.root)
         except MlwError as error:
             if not isinstance(error, ConfigError) or error.line is None:  # else the file's own problems say it

@@ -183,8 +183,9 @@ def _early_type(fields: Fields) -> str | None:
 
 def _fit(fields: Fields, values: dict[str, Any], line: int | None) -> None:
     kind = values["type"]
-    if kind not in TYPES and known("like").get(kind) in TYPES:
-        kind = values["like"] = known("like")[kind]
+    if kind not in TYPES and kind in known("targets"):
+        like = known("like").get(kind, "local")
+        kind = values["like"] = like if like in TYPES else "local"
     for key in COMPUTE:
         if key.field is None:
             continue

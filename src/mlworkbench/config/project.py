@@ -11,16 +11,20 @@ import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, UnknownName, UsageError
 from ..model import Compute, Problem, RunConfig, SparkDependencies
+from ..registry import known
 from .dialects import override
 from .files import key_line, problems, read_compute, read_runconfig, read_spark_dependencies
-from .gallery import Sample, sample
 from .keys import USES_CONDA, nearest, same_key
 from .place import COMPUTE_SUFFIX, FOLDER, OLD_SUFFIX, RUNCONFIG_SUFFIX, find_root, is_plain_name, list_names
 from .schema import write_schemas
 from .yamlfile import load, plain, show_path
+
+if TYPE_CHECKING:
+    from .gallery import Sample
 
 IGNORE = ".mlwignore"
 
@@ -136,6 +140,8 @@ def create_project(name: str, parent: Path, template: str = "default") -> Projec
     """Makes ``parent/name`` from a template, whole or not at all."""
     if not _NAME.match(name):
         raise UsageError(f"{name!r} cannot be the name of a project", f"use {_NAME_RULE}")
+    from .gallery import sample  # noqa: PLC0415 - only new projects need it
+
     chosen = sample(template)
     if not os.path.isdir(parent):
         raise UsageError(f"the folder {parent} does not exist", f"make it first: `mkdir -p {parent}`")
@@ -167,6 +173,8 @@ def adopt_folder(root: Path, name: str | None = None, template: str = "default")
         raise UsageError(f"{project.name!r} cannot be the name of a project", f"give one with --name; use {_NAME_RULE}")
     temporary = root / f".{FOLDER}.{os.urandom(4).hex()}.tmp"
     try:
+        from .gallery import sample  # noqa: PLC0415 - only new projects need it
+
         _fill(temporary, sample(template), project)
         if not (root / IGNORE).exists():
             os.rename(temporary / IGNORE, root / IGNORE)
@@ -255,7 +263,10 @@ def _references(project: Project, path: Path) -> list[Problem]:
         near = nearest(runconfig.target, project.computes())
         hint = f"did you mean {near!r}?" if near else f"known are {', '.join(project.computes()) or 'none'}"
         note("Target", "error", f"there is no compute target {runconfig.target!r}", hint)
-    if kind in USES_CONDA and not (project.root / runconfig.conda_dependencies_file).is_file():
+    own = runconfig.environment
+    if own is not None and own not in known("environments"):
+        note("EnvironmentPlugin", "warning", f"there is no plugin {own!r}", "install it where mlw is")
+    if kind in USES_CONDA and own is None and not (project.root / runconfig.conda_dependencies_file).is_file():
         note(
             "CondaDependenciesFile",
             "error",
@@ -275,7 +286,7 @@ def _references(project: Project, path: Path) -> list[Problem]:
 
 def _kind(project: Project, runconfig: RunConfig) -> str | None:
     try:
-        return override(project.compute(runconfig.target), runconfig.overrides).type
+        return override(project.compute(runconfig.target), runconfig.overrides).kind
     except (ConfigError, UnknownName, UsageError):
         return None  # said already, or about to be
 

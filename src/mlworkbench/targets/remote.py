@@ -64,6 +64,6 @@ def not_attached(compute: Compute) -> HostError:
         who = f"{who}:{compute.port}"
     return HostError(
         f"{compute.name} is {who}, which you have not attached",
-        f"if you trust this project with that machine: mlw computetarget attach {compute.type} --name {compute.name}",
+        f"if you trust this project with that machine: mlw computetarget attach {compute.kind} --name {compute.name}",
         more="not-attached",
     )

@@ -102,7 +102,7 @@ def _system(item: Item) -> dict[str, str]:
         "mlflow.runName": name_of(item),
         "mlflow.user": run.spec.user,
         "mlflow.source.name": run.spec.entry.name,
-        "mlflow.source.type": "LOCAL" if run.spec.compute.type == "local" else "JOB",
+        "mlflow.source.type": "LOCAL" if run.spec.compute.kind == "local" else "JOB",
         "mlflow.source.git.commit": git.commit if git else None,
         "mlflow.source.git.branch": git.branch if git else None,
         "mlflow.source.git.dirty": str(git.dirty).lower() if git and git.commit else None,
