@@ -13,6 +13,10 @@ from .remote.folder import Root, RunFolder
 __all__ = ["Root", "RunFolder", "UserPaths", "data_folder", "user_name", "user_paths"]
 
 
+DATA_MARK = ".mlworkbench"  # a folder that holds it never travels with a project, whatever MLW_HOME says that day
+_MARK_TEXT = "The data folder of ML Workbench: history, runs, caches, and keys to machines. Not part of any project.\n"
+
+
 @dataclass(frozen=True)
 class UserPaths:
     """Where this user's runs, code and caches live."""
@@ -48,6 +52,8 @@ def user_paths() -> UserPaths:
         for folder in (home, home / "runs", home / "cache"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_foreign(home)
+        if not (home / DATA_MARK).exists():
+            (home / DATA_MARK).write_text(_MARK_TEXT, encoding="utf-8")
     except OSError as error:
         raise HistoryError(
             f"cannot use {home} for the run history: {error.strerror}",
@@ -60,7 +66,15 @@ def user_paths() -> UserPaths:
 def data_folder() -> Path:
     """Where it is, or would be; nothing is made."""
     given = os.environ.get("MLW_HOME")
-    return Path(given).expanduser().absolute() if given else _default()
+    if not given:
+        return _default()
+    try:
+        return Path(given).expanduser().absolute()
+    except RuntimeError:
+        problem = f"MLW_HOME is {given}, and there is no user of that name"
+    except OSError as error:  # the current folder is gone, and the name begins there
+        problem = f"MLW_HOME is {given}, and the current folder cannot be used: {error.strerror}"
+    raise HistoryError(problem, "set MLW_HOME to a folder you can write", more="history-unusable")
 
 
 def user_name() -> str:

@@ -540,6 +540,18 @@ def _show_driver(host) -> None:
     host.run("cp", "-R", "/tmp/nvidia", "/proc/driver/nvidia")
 
 
+def test_a_project_that_brings_its_packages_brings_them_elsewhere_too(laptop, machine):
+    """What runs on `local` must not fail for want of packages on `remote`: both get them, or none."""
+    host = machine(password=SECRET)
+    laptop.mlw("project", "create", "--name", "iris", "--template", "iris-sklearn", check=True)
+    root = laptop.home / "iris"
+    said = attached(laptop, host, root, name="gpu box")
+    assert "\nuserManagedEnvironment: false\n" in (root / "aml_config" / "gpu box.compute").read_text()
+    assert said.err.endswith("hint: mlw submit -c 'gpu box' iris_sklearn.py\n"), said
+    slip = laptop.mlw("computetarget", "attach", "remotdocker", "--name", "x", "--address", host.address, cwd=root)
+    assert slip.code == 2 and "hint: did you mean 'remotedocker'?" in slip.err, slip
+
+
 # -- secrets -------------------------------------------------------------------------------------------
 
 

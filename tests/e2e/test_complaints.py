@@ -277,3 +277,30 @@ def test_the_history_is_plain_files(user):
     assert [one["run_id"] for one in json.loads(user.mlw("history", "list", "--all", "-o", "json", env=env).out)] == [
         run
     ]
+
+
+def test_a_folder_that_becomes_a_project_is_sound_at_once(user):
+    """Found by a newcomer: `init` named a script that was not there."""
+    folder = user.home / "mine"
+    folder.mkdir()
+    first = user.mlw("project", "init", cwd=folder)
+    assert first.code == 0 and first.err.endswith("hint: mlw submit SCRIPT\n"), first
+    assert user.mlw("project", "validate", cwd=folder, check=True).err == "no problems found\n"
+    assert "#ArgumentVector:\n#  - train.py\n" in (folder / "aml_config" / "local.runconfig").read_text()
+    other = user.home / "other"
+    other.mkdir()
+    (other / "fit.py").write_text("print('fitted')\n")
+    assert user.mlw("project", "init", cwd=other).err.endswith("hint: mlw submit fit.py\n")
+    done = user.mlw("submit", cwd=other)
+    assert (done.code, done.out) == (0, "fitted\n"), done
+
+
+def test_a_data_folder_inside_the_project_never_travels(user):
+    """Found by a newcomer: with MLW_HOME in the project, a submit without it took the keys of machines along."""
+    project = user.project("demo", train="import os\nprint(sorted(os.listdir()))\n")
+    inside = project / ".mlw-home"
+    assert user.mlw("history", "list", cwd=project, env={"MLW_HOME": str(inside)}).code == 0
+    (inside / "targets").mkdir(exist_ok=True)
+    (inside / "targets" / "key").write_text("OPENSSH PRIVATE KEY")
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert done.code == 0 and ".mlw-home" not in done.out, done

@@ -50,7 +50,7 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
         attempt.draft, methods = login.meet(draft, wish.host_key, talk, old)
         if not login.as_before(attempt, wish):
             login.get_in(attempt, wish, methods)
-        findings, compute = _look(attempt, wish, size)
+        findings, compute = _look(attempt, wish, size, _brings_packages(project))
         failpoint("attaching")
         settings = {} if there else _packages(project, attempt, compute, wish.replace)
         written = () if there else create_target(project.folder, compute, settings, force=wish.replace)
@@ -96,7 +96,7 @@ def allowed_mount(path: str, option: str = "--allow-mount") -> str:
     return posixpath.normpath(path)
 
 
-def _look(attempt: Attempt, wish: Wish, size: Callable[[float], str]) -> tuple[list[Finding], Compute]:
+def _look(attempt: Attempt, wish: Wish, size: Callable[[float], str], brings: bool) -> tuple[list[Finding], Compute]:
     """What machine it is, and the target that is made of it; an error if runs could not be put there."""
     host = SshHost(attempt.draft, attempt.paths)
     attempt.connect(host)
@@ -108,7 +108,7 @@ def _look(attempt: Attempt, wish: Wish, size: Callable[[float], str]) -> tuple[l
         location = facts.python.executable
         facts, link = look(host, location)
     attempt.draft = replace(host.attachment, facts=asdict(facts), linger=attempt.linger)
-    compute = _compute(wish, attempt.draft, location)
+    compute = _compute(wish, attempt.draft, location, brings)
     findings = judge(facts, compute, None, size, link)
     if compute.kind == "cluster":
         findings += spark_findings(compute, host.ask)
@@ -139,9 +139,15 @@ def _sees_to_sessions(host: SshHost, facts: Facts, attempt: Attempt) -> bool:
     return True
 
 
-def _compute(wish: Wish, draft: Attachment, python: str | None) -> Compute:
+def _brings_packages(project: Project) -> bool:
+    """Whether its scripts get their packages from us on this machine, too: then they should not lack them elsewhere."""
+    return "local" in project.computes() and project.compute("local").user_managed_environment is False
+
+
+def _compute(wish: Wish, draft: Attachment, python: str | None, brings: bool) -> Compute:
     facts = Facts.from_json(draft.facts)
-    contained, ours = wish.kind == "remotedocker", wish.kind in USES_CONDA
+    contained, usual = wish.kind == "remotedocker", wish.kind in USES_CONDA
+    ours = usual or brings
     engine = facts.docker or facts.podman
     cluster = compute_of(wish) if wish.kind == "cluster" else None
     return Compute(
@@ -154,7 +160,7 @@ def _compute(wish: Wish, draft: Attachment, python: str | None) -> Compute:
         base_docker_image=wish.image,
         shared_volumes=contained,
         nvidia_docker=bool(contained and facts.nvidia.driver and engine and engine.nvidia),
-        user_managed_environment=None if ours else True,
+        user_managed_environment=None if usual else not brings,
         python_location=None if ours else python,
         spark_master=cluster.spark_master if cluster else None,
         yarn_deploy_mode=cluster.yarn_deploy_mode if cluster else None,

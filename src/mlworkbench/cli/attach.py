@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import click
 from ..attach import detach as detaching
 from ..attach.attach import attach as attach_machine
 from ..attach.wish import Unanswered, Wish
+from ..config.keys import nearest
 from ..config.yamlfile import show_path
 from ..errors import UsageError
 from ..paths import user_paths
@@ -75,7 +77,8 @@ def attach(**asked: Any) -> int:
     """
     wish = _wish(asked)
     try:
-        done = attach_machine(the_project(asked["folder"]), wish, user_paths(), Terminal(), units.size)
+        here = the_project(asked["folder"])
+        done = attach_machine(here, wish, user_paths(), Terminal(), units.size)
     except Unanswered as error:
         if asked["output"] != "table" or asked["query"]:
             render.emit(error.question, output=asked["output"], query=asked["query"])
@@ -87,7 +90,7 @@ def attach(**asked: Any) -> int:
         if finding.hint:
             render.message(f"hint: {finding.hint}")
     render.message(f"{wish.name} is attached: {done.kind} at {done.identity}{f', with {done.key}' if done.key else ''}")
-    render.message(f"hint: mlw submit -c {wish.name} train.py")
+    render.message(f"hint: mlw submit -c {shlex.quote(wish.name)} {shlex.quote(here.script())}")
     if asked["output"] != "table" or asked["query"]:
         render.emit(done.record, output=asked["output"], query=asked["query"])
     return 0
@@ -130,9 +133,11 @@ def _wish(asked: dict[str, Any]) -> Wish:
 def _kind(asked: dict[str, Any]) -> str | None:
     kind: str | None = asked["kind"]
     if kind is not None and kind not in TYPES:
+        near = nearest(kind, TYPES)
+        known = "local and docker need no attach: their files come with every project"
         raise UsageError(
             f"{kind!r} is not a type of machine that is attached; those are {', '.join(TYPES)}",
-            "local and docker need no attach: their files come with every project",
+            f"did you mean {near!r}?" if near and kind not in ("local", "docker", "localdocker") else known,
         )
     return kind
 

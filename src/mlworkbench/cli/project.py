@@ -55,13 +55,7 @@ def create(name: str, path: str, template: str) -> None:
     """Make a folder with all files of a new project."""
     made = create_project(name, Path(path), template)
     render.message(f"created project {made.name} in {made.root}")
-    render.message(f"hint: cd {os.path.relpath(made.root)} && mlw submit {_script(made)}")
-
-
-def _script(made: Project) -> str:
-    """The one that the template has for this machine."""
-    words = made.runconfig("local").argument_vector if "local" in made.runconfigs() else ()
-    return words[0] if words else "train.py"
+    render.message(f"hint: cd {os.path.relpath(made.root)} && mlw submit {made.script()}")
 
 
 @project.command(epilog="Example: mlw project init --path my-code")
@@ -72,7 +66,8 @@ def init(name: str | None, path: str) -> None:
     """Make a project of a folder that holds code already; nothing in it is changed."""
     made = adopt_folder(Path(path), name)
     render.message(f"{made.root} is now project {made.name}; see aml_config")
-    render.message("hint: mlw submit SCRIPT")
+    words = made.runconfig("local").argument_vector
+    render.message(f"hint: mlw submit {words[0] if words else 'SCRIPT'}")
 
 
 @project.command(epilog="Example: mlw project show -o json")

@@ -18,7 +18,7 @@ _VERBS = {
     "project": ("project:project", "Create, show and check projects"),
     "experiment": ("experiment:experiment", "Submit scripts, see and stop what runs"),
     "runconfiguration": ("runconfiguration:runconfiguration", "Create, list and delete run configurations"),
-    "computetarget": ("computetarget:computetarget", "List, show and check compute targets"),
+    "computetarget": ("computetarget:computetarget", "Attach, list, show and check compute targets"),
     "environment": ("environment:environment", "List, show and remove the environments of runs"),
     "gpus": ("gpus:gpus", "Show the GPUs of a machine and who uses them"),
     "doctor": ("doctor_here:doctor", "Find what is wrong with this machine, or with a GPU"),

@@ -100,8 +100,11 @@ def create_target(
     path = folder / (compute.name + ".compute")
     if os.path.lexists(path) and not force:
         raise UsageError(f"{show_path(path)} is already there", "choose another name")
-    fields = {key.name: getattr(compute, key.field) for key in COMPUTE if key.field}
-    values = {name: value for name, value in fields.items() if value not in (None, (), False)}
+    values = {}
+    for key in COMPUTE:
+        value = getattr(compute, key.field) if key.field else None
+        if value not in (None, (), key.default):
+            values[key.name] = value
     temporary = folder / f".{compute.name}.{os.urandom(4).hex()}.tmp"
     try:
         temporary.write_text(compute_text(folder, compute.type, values), encoding="utf-8", newline="\n")

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,11 @@ class Project:
     def runconfig_file(self, name: str) -> Path:
         """Where a run configuration stands; the extension of before June 2017 counts if there is no other."""
         return self._file("run configuration", name, RUNCONFIG_SUFFIX, OLD_SUFFIX)
+
+    def script(self) -> str:
+        """The one that people run first: what the run configuration of this machine names."""
+        words = self.runconfig("local").argument_vector if "local" in self.runconfigs() else ()
+        return words[0] if words else "train.py"
 
     def _names(self, *suffixes: str) -> list[str]:
         try:
@@ -175,7 +180,11 @@ def adopt_folder(root: Path, name: str | None = None, template: str = "default")
     try:
         from .gallery import sample  # noqa: PLC0415 - only new projects need it
 
-        _fill(temporary, sample(template), project)
+        chosen = sample(template)
+        found = _first_script(root, chosen.script)
+        _fill(temporary, replace(chosen, script=found or chosen.script), project)
+        if found is None:
+            _without_script(temporary / FOLDER)
         if not (root / IGNORE).exists():
             os.rename(temporary / IGNORE, root / IGNORE)
         os.rename(temporary / FOLDER, root / FOLDER)
@@ -184,6 +193,25 @@ def adopt_folder(root: Path, name: str | None = None, template: str = "default")
     finally:
         _delete(temporary)
     return project
+
+
+def _first_script(root: Path, usual: str) -> str | None:
+    """Which script of a folder is the one to run, where that is plain to see."""
+    scripts = [path.name for path in sorted(root.glob("*.py")) if path.is_file()]
+    if usual in scripts:
+        return usual
+    return scripts[0] if len(scripts) == 1 else None
+
+
+def _without_script(folder: Path) -> None:
+    """The run configurations name none: the line is there, for the user to fill in."""
+    for path in folder.glob(f"*{RUNCONFIG_SUFFIX}"):
+        text = re.sub(r"^ArgumentVector:\n((?:  - .*\n)+)", _commented, path.read_text("utf-8"), flags=re.MULTILINE)
+        path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _commented(found: re.Match[str]) -> str:
+    return "".join(f"#{line}\n" for line in found[0].splitlines())
 
 
 def _refuse_used(root: Path) -> None:

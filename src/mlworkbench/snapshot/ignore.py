@@ -6,6 +6,7 @@ import os
 import re
 from typing import NamedTuple
 
+from ..paths import DATA_MARK
 from .rules import find_match, read_patterns
 
 # A later one of the same folder wins, so that ours has the last word.
@@ -21,8 +22,9 @@ _WRITTEN_BY_US = re.compile(
     r"|\.mlw-(unfinished|[0-9a-f]{24}\.part|restore-[0-9a-f]{16})|.*\.mlw-[0-9a-f]{16}\.part",
     re.DOTALL,
 )
-# A folder that holds one of these is a virtual or conda environment: useless on any other machine.
-ENVIRONMENT = frozenset({"pyvenv.cfg", "conda-meta"})
+# A folder that holds one of these is a virtual or conda environment, useless on any other machine; or a data folder of
+# ours, with the history, and with keys to machines.
+ENVIRONMENT = frozenset({"pyvenv.cfg", "conda-meta", DATA_MARK})
 
 # Why a name was left out.
 IGNORED = "ignored"
