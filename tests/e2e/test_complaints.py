@@ -304,3 +304,14 @@ def test_a_data_folder_inside_the_project_never_travels(user):
     (inside / "targets" / "key").write_text("OPENSSH PRIVATE KEY")
     done = user.mlw("submit", "train.py", cwd=project)
     assert done.code == 0 and ".mlw-home" not in done.out, done
+
+
+def test_an_option_of_ours_behind_the_script_is_told(user):
+    """Found by a newcomer: `mlw submit train.py --gpus 1` gives --gpus to the script, which knows nothing of it."""
+    project = user.project("demo", train="import sys\nprint(sys.argv[1:])\n")
+    done = user.mlw("submit", "train.py", "--gpus", "1", cwd=project)
+    assert (done.code, done.out) == (0, "['--gpus', '1']\n")
+    assert "hint: --gpus stands behind train.py, so the script gets it" in done.err, done
+    parser = "import argparse\np = argparse.ArgumentParser()\n"
+    (project / "own.py").write_text(f"{parser}p.add_argument('--gpus')\np.parse_args()\n")
+    assert "stands behind" not in user.mlw("submit", "own.py", "--gpus", "1", cwd=project).err

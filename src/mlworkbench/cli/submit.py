@@ -26,6 +26,7 @@ from ..secret import find_secret, registry_password
 from ..targets.opening import open_target
 from ..targets.target import Target
 from . import render, sweepwords
+from .misplaced import misplaced
 from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
 from .view import detached, hint_back, watch
 
@@ -125,6 +126,9 @@ def submit(**asked: Any) -> int:
         made = submitting.draft(project, request, paths, progress.report, eager=eager, tell=render.message)
     for note in (*map(str, made.warnings), *made.parts.snapshot.notes):
         render.warn(note)
+    slip = misplaced(project.root, made.spec.entry)
+    if slip:
+        render.message(f"hint: {slip}")
     if asked["dry_run"]:
         render.emit(_planned(made), output="json", query=asked["query"])
         files = units.counted(made.parts.snapshot.files, "file")
