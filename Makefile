@@ -9,15 +9,15 @@ BIN := $(VENV)/bin
 unexport PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONPATH
 
 help:
-	@echo "make demo   a sample project, run on this machine"
-	@echo "make demo-docker  the walk to a machine with SSH and Docker; this one plays it"
-	@echo "make test   all tests (check, quick tests, end-to-end tests)"
-	@echo "make quick  unit, contract and supervisor tests"
-	@echo "make e2e    end-to-end tests"
-	@echo "make check  ruff, mypy --strict, architecture tests, the documentation"
-	@echo "make docs   the documentation as pages: build/site/index.html"
-	@echo "make bench  measurements beside peers; writes benchmarks/results"
-	@echo "make soak   1,000 submits with random kills; writes benchmarks/results/soak.txt"
+	@echo "make demo        a sample project, run on this machine"
+	@echo "make demo-docker the walk to a machine with SSH and Docker; this one plays it"
+	@echo "make test        all tests (check, quick tests, end-to-end tests)"
+	@echo "make quick       unit, contract and supervisor tests"
+	@echo "make e2e         end-to-end tests"
+	@echo "make check       ruff, mypy --strict, architecture tests, the documentation"
+	@echo "make docs        the documentation as pages: build/site/index.html"
+	@echo "make bench       measurements beside peers; writes benchmarks/results"
+	@echo "make soak        1,000 submits with random kills; writes benchmarks/results/soak.txt"
 
 $(BIN)/mlw: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \

@@ -162,7 +162,10 @@ def main():
         json.dump({**around, "gpus of the run": names, "cuda": version, "missing": missing}, file, indent=2)
     plot(curves, "outputs/speed.svg")
     print("wrote outputs/gpu.json and outputs/speed.svg")
-    return 1 if options.require and not gpus else 0
+    if options.require and not gpus:
+        print(f"--require: this run got no GPU: {missing}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
