@@ -36,6 +36,7 @@ WALKED = (
     "docs/how-to/jump-host.md",
     "docs/how-to/mlflow.md",
     "docs/how-to/offline-target.md",
+    "docs/how-to/plugins.md",
     "docs/how-to/private-registry.md",
     "docs/how-to/shared-data.md",
     "docs/how-to/spark.md",
@@ -48,7 +49,6 @@ WALKED = (
 # Pages whose commands are run by tests of their own.
 FOLLOWED_ELSEWHERE = {
     "docs/api.md": "tests/e2e/test_ui_api.py asks a server as the page says",
-    "docs/how-to/plugins.md": "tests/e2e/test_plugin.py builds, installs and uses the plugin that the page shows",
 }
 
 

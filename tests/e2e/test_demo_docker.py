@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.conftest import MLW, Done, need
+from tests.machines.network import wait_until
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo-docker"
 
@@ -124,6 +127,15 @@ def test_an_engine_that_is_elsewhere(visitor):
     assert done.err.startswith("\nerror: Docker is set up to be elsewhere: tcp://127.0.0.1:1\nhint: "), done
 
 
+def programs(folder: Path, **scripts: str) -> str:
+    folder.mkdir()
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize("podman", [0, 1])
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -134,47 +146,147 @@ def test_an_engine_that_is_elsewhere(visitor):
         ),
     ],
 )
-def test_an_engine_that_refuses(visitor, tmp_path, answer, words):
-    program = tmp_path / "bin" / "docker"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\necho '{answer}' >&2\nexit 1\n")
-    program.chmod(0o755)
-    done = demo(visitor, PATH=f"{program.parent}:{visitor.env['PATH']}")
+def test_an_engine_that_refuses(visitor, tmp_path, answer, words, podman):
+    made = programs(tmp_path / "bin", docker=f"echo '{answer}' >&2\nexit 1", podman=f"exit {podman}")
+    done = demo(visitor, PATH=f"{made}:{visitor.env['PATH']}")
     assert done.code == 1, done
     assert re.search(rf"^error: .*{words}.*\nhint: ", done.err, re.MULTILINE), done
+    assert ("podman works, and mlw would use it if docker were not on PATH" in done.err) == (podman == 0), done
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def path_without(program: str, path: str, folder: Path) -> str:
+    """A folder with all that is on the path, less one."""
+    folder.mkdir()
+    for place in path.split(":")[::-1]:
+        for entry in Path(place).iterdir() if Path(place).is_dir() else ():
+            if entry.name != program:
+                (folder / entry.name).unlink(missing_ok=True)
+                (folder / entry.name).symlink_to(entry)
+    return str(folder)
+
+
+def test_where_ps_is_missing(visitor, tmp_path):
+    path = path_without("ps", visitor.env["PATH"], tmp_path / "bin")
+    done = demo(visitor, PATH=path, DEMO_IMAGE="127.0.0.1:1/no-such-image:1")
+    assert done.code not in (0, 130) and "Traceback" not in done.err, done
+    (place,) = (tmp_path / "tmp").iterdir()
+    assert servers(place) == []
+
+
+def test_what_nobody_thought_of(visitor, engine, tmp_path):
+    """A folder is not there, and a run goes on: that ends, and the machine is left as after any other trouble."""
+    instead = "submit --detach -c my_dsvm -- sleep 600"
+    own = f'[ "$1 $2" = "history download" ] && {MLW} {instead} >&2 && exit\nexec {MLW} "$@"'
+    wrapper = programs(tmp_path / "bin", mlw=own) + "/mlw"
+    done = subprocess.run(
+        [*words()[:-1], wrapper], env=visitor.env, cwd=visitor.home, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done
+    assert "demo/results" in done.stderr and done.stderr.count("RunId: ") > 1, done
+    (place,) = (tmp_path / "tmp").iterdir()
+    assert f"rm -r {place}" in done.stderr
+    assert not (place / "demo" / "aml_config" / "my_dsvm.compute").exists()
+    assert not (place / "machine" / "home" / ".mlw").exists()
+    assert (engine.containers(), servers(place)) == ([], [])
+
+
+def test_an_mlw_that_is_not_there(visitor, tmp_path):
+    done = subprocess.run(
+        [*words()[:-1], "/not/there/mlw"], env=visitor.env, cwd=visitor.home, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done
+    assert "error: [Errno 2] No such file or directory: '/not/there/mlw'" in done.stderr
+    wait_until(lambda: servers(tmp_path / "tmp") == [], "the door that was just opened is closed")
+
+
+def test_no_password_reaches_a_file(visitor, tmp_path):
+    proxies = {"HTTPS_PROXY": "http://ada:canary-word@127.0.0.1:1", "no_proxy": "lab.example"}
+    done = demo(visitor, DEMO_IMAGE="127.0.0.1:1/no-such-image:1", **proxies)
+    assert "HTTPS_PROXY" in done.out and "canary-word" not in done.out + done.err, done
+    (place,) = (tmp_path / "tmp").iterdir()
+    files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert [path for path in files if b"canary-word" in path.read_bytes()] == []
+    assert '"no_proxy=lab.example"' in (place / "machine" / "sshd_config").read_text()
+
+
+@pytest.mark.parametrize("below", ["", "mine"])
+def test_a_folder_that_others_may_change(visitor, tmp_path, below):
+    """They could put another one in the place of the demo's, with a key of theirs."""
+    (tmp_path / "tmp").chmod(0o777)
+    (tmp_path / "tmp" / below).mkdir(exist_ok=True)
+    done = demo(visitor, TMPDIR=str(tmp_path / "tmp" / below))
+    assert done.code == 1, done
+    assert re.search(rf"^error: others may change {tmp_path}/tmp\b.*\nhint: .*TMPDIR", done.err, re.MULTILINE), done
+    assert [path.name for path in (tmp_path / "tmp").rglob("*")] == [name for name in [below] if name]
+
+
+@pytest.fixture
+def script(monkeypatch) -> ModuleType:
+    loader = SourceFileLoader("demo_docker", str(DEMO))
+    module = module_from_spec(spec_from_loader("demo_docker", loader))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize(
     ("missing", "words"),
     [(("docker", "podman"), "neither docker nor podman is installed"), (("sshd",), "sshd is not installed")],
 )
-def test_a_program_that_is_missing(monkeypatch, capsys, missing, words):
-    loader = SourceFileLoader("demo_docker", str(DEMO))
-    module = module_from_spec(spec_from_loader("demo_docker", loader))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    loader.exec_module(module)
-    monkeypatch.setattr(module, "find", lambda program: None if program in missing else f"/usr/bin/{program}")
+def test_a_program_that_is_missing(script, monkeypatch, capsys, missing, words):
+    monkeypatch.setattr(script, "find", lambda program: None if program in missing else f"/usr/bin/{program}")
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["demo-docker", "mlw"])
-    assert module.main() == 1
+    assert script.main() == 1
     assert re.search(rf"^error: {words}\nhint: ", capsys.readouterr().err, re.MULTILINE)
+
+
+@pytest.mark.parametrize("user", ["ada@corp", "CORP+ada", "ada*"])
+def test_names_of_users_are_no_patterns(script, monkeypatch, tmp_path, user):
+    """For sshd, AllowUsers ada@corp is an ada who comes from corp."""
+    sshd = need("sshd")
+    monkeypatch.setattr(script, "user_name", lambda: user)
+    made = script.Machine(tmp_path, {})
+    told = subprocess.run([sshd, "-T", "-f", made.config], capture_output=True, text=True)
+    assert "authenticationmethods publickey" in told.stdout and "allowusers" not in told.stdout, told
+
+
+@contextmanager
+def ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Whatever the test finds."""
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_an_sshd_that_does_not_end(script, monkeypatch, tmp_path):
+    """Neither it nor what it started goes on."""
+    program = "sleep 600 & trap '' TERM; echo up; wait"
+    machine = script.Machine.__new__(script.Machine)
+    machine._process = process = subprocess.Popen(
+        ["bash", "-c", program], stdout=subprocess.PIPE, start_new_session=True
+    )
+    with process.stdout, ending(process):
+        assert process.stdout.readline() == b"up\n"
+        monkeypatch.setattr(script, "PATIENCE", 0.2)
+        below = script.children(process.pid)
+        machine.stop()
+    assert process.returncode == -signal.SIGKILL and below
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "its child has ended")
 
 
 def test_with_podman_alone(laptop, podman, tmp_path):
     need("sshd")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for folder in laptop.env["PATH"].split(":")[::-1]:
-        for entry in Path(folder).iterdir() if Path(folder).is_dir() else ():
-            if entry.name != "docker":
-                (programs / entry.name).unlink(missing_ok=True)
-                (programs / entry.name).symlink_to(entry)
+    path = path_without("docker", laptop.env["PATH"], tmp_path / "bin")
     # Debian's podman comes without an init program; and a bridge would be one more thing on this computer.
     settings = Path(podman.env["CONTAINERS_CONF"]).read_text()
     more = f'[containers]\ninit_path = "{need("tini")}"\nnetns = "none"'
     (tmp_path / "containers.conf").write_text(settings.replace("[containers]", more))
-    laptop.env.update(podman.env, TMPDIR=str(tmp_path), DEMO_IMAGE=podman.image, PATH=str(programs))
+    laptop.env.update(podman.env, TMPDIR=str(tmp_path), DEMO_IMAGE=podman.image, PATH=path)
     laptop.env["CONTAINERS_CONF"] = str(tmp_path / "containers.conf")
     done = demo(laptop)
     assert done.code == 0, done

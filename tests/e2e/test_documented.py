@@ -12,7 +12,7 @@ import pytest
 
 from mlworkbench.config.gallery import samples
 from mlworkbench.config.keys import DEFAULT_IMAGE
-from tests.e2e.documented import FOLLOWED_ELSEWHERE, NOT_RUN, WALKED, follows, gpus_on, reach, serving_mlflow
+from tests.e2e.documented import FOLLOWED_ELSEWHERE, INSTALL, NOT_RUN, WALKED, follows, gpus_on, reach, serving_mlflow
 from tests.e2e.pythons import install, make
 from tests.machines.channel import depend
 from tests.machines.network import wait_until
@@ -554,18 +554,62 @@ def test_samples(walk):
     assert all(f"`{name}`" in page(walk.page) for name in names), "each has a line that says what it is good for"
 
 
-@follows("docs/index.md")
-def test_the_first_minute(walk):
-    """In a copy of what a newcomer has: no environment of ours, no mlw on PATH."""
+def newcomer(walk) -> None:
+    """In the source, with no environment of ours and no mlw on PATH."""
     walk.place = ROOT
     without = [one for one in walk.laptop.env["PATH"].split(":") if not (Path(one) / "mlw").exists()]
     walk.laptop.env |= {"PATH": ":".join(without), "PIP_CACHE_DIR": os.path.expanduser("~/.cache/pip")}
+    walk.patience = 240
+
+
+@follows("docs/index.md")
+def test_the_first_minute(walk):
+    newcomer(walk)
     install, create, *_ = (one.text for one in typed(page(walk.page)))
     walk.at(install, after=lambda _: setattr(walk, "place", walk.laptop.home))
-    walk.patience = 240
     walk.through()
     assert (walk.laptop.home / "mlw" / "bin" / "mlw").exists()
     assert not (ROOT / "build" / "lib").exists(), "nothing is left in the source"
+
+
+@follows("docs/how-to/plugins.md")
+def test_plugins(walk):
+    """The plugins are those that the page shows, installed where mlw is, in a throw-away home."""
+    project = walk.laptop.project("demo", train=TRAIN)
+    newcomer(walk)
+    code, printed = walk.shell(INSTALL)
+    assert code == 0, printed
+    walk.place = project
+    dry, submit = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
+
+    def plugin(text):
+        """Its two files follow one another."""
+        name = re.search('^name = "(.*)"$', text, re.MULTILINE)[1]
+        folder = project / "examples" / name
+        folder.mkdir(parents=True)
+        (folder / "pyproject.toml").write_text(text)
+        module = f"{name.replace('-', '_')}.py"
+        shutil.move(project / module, folder / module)
+
+    def profiled(printed):
+        assert '"cProfile"' in printed and '"train.py"' in printed, printed
+
+    def left(printed):
+        (run,) = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[:1]
+        files = walk.laptop.folder(run) / "work" / "outputs"
+        assert (files / "profile.pstats").stat().st_size > 0
+
+    def tested(text):
+        (project / "test_it.py").write_text(text)
+        code, printed = walk.shell("~/mlw/bin/python test_it.py")
+        assert code == 0, printed
+
+    walk.put("[build-system]", plugin)
+    walk.put("from mlworkbench import Entry", tested)
+    walk.at(dry, after=profiled)
+    walk.at(submit, after=left)
+    walk.through()
+    assert "Framework: Profiled" in (project / "aml_config" / "profiled.runconfig").read_text()
 
 
 def test_every_page_is_followed(request):

@@ -37,6 +37,9 @@ while os.path.exists("/nothing/%s" % asked.lr) or "--wait" in sys.argv:
     time.sleep(0.05)
 """
 PASSWORD = "open sesame"
+ASKS_FOR_MORE = re.compile(
+    r"Missing (argument|option|command)|nothing was named after|say which run to cancel|--address is missing"
+)
 GROUPS = ("submit", "experiment", "history", "project", "computetarget", "others")
 
 
@@ -162,7 +165,8 @@ class Workshop:
         if around.after:
             around.after(printed)
         self._doubtful |= bool(re.search("history (remove|archive)|experiment clean", text))
-        if code == 2 and any(one.startswith(f"{command.text} ") for one in every_text()):
+        longer = any(one.startswith(f"{command.text} ") for one in every_text())
+        if code == 2 and longer and ASKS_FOR_MORE.search(printed):
             return None  # `mlw history tag`: it asks for more, and is run with more
         lost = missing(tuple(map(self._filled, command.shown)), printed)
         if lost:
@@ -249,6 +253,16 @@ def with_a_key_of_ours(shop: Workshop, text: str) -> tuple[str, Circumstances]:
     return text, Circumstances()
 
 
+def as_its_file_says(shop: Workshop, text: str) -> tuple[str, Circumstances]:
+    """A file that is there has the address and the user."""
+    shop.target()
+    shop.mlw("computetarget", "detach", "my_dsvm")
+    config = shop.root / "aml_config" / "my_dsvm"
+    config.with_suffix(".compute").write_text(f"type: remotedocker\naddress: {shop.host.address}\nusername: ada\n")
+    config.with_suffix(".runconfig").write_text("Target: my_dsvm\nFramework: Python\n")
+    return text, Circumstances(after=lambda _: shop.mlw("computetarget", "detach", "my_dsvm"))
+
+
 def as_it_is(shop: Workshop, text: str) -> tuple[str, Circumstances]:
     """A run has all files as they are now."""
     return f"{text} --run-id {shop.mlw('submit', '-c', 'local', 'train.py').run}", Circumstances()
@@ -276,6 +290,7 @@ SPECIAL: dict[str, Special] = {
         text.replace("the words that you see", "no contact since"),
         Circumstances(),
     ),
+    r"attach remotedocker --name my_dsvm$": as_its_file_says,
     r"reset-key my_dsvm$": with_a_key_of_ours,
     r"project restore --in-place$": as_it_is,
 }

@@ -177,7 +177,7 @@ class Walk:
                 for command in commands(block):
                     if command.text not in self.left:
                         self.type(command)
-            elif block.kind in ("yaml", "python", "text"):
+            elif block.kind in ("yaml", "toml", "python", "text"):
                 self._write(block)
 
     def type(self, command: Command) -> str:

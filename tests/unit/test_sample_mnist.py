@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import functools
 import gzip
 import hashlib
@@ -23,6 +24,7 @@ from tests.interpreters import interpreters
 
 LAYER = GALLERY / "shared" / "mnist"
 COUNT = {"train": 30, "t10k": 10}
+SECRET = "ada:canary%20w@rd@"
 
 
 @pytest.fixture
@@ -57,13 +59,15 @@ def mirror(mnist: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 @pytest.fixture
-def server(mirror: Path) -> Iterator[tuple[str, list[str]]]:
-    """The mirror by http: its address, and what was asked of it."""
+def server(mirror: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """The mirror by http: its address, what was asked of it, and who asked, if they say so."""
     asked: list[str] = []
+    shown: list[str] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_request(self, code: object = "-", size: object = "-") -> None:
             asked.append(self.path)
+            shown.extend(self.headers.get_all("Authorization", []))
 
         def log_error(self, *words: object) -> None:
             pass
@@ -71,7 +75,7 @@ def server(mirror: Path) -> Iterator[tuple[str, list[str]]]:
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(mirror)))
     thread = threading.Thread(target=made.serve_forever, args=(0.01,))
     thread.start()
-    yield f"http://127.0.0.1:{made.server_port}", asked
+    yield f"http://127.0.0.1:{made.server_port}", asked, shown
     made.shutdown()
     thread.join()
     made.server_close()
@@ -130,16 +134,36 @@ def test_old_and_new_pythons_understand_it(version: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("form", ["folder", "file", "http"])
 def test_a_mirror_of_ones_own(mnist, mirror, server, form, monkeypatch, capsys) -> None:
-    address, asked = server
+    address, asked, shown = server
     monkeypatch.setenv("MNIST_MIRROR", {"folder": str(mirror), "file": mirror.as_uri(), "http": address + "/"}[form])
     must_be_all(mnist.load("full"))
     assert kept(mnist) == sorted(mnist.FILES)
-    assert asked == ([f"/{name}" for name in mnist.FILES] if form == "http" else [])
+    assert asked == ([f"/{name}" for name in mnist.FILES] if form == "http" else []) and not shown
     told = capsys.readouterr().out
     assert told.count("mnist: fetching ") == 4 and "again" not in told, "not in silence"
     monkeypatch.setenv("MNIST_MIRROR", "http://127.0.0.1:1")
     must_be_all(mnist.load("full"))
     assert capsys.readouterr().out == "", "the second time it is there"
+
+
+def test_a_mirror_that_asks_for_a_password(mnist, mirror, server, monkeypatch, capsys) -> None:
+    """It gets it, and nobody else is told."""
+    address, _, shown = server
+    monkeypatch.setenv("MNIST_MIRROR", address.replace("://", f"://{SECRET}"))
+    must_be_all(mnist.load("full"))
+    assert [base64.b64decode(one.partition(" ")[2]) for one in shown] == [b"ada:canary w@rd"] * 4
+    told = capsys.readouterr().out
+    assert f"mnist: fetching {address}/train-images-idx3-ubyte.gz\n" in told and "canary" not in told
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "127.0.0.1:port", "[::1", "", "127.0.0.1:1/with@sign", "a b"])
+@pytest.mark.parametrize("scheme", ["http", "gopher"])
+def test_nor_is_it_told_in_an_error(mnist, mirror, monkeypatch, capsys, scheme, host) -> None:
+    monkeypatch.setenv("MNIST_MIRROR", f"{scheme}://{SECRET}{host}")
+    with pytest.raises(SystemExit, match="cannot be had") as ended:
+        mnist.load("full")
+    told = str(ended.value) + capsys.readouterr().out
+    assert "canary" not in told and "ada" not in told and f"{scheme}://{host}" in told
 
 
 def test_the_next_public_mirror_when_one_is_away(mnist, server, monkeypatch) -> None:

@@ -20,6 +20,7 @@ OLD_NAMES = ("libmpi.so.12", "libmpi_cxx.so.1")
 NEWER = (".so.40", ".so.20")  # versions 3 and 4; version 2
 PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64/openmpi/lib", "/usr/lib64", "/usr/local/mpi/lib", "/usr/local/lib")
 RESTARTED = "MNIST_CNTK_OPENMPI"
+PREFIX = "mnist-cntk-openmpi-"
 
 
 def get_ready():
@@ -33,7 +34,7 @@ def get_ready():
         if RESTARTED in os.environ:
             raise SystemExit("CNTK needs OpenMPI, and what was found does not load: {}".format(why))
     else:
-        shutil.rmtree(os.environ.pop(RESTARTED, ""), ignore_errors=True)  # they are loaded
+        tidy_up(os.environ.pop(RESTARTED, ""))  # they are loaded
         return
     found = find()
     if found is None:
@@ -43,6 +44,13 @@ def get_ready():
             "machine (on Debian and Ubuntu: apt-get install libopenmpi3)."
         )
     start_anew(found)
+
+
+def tidy_up(links):
+    """Deletes the folder that start_anew made; a variable may hold anything, so it must look like one of those."""
+    place, name = os.path.split(links)
+    if place == tempfile.gettempdir() and name.startswith(PREFIX):
+        shutil.rmtree(links, ignore_errors=True)
 
 
 def find():
@@ -57,7 +65,7 @@ def find():
 
 def start_anew(found):
     place, ending = found
-    links = pathlib.Path(tempfile.mkdtemp(prefix="openmpi-"))
+    links = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX))
     for name in OLD_NAMES:
         (links / name).symlink_to(place / (name.partition(".")[0] + ending))
     folders = [str(links), str(place), os.path.join(sys.base_prefix, "lib"), os.environ.get("LD_LIBRARY_PATH", "")]

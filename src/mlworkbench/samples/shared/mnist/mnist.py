@@ -8,16 +8,20 @@
 of MNIST, 60,000 and 10,000: fetched once (11 MB) and kept in the project's shared folder, where later runs find it.
 
 The environment variable MNIST_MIRROR names another place to fetch it from: an address (https:, http:, file:) or a
-folder that has the four .gz files. Wherever they come from, they must be the right ones to the last byte (SHA-256).
+folder that has the four .gz files; https://USER:PASSWORD@HOST is for a mirror that asks who you are. Wherever they come
+from, they must be the right ones to the last byte (SHA-256).
 """
 
+import base64
 import gzip
 import hashlib
 import http.client
 import os
 import pathlib
+import re
 import tempfile
 import urllib.error
+import urllib.parse
 import urllib.request
 import zlib
 
@@ -79,11 +83,14 @@ def _fetched(name):
     """The first mirror that has the right file: as it is there, and what is in it."""
     own = os.environ.get("MNIST_MIRROR")
     tried = []
-    for mirror in [_address(own)] if own else MIRRORS:
+    for mirror, password in [_apart(_address(own))] if own else [(mirror, "") for mirror in MIRRORS]:
         address = mirror.rstrip("/") + "/" + name
         print("mnist: fetching " + address)
         try:
-            with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
+            request = urllib.request.Request(address)
+            if password:  # not for the place that a mirror may send us on to
+                request.add_unredirected_header("Authorization", "Basic " + password)
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 packed = answer.read(FILES[name][0] + 1024)  # with compression it is not longer than without
             return packed, _checked(name, packed)
         except urllib.error.HTTPError as why:
@@ -100,6 +107,15 @@ def _fetched(name):
 
 def _address(mirror):
     return mirror if "://" in mirror or mirror.startswith("file:") else pathlib.Path(mirror).absolute().as_uri()
+
+
+def _apart(address):
+    """https://USER:PASSWORD@HOST: the address without the two, which nobody is told, and the two as HTTP sends them."""
+    found = re.match(r"(?i)(https?://)([^/?#]*)@", address)
+    if not found:
+        return re.sub(r"://[^/?#]*@", "://", address, count=1), ""
+    words = urllib.parse.unquote_to_bytes(found.group(2))
+    return found.group(1) + address[found.end() :], base64.b64encode(words).decode()
 
 
 def _checked(name, packed):
