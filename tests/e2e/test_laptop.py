@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+from pathlib import Path
 
 import apsw
 import pytest
@@ -55,6 +56,90 @@ def test_a_laptop_where_nothing_was_ever_done_is_left_so(quiet):
     rows = findings(doctor(quiet, "-o", "json"))
     assert "not there yet" in rows["data folder"]["found"] and "history" not in rows
     assert not quiet.store.exists()
+
+
+def test_code_of_the_folder_is_not_run(quiet):
+    """A project that somebody sent may have modules with the names of ours."""
+    place = quiet.home / "sent"
+    place.mkdir()
+    for name in ("keyring", "apsw", "sqlite3", "site", "json", "mlworkbench"):
+        (place / f"{name}.py").write_text(f"open({str(place / 'ran')!r}, 'a').write({name!r})\n")
+    for name in ("ssh", "docker", "uv"):
+        (place / name).write_text(f"#!/bin/sh\necho {name} >> '{place}/ran'\n")
+        (place / name).chmod(0o755)
+    quiet.mlw("history", "list", "--all")
+    rows = findings(doctor(quiet, "-o", "json", cwd=place))
+    assert not (place / "ran").exists(), (place / "ran").read_text()
+    assert rows["ssh"]["state"] == "ok"
+
+
+def test_a_program_that_leaves_others_behind_does_not_hold_it_up(quiet):
+    """They keep its end of the pipe: nobody waits for them."""
+    sleep = need("sleep")
+    for words in (f"{sleep} 600 &\n{sleep} 600\n", f"{sleep} 601 &\necho here\n"):
+        (quiet.home / "bin" / "ssh").unlink()
+        (quiet.home / "bin" / "ssh").write_text(f"#!/bin/sh\n{words}")
+        (quiet.home / "bin" / "ssh").chmod(0o755)
+        rows = findings(doctor(quiet, "-o", "json"))
+        assert "ssh of an unknown version" in rows["ssh"]["found"]
+    left = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/environ") if _is_ours(path, quiet)]
+    assert left == [], "what it left behind is ended, too"
+
+
+def _is_ours(path, user):
+    try:
+        return f"MLW_HOME={user.store}\0".encode() in path.read_bytes()
+    except OSError:  # ended meanwhile, or another user's
+        return False
+
+
+def test_nothing_is_left_behind(quiet):
+    runtime = quiet.home / "runtime"
+    runtime.mkdir(mode=0o700)
+    quiet.env["XDG_RUNTIME_DIR"] = str(runtime)
+    quiet.mlw("submit", "train.py", cwd=quiet.project("demo", train="print(1)"))
+
+    def there():
+        return sorted(str(path) for place in (quiet.store, runtime) for path in place.rglob("*"))
+
+    for ending in ("-wal", "-shm"):
+        assert not (quiet.store / f"history.db{ending}").exists()
+    before = there()
+    rows = findings(doctor(quiet, "-o", "json"))
+    assert there() == before
+    assert rows["history"]["found"].startswith("1 run, 0 of them not ended")
+    assert rows["ssh"]["found"].endswith("connections are kept")
+
+
+def test_a_home_of_nobody(quiet):
+    env = {"MLW_HOME": "~nosuchuser/x"}
+    done = broken(quiet, "data folder", env=env)
+    assert "~nosuchuser/x" in done.out and "no user of that name" in done.out
+    other = quiet.mlw("history", "list", "--all", env=env)
+    assert other.code == 74 and other.err.splitlines() == [
+        "error: MLW_HOME is ~nosuchuser/x, and there is no user of that name",
+        "hint: set MLW_HOME to a folder you can write",
+        "more: mlw explain history-unusable",
+    ]
+
+
+def test_logins_in_variables_are_not_told(quiet):
+    env = {"DOCKER_HOST": "ssh://ada:hunter2/x@engine.there", "https_proxy": "http://ada:hunter2/x@gate.there:8080"}
+    fake = quiet.home / "bin" / "docker"
+    fake.write_text('#!/bin/sh\necho "no answer from $DOCKER_HOST" >&2\nexit 1\n')
+    fake.chmod(0o755)
+    for words in ((), ("-o", "json"), ("-o", "tsv")):
+        done = doctor(quiet, *words, env=env)
+        assert "hunter2" not in done.out + done.err and "ada" not in done.out + done.err
+        assert "ssh://engine.there" in done.out and "https_proxy (gate.there)" in done.out
+
+
+def test_variables_are_shown_and_not_obeyed(quiet):
+    env = dict.fromkeys(("PYTHONWARNINGS", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PIP_CERT"), "/x\x1b[2J\x9b1m\u202ey")
+    for words in ((), ("-o", "tsv"), ("-o", "json")):
+        done = doctor(quiet, *words, env={**env, "SHELL": "/bin/\x1b[2Jsh"})
+        assert not set("\x1b\x9b\u202e") & set(done.out + done.err), done
+        assert "x1b[2J" in done.out
 
 
 def test_programs_can_ask_it(quiet):

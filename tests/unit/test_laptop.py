@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ from pathlib import Path
 import apsw
 import pytest
 
+from mlworkbench.errors import HistoryError
 from mlworkbench.history.door import History
 from mlworkbench.hosts.facts import Engine, Facts, Store, System
+from mlworkbench.hosts.master import usable_folder
 from mlworkbench.laptop import gather, installed, past, secureshell
 from mlworkbench.laptop.facts import Home, Laptop, Parts, Past, Program, Shell, Ssh, Terminal, Tools
 from mlworkbench.laptop.judge import judge
-from mlworkbench.paths import UserPaths
+from mlworkbench.paths import UserPaths, data_folder
 from mlworkbench.report import units
 from mlworkbench.targets.check import ERROR, OK, WARNING
 
@@ -87,6 +90,14 @@ TROUBLES = [
         "history-damaged",
     ),
     (with_part("home", folder="/home/ada/Dropbox/mlw"), "data folder", WARNING, "synchronised", "history-damaged"),
+    (
+        with_part("home", folder=r"C:\Users\ada\OneDrive - Work\mlw"),
+        "data folder",
+        WARNING,
+        "(OneDrive)",
+        "history-damaged",
+    ),
+    (with_part("home", folder="/h/Library/Mobile Documents/x"), "data folder", WARNING, "(Mobile D", "history-damaged"),
     # the history
     (with_part("past", damage="row 3 missing"), "history", ERROR, "damaged: row 3 missing", "history-damaged"),
     (with_part("past", problem="it cannot be read"), "history", ERROR, "it cannot be read", "history-damaged"),
@@ -166,6 +177,9 @@ def test_settings_of_the_network_are_told_without_their_secrets():
     told = {"https_proxy": "http://ada:secret@gate.there:8080", "PIP_INDEX_URL": "https://x:secret@index/simple"}
     one = found(replace(WELL, variables=told), "network")
     assert one.state == OK and one.found == "set: https_proxy (gate.there), PIP_INDEX_URL"
+    for address in ("http://ada:a/b@gate:80", "ada:a//b@gate", "http://ada:a@b@gate/", "socks5://gate:1080", "gate:80"):
+        assert found(replace(WELL, variables={"all_proxy": address}), "network").found == "set: all_proxy (gate)"
+    assert found(replace(WELL, variables={"all_proxy": "http://u:p@[::1]:80"}), "network").found.endswith(" (::1)")
     clash = replace(WELL, variables={"HTTPS_PROXY": "http://a", "https_proxy": "http://b"})
     assert found(clash, "network").state == WARNING
     lost = replace(WELL, variables={"SSL_CERT_FILE": "/no/ca.pem"}, absent=("SSL_CERT_FILE",))
@@ -190,6 +204,22 @@ def test_variables_that_hide_or_change_things(name, value, state):
     assert found(replace(WELL, variables={name: value}), name).state == state
 
 
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("unix:///run/user@1000/docker.sock", "unix:///run/user@1000/docker.sock"),
+        ("ssh://ada:se/cret@engine:22", "ssh://engine:22"),
+        ("ada:se://cret@engine", "engine"),
+        ("tcp://engine:2375", "tcp://engine:2375"),
+    ],
+)
+def test_logins_of_an_engine_are_not_told(address, shown):
+    broken = Engine("docker", "/bin/docker", error=f"DOCKER_HOST is {address}, and more")
+    laptop = replace(WELL, variables={"DOCKER_HOST": address}, machine=replace(WELL.machine, docker=broken))
+    assert found(laptop, "DOCKER_HOST").found == f"{shown}: which engine containers on this machine use"
+    assert found(laptop, "docker").found == f"/bin/docker cannot be used: DOCKER_HOST is {shown}, and more"
+
+
 def test_variables_that_change_nothing_are_not_told():
     quiet = replace(WELL, variables={"CUDA_VISIBLE_DEVICES": "0", "VIRTUAL_ENV": "/opt/mlw", "MLW_HOME": "/x"})
     assert len(judge(quiet, units.size)) == len(judge(WELL, units.size))
@@ -210,6 +240,62 @@ def test_the_index_is_looked_at_and_left_as_it_is(tmp_path):
     before = paths.database.read_bytes()
     past.look(paths.database, NOW)
     assert paths.database.read_bytes() == before
+
+
+@pytest.mark.parametrize("left", [(), ("-wal",), ("-wal", "-shm")])
+def test_looking_at_an_index_makes_no_files(tmp_path, left):
+    """Also where a program was killed: what it left holds the newest rows, and stays."""
+    made = UserPaths(tmp_path / "made")
+    (made.home / "runs").mkdir(parents=True)
+    list(History(made).list())
+    other = apsw.Connection(str(made.database))
+    other.execute("UPDATE account SET runs = 7")
+    place = tmp_path / "killed"
+    place.mkdir()
+    for ending in ("", *left):
+        shutil.copy(f"{made.database}{ending}", place)
+    other.close()
+    before = {path.name: path.stat().st_size for path in place.iterdir()}
+    seen = past.look(place / made.database.name, NOW)
+    assert {path.name: path.stat().st_size for path in place.iterdir()} == before
+    assert (seen.runs, seen.damage, seen.problem, seen.busy) == (7 if left else 0, None, None, False)
+
+
+def test_a_writer_that_comes_while_we_look_is_not_taken_for_damage(tmp_path, monkeypatch):
+    paths = UserPaths(tmp_path)
+    (tmp_path / "runs").mkdir()
+    list(History(paths).list())
+    real, asked, others = past._ask, [], []
+
+    def ask(*words):
+        asked.append(words)
+        if len(asked) == 1:
+            others.append(apsw.Connection(str(paths.database)))
+            others[0].execute("UPDATE account SET runs = 7")
+            raise apsw.CorruptError("half of it is new")
+        return real(*words)
+
+    monkeypatch.setattr(past, "_ask", ask)
+    seen = past.look(paths.database, NOW)
+    assert (seen.damage, seen.runs, len(asked)) == (None, 7, 2)
+    others[0].close()
+
+
+def test_where_connections_would_be_kept_is_looked_at_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert secureshell._sockets() is None and os.listdir(tmp_path) == []
+    (tmp_path / "mlw").mkdir(mode=0o700)
+    assert usable_folder() == tmp_path / "mlw"
+    (tmp_path / "mlw").chmod(0o755)
+    assert usable_folder() != tmp_path / "mlw"
+
+
+def test_settings_of_ssh_are_asked_for_without_looking_up_names(monkeypatch):
+    asked = []
+    monkeypatch.setattr(secureshell, "ask", lambda words, environ=None: asked.append(words))
+    secureshell.SshQuestions(os.environ)
+    (words,) = [one for one in asked if one and "-G" in one]
+    assert words[1:] == ["-G", "-o", "CanonicalizeHostname=no", "--", "mlw-doctor.invalid"]
 
 
 def test_damage_is_told_in_words(tmp_path):
@@ -270,6 +356,16 @@ def test_a_folder_that_could_not_be_made(tmp_path):
     assert "is a file, not a folder" in gather._home(tmp_path / "file" / "below", {}, None).problem
     assert gather._home(tmp_path / "new" / "folder", {}, None) == Home(str(tmp_path / "new" / "folder"), there=False)
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_data_folder_that_begins_where_nothing_is(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setenv("MLW_HOME", "here")
+    with pytest.raises(HistoryError, match="MLW_HOME is here, and the current folder cannot be used: No such file"):
+        data_folder()
+    assert gather._place()[1].startswith("MLW_HOME is here")
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,15 @@ def _share_failure(lock: int, asked: float) -> None:
 
 def runtime_folder() -> Path:
     """Where sockets and locks are: private, and with a short name."""
+    return _runtime(make=True)
+
+
+def usable_folder() -> Path:
+    """Where they are, or would be; nothing is made."""
+    return _runtime(make=False)
+
+
+def _runtime(make: bool) -> Path:
     given = os.environ.get("XDG_RUNTIME_DIR")
     places = [Path(given) / "mlw"] if given else []
     places.append(Path("/tmp") / f"mlw-{os.getuid()}" if MULTIPLEXES else _windows_folder())
@@ -168,7 +177,12 @@ def runtime_folder() -> Path:
         if len(str(place)) + 17 > _LONGEST and MULTIPLEXES:
             continue
         try:
-            place.mkdir(mode=0o700, exist_ok=True)
+            if make:
+                place.mkdir(mode=0o700, exist_ok=True)
+            elif not os.path.lexists(place):
+                if os.access(place.parent, os.W_OK | os.X_OK):
+                    return place
+                continue
             if not MULTIPLEXES or _is_private(place):
                 return place
         except OSError:

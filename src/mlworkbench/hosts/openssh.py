@@ -203,7 +203,7 @@ def printable(said: str, most: int = 300) -> str:
 
 def full_disk(problem: object) -> str | None:
     """The text of ``explain`` about it, if that is what the other machine complains of."""
-    return "disk-full" if "is full" in str(problem) else None
+    return "disk-full" if re.search(r"\bis full\b", str(problem)) else None
 
 
 _CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import join
+
 from ..targets.check import ERROR, OK, WARNING, Finding
 from .facts import Laptop, Ssh
 
@@ -43,11 +45,11 @@ def _files(ssh: Ssh) -> list[Finding]:
     found = []
     if ssh.loose:
         words = f"others may write {', '.join(ssh.loose)}, so ssh refuses to use it"
-        found.append(Finding("ssh files", ERROR, words, f"chmod go-w {' '.join(ssh.loose)}", "permission-denied"))
+        found.append(Finding("ssh files", ERROR, words, f"chmod go-w {join(ssh.loose)}", "permission-denied"))
     if ssh.shown:
         names = ", ".join(ssh.shown)
         words = f"others may read the key {names}, so ssh does not take it"
-        found.append(Finding("ssh files", WARNING, words, f"chmod 600 {' '.join(ssh.shown)}", "permission-denied"))
+        found.append(Finding("ssh files", WARNING, words, f"chmod 600 {join(ssh.shown)}", "permission-denied"))
     if ssh.unreadable:
         words = f"cannot be read: {', '.join(ssh.unreadable)}"
         found.append(Finding("ssh files", WARNING, words, "make them yours: ls -l ~/.ssh", "permission-denied"))

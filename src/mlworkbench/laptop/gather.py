@@ -26,8 +26,12 @@ from .past import look as look_back
 from .secureshell import SshQuestions
 from .secureshell import look as look_at_ssh
 
-# A name and whether it can keep anything: what `keyring` chooses here. Slow to import, so in a process of its own.
-_KEYRING = "import keyring; one = keyring.get_keyring(); print(type(one).__module__, float(one.priority))"
+# A name and whether it can keep anything: what `keyring` chooses here. Slow to import, so in a process of its own:
+# isolated, else modules of the current folder would be taken for ours; and told where this one finds its modules.
+_KEYRING = (
+    "import sys; sys.path[:] = sys.argv[1:]; import keyring; one = keyring.get_keyring();"
+    " print(type(one).__module__, float(one.priority))"
+)
 _TOLD = (
     "CUDA_VISIBLE_DEVICES DOCKER_HOST LD_LIBRARY_PATH LD_PRELOAD MLW_DEBUG MLW_HOME MLW_RUN_ID MLW_TRACKING PYTHONHOME"
     " PYTHONPATH PYTHONWARNINGS PYTHONOPTIMIZE PYTHONNOUSERSITE VIRTUAL_ENV CONDA_PREFIX TMPDIR"
@@ -45,7 +49,7 @@ _ENGINES = 2.0  # seconds that docker and podman may take
 def gather(environ: Mapping[str, str], argv0: str) -> Laptop:
     """Programs are started first and heard last, so that all of them work at the same time."""
     ssh = SshQuestions(environ)
-    keyring = ask([sys.executable, "-c", _KEYRING])
+    keyring = ask([sys.executable, "-I", "-c", _KEYRING, *filter(os.path.isabs, sys.path)])
     uv = _uv(environ)
     asked = ask([uv, "--version"] if uv else None)
     folder, trouble = _place()
@@ -53,7 +57,7 @@ def gather(environ: Mapping[str, str], argv0: str) -> Laptop:
     now = time.time()
     return Laptop(
         program=_program(environ, argv0),
-        past=_past(folder, home, now),
+        past=None if trouble else _past(folder, home, now),
         terminal=_terminal(environ),
         login_shell=_shell(environ),
         parts=Parts(*_parts()),
@@ -124,7 +128,7 @@ def _place() -> tuple[Path, str | None]:
 def _home(folder: Path, environ: Mapping[str, str], trouble: str | None) -> Home:
     named = bool(environ.get("MLW_HOME"))
     if trouble:
-        return Home(str(folder), named, problem=trouble)
+        return Home(environ.get("MLW_HOME") or str(folder), named, problem=trouble)
     try:
         facts = folder.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from urllib.parse import urlsplit
+from dataclasses import replace
 
+from ..hosts.openssh import printable
 from ..model import Compute
 from ..targets.check import ERROR, OK, UNTESTED, WARNING, Finding, Size, engine_symptom, engine_trouble
 from .access import judge_access
@@ -21,11 +23,25 @@ _INDEXES = (
     "PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_NO_INDEX PIP_FIND_LINKS PIP_CONFIG_FILE UV_INDEX_URL UV_DEFAULT_INDEX"
     " UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_OFFLINE UV_CONFIG_FILE"
 ).split()
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_PATHS = ("unix://", "npipe://", "fd://")  # addresses that are places on this machine: nobody logs in there
+_LONGEST = 1000  # letters of a finding
 _HIDING = ("", "-1", "none", "void", "NoDevFiles")
 
 
 def judge(laptop: Laptop, size: Size) -> list[Finding]:
-    """All findings, what everything depends on first. ``size`` says bytes as people do."""
+    """All findings, what everything depends on first. ``size`` says bytes as people do.
+
+    Names of files and values of variables may hold anything: they are made harmless for a terminal, all at once.
+    """
+    return [_harmless(one) for one in _found(laptop, size)]
+
+
+def _harmless(one: Finding) -> Finding:
+    return replace(one, found=printable(one.found, _LONGEST), hint=printable(one.hint, _LONGEST) if one.hint else None)
+
+
+def _found(laptop: Laptop, size: Size) -> list[Finding]:
     return [
         _mlw(laptop),
         _python(laptop),
@@ -97,6 +113,9 @@ def _engines(laptop: Laptop) -> list[Finding]:
             findings.append(Finding(name, OK, ", ".join(word for word in (one.version, one.os, one.arch) if word)))
             continue
         found, hint = trouble
+        address = laptop.variables.get("DOCKER_HOST")
+        if address:  # engines name it when they cannot reach it
+            found = found.replace(address, without_login(address))
         words = f"{hint} (only targets of type docker on this machine need it)"
         findings.append(Finding(name, WARNING, found, words, engine_symptom(found)))
     return findings or [Finding("docker", OK, "not here; only targets of type docker on this machine need it")]
@@ -146,11 +165,20 @@ def _differs(told: dict[str, str], name: str) -> bool:
     return name in told and name.lower() in told and told[name] != told[name.lower()]
 
 
+def without_login(address: str) -> str:
+    """An address without name and password, which may hold any sign: all before the last @ goes."""
+    if address.startswith(_PATHS):
+        return address
+    scheme = _SCHEME.match(address)
+    _, at, place = address.rpartition("@")
+    return scheme.group() + place if at and scheme else place
+
+
 def _machine(address: str) -> str:
-    try:
-        return urlsplit(address if "//" in address else f"//{address}").hostname or "?"
-    except ValueError:
-        return "?"
+    """Its name alone."""
+    place = _SCHEME.sub("", without_login(address), count=1)
+    name = re.match(r"\[([^\]]*)\]|[^:/?#]*", place)
+    return (name and (name.group(1) or name.group())) or "?"
 
 
 def _clock(laptop: Laptop) -> Finding:
@@ -210,7 +238,8 @@ def _variables(laptop: Laptop) -> list[Finding]:
     ):
         if name in told:
             state = WARNING if warns else OK
-            found.append(Finding(name, state, f"{told[name]}: {words}", hint if warns else None))
+            value = without_login(told[name]) if name == "DOCKER_HOST" else told[name]
+            found.append(Finding(name, state, f"{value}: {words}", hint if warns else None))
     hidden = told.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None and hidden.strip() in _HIDING:
         words = f"{hidden!r} hides every GPU from scripts on this machine"

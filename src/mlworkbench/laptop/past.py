@@ -29,27 +29,62 @@ def look(path: Path, now: float) -> Past:
         return Past(str(path), there=False, aside=aside)
     except OSError as error:
         return Past(str(path), problem=error.strerror or str(error), aside=aside)
-    # Before it is opened, which makes an empty WAL; a WAL may hold what the file does not have yet.
-    written = [one.stat().st_mtime for one in (path, path.with_name(f"{path.name}-wal")) if one.exists()]
-    found: dict[str, object] = {}
+    marks, found = _marks(path), _answer(path, facts.st_size, now)
+    if (found.get("damage") or found.get("problem")) and _marks(path) != marks:
+        marks, found = _marks(path), _answer(path, facts.st_size, now)  # somebody wrote while we looked
+    written = max((when for when, _ in marks.values()), default=None)
+    return Past(str(path), size=facts.st_size, known=VERSION, aside=aside, written=written, **found)  # type: ignore[arg-type]
+
+
+def _marks(path: Path) -> dict[str, tuple[float, int]]:
+    """What a write changes. A WAL may hold what the file does not have yet."""
+    found = {}
+    for ending in ("", "-wal"):
+        with suppress(OSError):
+            facts = os.stat(f"{path}{ending}")
+            found[ending] = (facts.st_mtime, facts.st_size)
+    return found
+
+
+def _answer(path: Path, size: int, now: float) -> dict[str, object]:
     try:
-        found = _ask(path, facts.st_size, now)
+        return _ask(path, size, now)
     except (*DAMAGE, apsw.SQLError) as error:
-        found["damage"] = str(error)
+        return {"damage": str(error)}
     except apsw.Error as error:
-        found["problem"] = str(error)
-    return Past(str(path), size=facts.st_size, known=VERSION, aside=aside, written=max(written, default=None), **found)  # type: ignore[arg-type]
+        return {"problem": str(error)}
+
+
+def _open(path: Path) -> apsw.Connection:
+    """In the way that leaves no file behind: SQLite makes a WAL and its index for whoever looks, and we do not mend."""
+    wal, index = (os.path.exists(f"{path}{ending}") for ending in ("-wal", "-shm"))
+    if _keeps_wal(path) and not wal:  # nobody has it open, so nobody writes
+        address = f"{path.absolute().as_uri()}?immutable=1"
+        return apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(_WAIT_MS)
+    # A last connection that closes would write to the file, and we only look.
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    if wal and not index:  # its writer was killed; alone with the file, SQLite keeps the index in memory
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    return connection
+
+
+def _keeps_wal(path: Path) -> bool:
+    """As its head says; on a network it does not."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(20)[18:] == b"\x02\x02"
+    except OSError:
+        return False
 
 
 def _ask(path: Path, size: int, now: float) -> dict[str, object]:
     if not os.access(path, os.R_OK):
         return {"problem": "it cannot be read"}
     reached = Mark(f"{path}.mark").read()
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = _open(path)
     try:
-        connection.set_busy_timeout(_WAIT_MS)
-        # A last connection that closes would write to the file, and we only look.
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         version = _value(connection, "PRAGMA user_version")
         if version != VERSION:
             ours = isinstance(version, int) and (version in range(1, VERSION) or version > VERSION)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..attachments import Attachments
 from ..errors import MlwError
-from ..hosts.master import runtime_folder
+from ..hosts.master import usable_folder
 from ..hosts.openssh import MULTIPLEXES, environment, printable
 from ..paths import UserPaths
 from .asking import Question, answer, ask
@@ -18,6 +18,7 @@ from .facts import Ssh
 
 _OTHERS_WRITE, _OTHERS_READ = 0o022, 0o077
 _NOWHERE = "mlw-doctor.invalid"  # a name that means no machine: options are read, nobody is called
+_NAMES_STAY = ("-o", "CanonicalizeHostname=no")  # else ssh would ask the network what the name is in full
 
 
 class SshQuestions:
@@ -30,7 +31,7 @@ class SshQuestions:
         adder = shutil.which("ssh-add", path=path)
         quiet = environment()
         self.version = ask([self.program, "-V"] if self.program else None, quiet)
-        self.settings = ask([self.program, "-G", "--", _NOWHERE] if self.program else None, quiet)
+        self.settings = ask([self.program, "-G", *_NAMES_STAY, "--", _NOWHERE] if self.program else None, quiet)
         self.socket = environ.get("SSH_AUTH_SOCK")
         self.keys = ask([adder, "-l"] if adder and self.socket else None, quiet)
 
@@ -81,7 +82,7 @@ def _agent(asked: SshQuestions) -> str:
 
 def _sockets() -> str | None:
     try:
-        runtime_folder()
+        usable_folder()
     except MlwError as error:
         return error.message
     return None

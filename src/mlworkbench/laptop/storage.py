@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import PureWindowsPath
+from shlex import quote
+
 from ..hosts.facts import Store
-from ..targets.check import ERROR, FEW_INODES, FULL, OK, SCARCE, WARNING, Finding, Size
+from ..targets.check import ERROR, OK, WARNING, Finding, Size, scarcity
 from .facts import Home, Laptop, Past
 
 _OTHERS_WRITE, _OTHERS_READ = 0o022, 0o055
@@ -33,11 +36,11 @@ def _folder(home: Home) -> Finding:
         hint = "set MLW_HOME to a folder of your own"
         return Finding("data folder", ERROR, f"{found} belongs to another user", hint, "history-unusable")
     if home.mode & _OTHERS_WRITE:
-        hint = f"chmod 700 {home.folder}"
+        hint = f"chmod 700 {quote(home.folder)}"
         return Finding("data folder", ERROR, f"{found}: others may write in it", hint, "history-unusable")
     if home.mode & _OTHERS_READ:
         words = f"{found}: others may look into it, at your code and logs"
-        return Finding("data folder", WARNING, words, f"chmod 700 {home.folder}")
+        return Finding("data folder", WARNING, words, f"chmod 700 {quote(home.folder)}")
     return Finding("data folder", OK, found)
 
 
@@ -45,22 +48,24 @@ def _space(folder: Finding, home: Home, store: Store, size: Size) -> Finding:
     found = folder.found
     if store.free is not None:
         found += f", {size(store.free)} free"
-        if store.free < FULL:
-            return Finding("data folder", ERROR, found, _ROOM, "disk-full")
-    if store.inodes_free is not None and store.inodes_free < FEW_INODES:
-        few = f"{found}, and room for {store.inodes_free} more files only"
-        return Finding("data folder", ERROR if store.inodes_free == 0 else WARNING, few, _ROOM, "disk-full")
-    if store.free is not None and store.free < SCARCE:
-        return Finding("data folder", WARNING, found, _ROOM, "disk-full")
+    scarce = scarcity("data folder", store, found, _ROOM)
+    if scarce:
+        return scarce
     if store.network:
         hint = "set MLW_HOME to a folder on a disk of this machine"
         words = f"{found}, on a network file system ({store.filesystem}): slow, and its locks cannot be relied on"
         return Finding("data folder", WARNING, words, hint, "history-damaged")
-    synced = next((name for name in _SYNCED if f"/{name.lower()}" in home.folder.lower()), None)
+    synced = _synced(home.folder)
     if synced:
         words = f"{found}, in a folder that is synchronised ({synced}), which damages databases"
         return Finding("data folder", WARNING, words, "set MLW_HOME to another folder", "history-damaged")
     return Finding("data folder", OK, found)
+
+
+def _synced(folder: str) -> str | None:
+    """Of Windows as well, whose paths have either slash. Services add words: "OneDrive - Work", "Dropbox (Old)"."""
+    parts = [part.lower() for part in PureWindowsPath(folder).parts]
+    return next((name for name in _SYNCED if any(part.startswith(name.lower()) for part in parts)), None)
 
 
 def _history(past: Past, size: Size) -> Finding:
@@ -80,7 +85,7 @@ def _history(past: Past, size: Size) -> Finding:
         return Finding("history", OK, f"{size(past.size)}, of an older mlw; the next command brings it up to date")
     found = f"{past.runs} run{'s' * (past.runs != 1)}, {past.unfinished} of them not ended, {size(past.size)}"
     if past.busy:
-        hint = f"look for a program that holds it open: fuser {past.path}"
+        hint = f"look for a program that holds it open: fuser {quote(past.path)}"
         return Finding("history", WARNING, f"{found}; another program is writing it now", hint, "history-unusable")
     return Finding("history", OK, f"{found}, {'all pages' if past.whole else 'the tables'} sound")
 
