@@ -173,6 +173,8 @@ def _returns(name: str) -> str:
     known.update(dict.fromkeys((endings.CANCELLED, endings.CANCELLED_FORCED), 143))
     if name == endings.ENGINE_STOPPED:
         return "as `failed`; 75 if neither is known"
+    if name == endings.ENVIRONMENT_FAILED:
+        return f"{errors.LaunchError.exit_code}; {errors.NotFetched.exit_code} if something could not be fetched"
     return str(known.get(name, errors.LaunchError.exit_code))
 
 

@@ -6,6 +6,7 @@ MlwError
 ├── UnknownName         a name that nobody knows; lists the known ones
 ├── PreflightError      what the project asks for cannot work on the target
 ├── SolveError          no set of packages is what the project asks for
+│   └── NotFetched      nobody can say: where packages come from was not reached
 ├── SnapshotError       the project's files could not be read whole
 ├── HostError           the machine could not be asked
 │   └── Unreachable
@@ -113,6 +114,12 @@ class SolveError(MlwError):
     """No set of packages is what the project asks for; says why in the resolver's own words."""
 
     exit_code = 78
+
+
+class NotFetched(SolveError):
+    """Where packages or a Python come from could not be reached; says nothing about the project."""
+
+    exit_code = 69
 
 
 class SnapshotError(MlwError):

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from .config.keys import DEFAULT_IMAGE
-from .errors import HostError, LaunchError
+from .errors import HostError, LaunchError, NotFetched
 from .hosts.host import Host
 from .model import Compute, JsonDict
+from .remote.environments.network import NOT_FETCHED
 from .targets.ground import Ground
 from .targets.target import Stock
 
@@ -46,7 +47,7 @@ def build_ahead(
 ) -> None:
     """Until it is ready, and the image there; with ``pack`` for the executors of a cluster, too.
 
-    Going away does not stop it. Raises LaunchError if it cannot be built.
+    Going away does not stop it. Raises LaunchError if it cannot be built, NotFetched if there is no way to its parts.
     """
     message: dict[str, Any] = {"lock": lock, "everything": everything, "pack": pack}
     if image:
@@ -72,7 +73,8 @@ def build_ahead(
         more = "no-internet-there" if "cannot be fetched here" in words else "environment-failed"
         if image and image.container["image"] in words:
             more = "image-not-pulled"
-        raise LaunchError(what, hint or "the rest is above", more=more)
+        kind = NotFetched if NOT_FETCHED in words and more != "image-not-pulled" else LaunchError
+        raise kind(what, hint or "the rest is above", more=more)
 
 
 def _failed(lock: JsonDict) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -48,6 +49,29 @@ def test_what_cannot_be_solved_is_explained_and_no_run_is_made(user, channel, pr
     depend(project, channel, "six==99.1")
     done = submit(user, project)
     assert done.code == 78 and "six==99.1" in done.err and user.runs() == [], done
+
+
+NOBODY = "http://127.0.0.1:9"  # no service is at this port
+
+
+def test_an_index_that_is_not_reached_is_no_fault_of_the_project(user, project):
+    done = submit(user, project, PIP_INDEX_URL=f"{NOBODY}/simple", UV_HTTP_RETRIES="0")
+    assert done.code == 69 and "the package index could not be asked" in done.err and user.runs() == [], done
+
+
+def test_a_python_that_cannot_be_fetched_is_told_in_a_sentence(user, project):
+    """Of a run and of prepare: what is there in its place, and that trying again may help."""
+    (project / "aml_config" / "conda_dependencies.yml").write_text("dependencies:\n- python=3.9\n")
+    closed = {"UV_PYTHON_INSTALL_MIRROR": f"{NOBODY}/mirror", "UV_HTTP_RETRIES": "0"}
+    done = submit(user, project, **closed)
+    info = user.info(done.run)
+    assert (done.code, info["ending"]) == (69, "environment failed"), done
+    words, _, hint = info["cause"].partition("; hint: ")
+    assert re.fullmatch(r"Python 3\.9\.\d+ cannot be fetched: Connection refused.*", words)
+    assert re.match(r"the machine has Python (3\.\d+)\.\d+: write python=\1 in aml_config/conda_dep", hint), hint
+    assert done.err.count("Connection refused") <= 2, "in the build's own words, and in ours"
+    done = user.mlw("experiment", "prepare", "-c", "local", cwd=project, env=closed)
+    assert done.code == 69 and "hint: the machine has Python 3." in done.err, done
 
 
 def test_a_build_that_fails_is_no_failure_of_the_script(user, project):

@@ -152,6 +152,29 @@ def test_a_python_that_was_sent_along_needs_no_internet(yard, downloads):
     unprotect(str(mounts(root(yard), lock)[1]))
 
 
+def test_a_python_that_cannot_be_fetched_is_told_in_a_sentence(yard):
+    """With the one that is there: uv's own eight lines are in the log."""
+    (yard.root / "tools").unlink()
+    shutil.copytree(yard.toolbox / "tools", yard.root / "tools")
+    key = f"cpython-{VERSION}-linux-x86_64-gnu"
+    lock = yard.lock([], source="uv", key=key, url="https://python.example/1/x")
+    lock["instead"] = {"version": "3.11.2", "file": "aml_config/conda_dependencies.yml"}
+    (yard.folder / f"{lock['digest']}.json").write_text(json.dumps(lock))
+    nobody = {"UV_PYTHON_INSTALL_MIRROR": "http://127.0.0.1:9/mirror", "UV_HTTP_RETRIES": "0"}
+    code, said = yard.build(lock, **nobody)
+    (line,) = [line for line in said.splitlines() if "cannot be fetched" in line]
+    assert code and f"Python {VERSION} cannot be fetched: Connection refused" in line
+    assert "; hint: the machine has Python 3.11.2: write python=3.11 in aml_config/conda_dependencies.yml, or" in line
+    assert "cause:" not in said and "cause:" in yard.log.read_text()
+
+
+def test_a_package_that_cannot_be_fetched_is_told_in_a_sentence_too(yard):
+    one = {"name": "six", "version": "1.0", "url": "http://127.0.0.1:9/six-1.0-py3-none-any.whl", "sha256": "0" * 64}
+    code, said = yard.build(yard.lock([one]), UV_HTTP_RETRIES="0")
+    assert code and f"{one['url']} cannot be fetched here (Connection refused" in said, said
+    assert "cause:" not in said and "--send-packages" in said
+
+
 @pytest.mark.parametrize("python", [path for version, path in interpreters().items() if version >= (3, 8)])
 def test_any_python_builds(yard, lock, python):
     code, said = yard.build(lock, python=python)

@@ -14,6 +14,7 @@ from mlworkbench.targets.check import ERROR, OK, WARNING, Finding, Link, is_fit,
 
 LOCAL = Compute(name="local", type="local")
 DOCKER = Compute(name="box", type="docker")
+REMOTE = Compute(name="box", type="remote")
 GPU = replace(DOCKER, nvidia_docker=True)
 PYTHON = Interpreter("/usr/bin/python3", (3, 11, 7), "first python3 on PATH")
 GB = 10**9
@@ -112,13 +113,14 @@ def test_gpu(nvidia, state, words):
     [
         (LOCAL, None, None, {}),
         (LOCAL, ENGINE, None, {"docker": OK}),
-        (LOCAL, DENIED, None, {"docker": WARNING}),
+        (LOCAL, DENIED, None, {"docker": OK}),
+        (REMOTE, None, DENIED, {"podman": OK}),
         (DOCKER, None, None, {"docker": ERROR}),
         (DOCKER, ENGINE, None, {"docker": OK}),
         (DOCKER, DENIED, None, {"docker": ERROR}),
         (DOCKER, DENIED, ENGINE, {"docker": ERROR, "podman": OK}),
         (DOCKER, replace(ENGINE, os="windows"), None, {"docker": ERROR}),
-        (LOCAL, replace(ENGINE, os="windows"), None, {"docker": WARNING}),
+        (LOCAL, replace(ENGINE, os="windows"), None, {"docker": OK}),
         (GPU, ENGINE, None, {"docker": ERROR}),
         (GPU, replace(ENGINE, nvidia=True), None, {"docker": OK}),
         (GPU, ENGINE, replace(ENGINE, nvidia=True), {"docker": ERROR, "podman": OK}),
@@ -142,9 +144,12 @@ def test_engines_matter_to_targets_with_a_container(compute, docker, podman, sta
     ],
 )
 def test_an_engine_says_itself_what_is_wrong_and_we_say_the_remedy(error, remedy):
-    one = found(replace(WELL, docker=replace(ENGINE, version=None, error=error)))["docker"]
+    broken = replace(WELL, docker=replace(ENGINE, version=None, error=error))
+    one = found(broken, DOCKER)["docker"]
     assert error in one.found and remedy in one.hint
-    assert "a target of type local does not need it" in one.hint
+    one = found(broken)["docker"]
+    assert one.found == f"not needed by a target of type local (/usr/bin/docker cannot be used: {error})"
+    assert (one.state, one.hint) == (OK, None)
 
 
 def test_docker_that_is_podman_says_so():
@@ -174,8 +179,6 @@ def test_a_system_that_is_not_tested():
 
 
 # -- elsewhere -----------------------------------------------------------------------------------------
-
-REMOTE = Compute(name="box", type="remote")
 
 
 def there(facts=WELL, compute=REMOTE, skew=0.0) -> dict[str, Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -150,6 +151,22 @@ def test_docker_that_says_nothing_of_use():
     assert facts.engine("/d", 1, "not json", "boom\n")["error"] == "boom"
 
 
+PODMAN = """\
+time="2026-11-16T04:00:00Z" level=warning msg="\\"/\\" is not a shared mount, this could cause issues"
+cannot clone: Operation not permitted
+Error: cannot re-exec process
+"""
+
+
+def test_what_podman_ended_with_is_told_not_what_it_warned_of():
+    told = "cannot clone: Operation not permitted; Error: cannot re-exec process"
+    assert facts.engine("/usr/bin/podman", 125, "", PODMAN)["error"] == told
+    many = "first line\nsecond line\n" * 9 + PODMAN
+    assert facts.engine("/usr/bin/podman", 125, "", many)["error"] == told
+    warned = facts.engine("/usr/bin/podman", 125, "", PODMAN.splitlines()[0])
+    assert warned["error"] == "it ended with 125 and said nothing"
+
+
 def test_podman_and_docker_that_is_podman():
     version = '{"Client":{"Version":"4.3.1","OsArch":"linux/amd64","Os":"linux"}}'
     found = facts.engine("/usr/bin/podman", 0, version, "")
@@ -239,3 +256,8 @@ def test_what_scripts_would_meet(tmp_path):
     assert found["script"] == {"executable": None, "version": None}
     assert found["reach"]["host"] == "no-such-host.invalid" and found["reach"]["way"] is False
     assert found["reach"]["error"] and facts.gather(str(tmp_path))["reach"] is None
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        reach = facts.gather(str(tmp_path), reach=place)["reach"]
+    assert (reach["host"], reach["way"]) == (place, True)
+    assert facts.gather(str(tmp_path), reach=place)["reach"]["way"] is False, "nobody is there any more"

@@ -8,6 +8,7 @@ import http.server
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -21,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.environments import solve as solving
-from mlworkbench.environments.channels import channels_of, indexes_of, known_words, mask, without_secret
+from mlworkbench.environments.channels import channels_of, index_place, indexes_of, known_words, mask, without_secret
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
 from mlworkbench.environments.lockfiles import read_lockfile
 from mlworkbench.environments.own import pack
@@ -31,7 +32,7 @@ from mlworkbench.environments.pythons import satisfies, uv_python
 from mlworkbench.environments.reading import conda_entry, pip_entry, read_dependencies
 from mlworkbench.environments.solve import Request, solve
 from mlworkbench.environments.supply import packages, stock
-from mlworkbench.errors import ConfigError, SolveError
+from mlworkbench.errors import ConfigError, NotFetched, SolveError
 from mlworkbench.hosts.facts import Facts
 from mlworkbench.preflight.tables import NEWEST_PYTHON, UV_PYTHON_FROM
 from mlworkbench.remote.environments.environment import digest_of
@@ -600,6 +601,76 @@ def write_wheel(path: Path, name: str, version: str, code: bytes = b"") -> None:
         wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
+
+
+# -- no way to where they are -----------------------------------------------------------------------------
+
+NOBODY = "http://127.0.0.1:9"  # no service is at this port
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "hint"),
+    [
+        ({"pip": ["six"]}, "the package index could not be asked:", "proxy"),
+        ({"conda": ["six"], "channels": [f"{NOBODY}/own"]}, f"could not be read ({NOBODY}/own):", "mirror"),
+    ],
+)
+def test_a_place_that_is_not_reached_is_no_fault_of_the_project(desk, asked, words, hint):
+    desk.environ |= {"PIP_INDEX_URL": f"{NOBODY}/simple", "UV_HTTP_RETRIES": "0"}
+    with pytest.raises(NotFetched) as caught:
+        desk.solve(desk.dependencies(**asked), host=HERE)
+    assert words in caught.value.message and "Connection refused" in caught.value.message
+    assert caught.value.exit_code == 69 and hint in caught.value.hint
+
+
+def test_who_answers_that_there_is_no_such_thing_was_reached(desk, tmp_path):
+    """Also of packages whose names are words of the network."""
+    with serving(tmp_path) as port:
+        desk.environ |= {"PIP_INDEX_URL": f"http://127.0.0.1:{port}/simple", "UV_HTTP_RETRIES": "0"}
+        for asked in (
+            {"pip": ["connection-refused-timed-out"]},
+            {"conda": ["six"], "channels": [f"http://127.0.0.1:{port}/misspelt"]},
+        ):
+            with pytest.raises(SolveError) as caught:
+                desk.solve(desk.dependencies(**asked), host=HERE)
+            assert caught.value.exit_code == 78, caught.value.message
+            assert re.match("check the (spelling|names)", caught.value.hint) and "internet" not in caught.value.hint
+
+
+def test_a_python_that_is_not_reached_names_the_one_that_is_there(desk):
+    """In one sentence; the lock says what is there, and is the same lock without it."""
+    asked = desk.dependencies(conda=["python=3.9"])
+    lock = desk.solve(asked, host=HERE).lock
+    assert lock["python"]["source"] == "uv" and lock["digest"] == digest_of(lock)
+    lock["python"]["url"] = f"{NOBODY}/1/cpython.tar.gz"
+    store = Root(str(desk.cache / "store"))
+    with pytest.raises(NotFetched) as caught:
+        packages(lock, {"python": True}, store)
+    assert caught.value.message == f"Python {lock['python']['version']} cannot be fetched: Connection refused"
+    short = ".".join(VERSION.split(".")[:2])
+    assert caught.value.hint.startswith(f"the machine has Python {VERSION}: write python={short} in {asked.file}, or ")
+    assert caught.value.exit_code == 69 and caught.value.more == "environment-failed"
+    del lock["instead"]  # a container's, or an older client's
+    with pytest.raises(NotFetched) as caught:
+        packages(lock, {"python": True}, store)
+    assert "way to the internet" in caught.value.hint and "mirror" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ({}, None),
+        ({"PIP_INDEX_URL": "https://ada:hush@mirror.example/simple"}, "mirror.example"),
+        ({"PIP_INDEX_URL": "http://mirror.example/simple"}, "mirror.example:80"),
+        ({"PIP_INDEX_URL": "https://mirror.example:8443/simple"}, "mirror.example:8443"),
+        ({"PIP_INDEX_URL": "http://[::1]:3141/simple"}, None),
+        ({"UV_DEFAULT_INDEX": "own=https://own.example/simple", "PIP_INDEX_URL": "https://x.example"}, "own.example"),
+        ({"PIP_INDEX_URL": "file:///srv/index"}, None),
+        ({"PIP_INDEX_URL": "https://mirror.example:port/"}, None),
+    ],
+)
+def test_the_place_of_the_index_in_the_users_settings(environ, settings, place):
+    assert index_place({**environ, **settings}) == place
 
 
 # -- what travels --------------------------------------------------------------------------------------

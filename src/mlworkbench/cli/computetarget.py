@@ -22,7 +22,7 @@ from ..paths import UserPaths, user_paths
 from ..report import units
 from ..targets.check import Finding, is_fit, judge
 from ..targets.opening import open_target
-from ..targets.remote import OUTSIDE, find_attachment, look, not_attached
+from ..targets.remote import find_attachment, look, not_attached, outside
 from ..targets.sparkcheck import spark_findings
 from . import render
 from .completion import complete_target
@@ -175,7 +175,7 @@ def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
         return judge(host.facts(), compute, None, units.size)  # nobody attached it: this refuses
     drop(host.attachment)
     python = None if compute.kind in IN_CONTAINER else compute.python_location or "python3"
-    facts, link = look(host, python, OUTSIDE)
+    facts, link = look(host, python, outside(os.environ))
     spark = _spark(compute, host)
     host.close()
     Attachments(paths).save(replace(host.attachment, facts=asdict(facts)))  # for the next submit

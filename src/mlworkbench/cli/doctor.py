@@ -35,6 +35,7 @@ class _Patient:
 
 
 _COLUMNS = ("severity", "file", "line", "message", "hint")
+_NOT_DONE = "not looked at: whether all packages exist and fit together; mlw experiment prepare -c NAME does that"
 _ROUNDS = 100  # one repair may bring the next to light
 
 
@@ -46,7 +47,8 @@ _ROUNDS = 100  # one repair may bring the next to light
 def doctor(runconfig: str | None, fix: bool, folder: str | None, output: str, query: str | None) -> int:
     """Look for packages and scripts that will not work where they are to run; exits with 1 if there is an error.
 
-    No machine is called: what is known of one is what was seen when it was attached.
+    No machine is called: what is known of one is what was seen when it was attached. No index is asked either: mlw
+    experiment prepare solves the packages.
     """
     here = the_project(folder)
     names = [runconfig] if runconfig else here.runconfigs()
@@ -63,6 +65,7 @@ def doctor(runconfig: str | None, fix: bool, folder: str | None, output: str, qu
     render.emit([_row(one) for one in findings], output=output, query=query, columns=_COLUMNS)
     if not findings:
         render.message("nothing is left to put right" if fix else "no problems found")
+        render.message(_NOT_DONE)
     elif not fix and any(one.fix for one in findings):
         render.message("hint: mlw project doctor --fix writes the replacements into the files")
     return int(any(one.severity == ERROR for one in findings))

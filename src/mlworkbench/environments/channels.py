@@ -77,6 +77,20 @@ def indexes_of(dependencies: Dependencies, environ: Mapping[str, str]) -> Indexe
     )
 
 
+def index_place(environ: Mapping[str, str]) -> str | None:
+    """Host, and port if it is not the usual one, of the index in the user's settings: never who asks it."""
+    own = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL")  # the former may give it a name: own=https://…
+    address = re.sub(r"\A[\w.-]+=", "", own) if own else _pip_settings(environ).get("index-url", "")
+    try:
+        parts = urlsplit(expanded(address, environ))
+        host, port = parts.hostname, parts.port or {"http": 80}.get(parts.scheme, 443)
+    except ValueError:
+        return None  # uv will say that it is no address
+    if not host or ":" in host or parts.scheme not in ("http", "https"):
+        return None
+    return host if port == 443 else f"{host}:{port}"
+
+
 def expanded(address: str, environ: Mapping[str, str]) -> str:
     """With ``${NAME}`` replaced, as pip does it: so a password need not stand in the file."""
     return re.sub(r"\$\{([A-Z0-9_]+)\}", lambda found: environ.get(found[1]) or found[0], address)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from ..errors import ConfigError, SolveError
+from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
+from ..remote.environments.network import why_not_reached
 from .channels import hosts_with_password, mask, without_secret
 from .platforms import Platform
 from .words import shorten
@@ -65,18 +66,23 @@ def solve_conda(asked: Asked, cache: Path) -> list[JsonDict]:
     except (rattler.exceptions.InvalidMatchSpecError, rattler.exceptions.InvalidChannelError) as error:
         raise ConfigError(mask(str(error)), path=asked.file) from None
     except (rattler.exceptions.GatewayError, rattler.exceptions.FetchRepoDataError, OSError) as error:
-        names = ", ".join(without_secret(one)[0] for one in asked.channels)
-        raise SolveError(
-            f"the channels could not be read ({names}):\n{shorten(mask(str(error)))}",
-            "check the names under `channels:` and the way to the internet",
-            more="index-not-reached",
-        ) from None
+        raise _unread(asked, mask(str(error))) from None
     closed = hosts_with_password(asked.channels)
     found = [entry(one) for one in records]
     for one in found:
         if urlsplit(one.get("url", "")).netloc in closed:
             one["private"] = True
     return sorted(found, key=lambda one: (one["name"] != "python", one["name"]))
+
+
+def _unread(asked: Asked, said: str) -> SolveError:
+    """A channel that does not answer may do so tomorrow; one that is not there is misspelt."""
+    names = ", ".join(without_secret(one)[0] for one in asked.channels)
+    text = f"the channels could not be read ({names}):\n{shorten(said)}"
+    if why_not_reached(said):
+        hint = f"check the way to the internet, or name a mirror that you reach under `channels:` in {asked.file}"
+        return NotFetched(text, hint, more="index-not-reached")
+    return SolveError(text, f"check the names under `channels:` in {asked.file}", more="index-not-reached")
 
 
 def load_rattler() -> Any:

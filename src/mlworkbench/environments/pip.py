@@ -17,8 +17,9 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ..errors import ConfigError, SolveError
+from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
+from ..remote.environments.network import why_not_reached
 from .channels import Indexes, mask, password_in_netrc, without_secret
 from .dependencies import PipLine
 from .platforms import Platform
@@ -162,9 +163,9 @@ def _explain(said: str, wanted: Wanted, folder: Path) -> SolveError:
     if built:  # the traceback of a build is long, and its last line says it
         text = f"{told[0].removeprefix('error: ')}\n{told[-1].strip()}"
         hint = f"there is no ready wheel of {built[1]} for Python {wanted.python}: choose another version"
-    elif re.search(r"dns error|error sending request|Could not connect|timed out|Request failed|[Cc]onnection", text):
+    elif why_not_reached(text):
         hint = "check the way to the internet, and the proxy variables"
-        return SolveError(f"the package index could not be asked:\n{shorten(text)}", hint, more="index-not-reached")
+        return NotFetched(f"the package index could not be asked:\n{shorten(text)}", hint, more="index-not-reached")
     elif "was not found in the package registry" in text:
         hint = f"check the spelling in {wanted.file}, or name the index that has it: --extra-index-url"
     else:

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ..errors import ConfigError, SolveError
+from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.environments.environment import FORMAT, MANAGED, digest_of
 from .channels import Indexes, channels_of, indexes_of, known_words, mask
@@ -91,6 +91,8 @@ def _solve(request: Request, indexes: Indexes, cache: Path, environ: Mapping[str
         first = _Solver(request, indexes, cache, environ).solve()
         if not has_sources(first.lock):
             return first
+    except NotFetched:
+        raise  # for the machine as it is nobody would answer either
     except SolveError:
         pass  # the machine's own explanation is the better one
     try:
@@ -140,6 +142,8 @@ class _Solver:
         }
         lock["glibc"] = needed_glibc(lock, self._aim)
         lock["digest"] = digest_of(lock)
+        if python["source"] == "uv" and self._request.host:
+            lock["instead"] = self._instead(self._request.host[1])  # no part of what it is, as the tools are none
         lock["tools"], tools = self._tools(bool(conda))
         return Solved(lock, {**pip.files, **local_files(conda), **tools})
 
@@ -157,6 +161,11 @@ class _Solver:
         conda = solve_conda(asked, self._cache)
         version = next(one["version"] for one in conda if one["name"] == "python")
         return {"source": "conda", "version": version}, conda
+
+    def _instead(self, version: str) -> JsonDict:
+        """The Python that is on the machine, for who cannot fetch another; and the file that asks for another."""
+        file = self._asked.file or ""
+        return {"version": version, "file": file if file.endswith((".yml", ".yaml")) else None}
 
     def _pip(self, python: str, conda: list[JsonDict]) -> Found:
         if self._asked.pip and not satisfies(python, f">={OLDEST_FOR_UV}"):

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ..errors import SolveError
+from ..errors import NotFetched, SolveError
 from ..hosts.parcel import Package
 from ..model import JsonDict
+from ..remote.environments import tools
+from ..remote.environments.network import NOT_FETCHED
 from ..remote.environments.supplies import archive_of
 from ..remote.environments.tools import NoEnvironment, fetch, get, take_in
 from ..remote.folder import Root
@@ -51,7 +53,7 @@ def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -
         _fetch([one for sha256, one in wanted.items() if not os.path.isfile(store.package(sha256))], store, {})
         found = {sha256: Package(sha256, Path(store.package(sha256))) for sha256 in wanted}
         if lacking.get("python") and lock["python"].get("source") == "uv":
-            path = _archive(lock["python"], store)
+            path = _python(lock, store)
             found[f"pythons/{path.name}"] = Package(digest_of(path), path)
     except NoEnvironment as error:
         raise _complaint(error) from None
@@ -65,6 +67,13 @@ def _entries(lock: Mapping[str, Any]) -> list[JsonDict]:
 def _fetch(entries: Iterable[JsonDict], store: Root, keys: Mapping[str, str]) -> None:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(lambda one: get(store, one, _headers(str(one.get("url")), keys)), entries))
+
+
+def _python(lock: Mapping[str, Any], store: Root) -> Path:
+    try:
+        return _archive(lock["python"], store)
+    except tools.NotFetched as error:
+        raise tools.no_python(dict(lock), error.why) from None
 
 
 def _archive(python: Mapping[str, Any], store: Root) -> Path:
@@ -84,7 +93,12 @@ def _archive(python: Mapping[str, Any], store: Root) -> Path:
 def _complaint(error: NoEnvironment) -> SolveError:
     message, _, hint = str(error).partition("; hint: ")
     words = message.replace("cannot be fetched here", "cannot be fetched from this machine")
-    return SolveError(words, hint.split(", or submit")[0] or None, more="index-not-reached")
+    hint = hint.split(", or submit")[0]
+    # Who answers that there is no such file, or that it is not for everybody, was reached.
+    reached = NOT_FETCHED not in message or "(HTTP Error 4" in message
+    kind = SolveError if reached else NotFetched
+    more = "environment-failed" if message.startswith("Python ") else "index-not-reached"
+    return kind(words, hint or None, more=more)
 
 
 # -- passwords -------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ NETWORK = frozenset(
 )
 _LOGIND = ("/usr/lib/systemd", "/lib/systemd", "/run/systemd", "/etc/systemd")  # weakest first
 _CDI = ("/etc/cdi", "/var/run/cdi")
-_TRY = "import socket, sys; socket.create_connection((sys.argv[1], 443), 3).close()"
+_TRY = "import socket, sys; h, p = (sys.argv[1] + ':443').split(':')[:2]; socket.create_connection((h, p), 3).close()"
 # All that a strange machine may answer with.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, subprocess.SubprocessError)
 
@@ -38,7 +38,7 @@ def gather(
 ) -> Data:
     """Everything, with ``folder`` as the place where runs are kept (it need not exist yet).
 
-    ``python``: the one that would run scripts, to be looked for. ``reach``: a host outside, to be tried.
+    ``python``: the one that would run scripts, to be looked for. ``reach``: HOST or HOST:PORT outside, to be tried.
     """
     questions = {
         "docker": _ask("docker", "info", "--format", "{{json .}}"),
@@ -239,10 +239,10 @@ def engine(path: Optional[str], code: Optional[int], out: str, err: str) -> Opti
         found.update(_podman(said))
     else:
         found.update(_docker(said))
-    lines = [line.strip() for line in [*err.splitlines(), *(said.get("ServerErrors") or [])] if line.strip()]
+    lines = complaints([*err.splitlines(), *(said.get("ServerErrors") or [])])
     if not found["version"]:
         told = "it did not answer in time" if code is None else "it ended with %s and said nothing" % code
-        found["error"] = lines[0] if lines else told
+        found["error"] = "; ".join(lines) or told
     given = os.environ.get("DOCKER_HOST") if found["program"] == "docker" else None
     if given and given.startswith("unix://"):
         found["socket"] = given[len("unix://") :]
@@ -250,6 +250,12 @@ def engine(path: Optional[str], code: Optional[int], out: str, err: str) -> Opti
         # Runs mount folders of this machine: an engine elsewhere would not find them, or find others.
         found["error"] = "DOCKER_HOST is %s, and only an engine of this machine can be used" % given
     return found
+
+
+def complaints(lines: Sequence[str]) -> List[str]:
+    """What an engine ended with: its last words or the last but one, and no warnings, which come before."""
+    kept = [line.strip() for line in lines if line.strip() and "level=warning" not in line]
+    return list(dict.fromkeys(kept))[-2:]
 
 
 def _docker(said: Mapping[str, Any]) -> Data:

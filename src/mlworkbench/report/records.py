@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..errors import EXIT_TIMEOUT
+from ..errors import EXIT_TIMEOUT, NotFetched
 from ..history.family import child_id
 from ..history.fold import ending_words
 from ..history.parameters import of_run
 from ..model import Run, RunSpec, Status
 from ..remote import endings
+from ..remote.environments.network import NOT_FETCHED
 from . import units
 from .plain import plain
 from .spark import words as spark_words
@@ -192,6 +193,8 @@ def exit_code(run: Run) -> int:
         return 143
     if run.signal is not None:
         return 128 + run.signal
+    if run.ending == endings.ENVIRONMENT_FAILED and NOT_FETCHED in (run.cause or ""):
+        return NotFetched.exit_code
     return run.exit or 75
 
 

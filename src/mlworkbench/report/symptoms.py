@@ -8,7 +8,7 @@ from ..explain import symptom_of
 from ..model import Run
 from ..remote import endings
 
-# A script may say anything in its own words; only what we have added to them counts.
+# A script may say anything in its own words; only Python's, and what we have added to them, count.
 _OF_SCRIPTS = ("python",)
 _OF_STARTS = ("python", "packages", "containers", "gpu", "history", "tools")
 _ENDINGS = {

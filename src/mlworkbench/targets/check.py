@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..config.keys import IN_CONTAINER
 from ..errors import MlwError
-from ..hosts.facts import Engine, Facts
+from ..hosts.facts import Engine, Facts, Store
 from ..model import Compute, Interpreter
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -128,8 +128,8 @@ def _reach(facts: Facts) -> list[Finding]:
             "network",
             WARNING,
             f"no way out to {reach.host}{why}",
-            "mlw submit --send-packages sends packages from here; images must be there, and scripts cannot download:"
-            " or open the network, or set https_proxy there",
+            "packages are sent from here then; images must be there, and scripts may be unable to download:"
+            " open the network, or set https_proxy there",
             "no-internet-there",
         )
     ]
@@ -167,18 +167,26 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
     if store.writable is False:
         hint = "your user must be able to write it" if elsewhere else "set MLW_HOME to a folder that can"
         return Finding("store", ERROR, f"{store.folder} cannot be written", hint)
-    if store.free is not None and store.free < FULL:
-        return Finding("store", ERROR, found, room, "disk-full")
-    if store.inodes_free is not None and store.inodes_free < FEW_INODES:
-        few = f"{found}, and room for {store.inodes_free} more files only"
-        return Finding("store", ERROR if store.inodes_free == 0 else WARNING, few, room, "disk-full")
-    if store.free is not None and store.free < SCARCE:
-        return Finding("store", WARNING, found, room, "disk-full")
+    scarce = scarcity("store", store, found, room)
+    if scarce:
+        return scarce
     if store.network:
         local = "network file systems are slow here; "
         local += "a link ~/.mlw to a disk there helps" if elsewhere else "set MLW_HOME to a folder on a disk here"
         return Finding("store", WARNING, found, local)
     return Finding("store", OK, found)
+
+
+def scarcity(what: str, store: Store, found: str, room: str) -> Finding | None:
+    """Too little space, or too few files that can still be made; ``room`` says how there is more."""
+    if store.free is not None and store.free < FULL:
+        return Finding(what, ERROR, found, room, "disk-full")
+    if store.inodes_free is not None and store.inodes_free < FEW_INODES:
+        few = f"{found}, and room for {store.inodes_free} more files only"
+        return Finding(what, ERROR if store.inodes_free == 0 else WARNING, few, room, "disk-full")
+    if store.free is not None and store.free < SCARCE:
+        return Finding(what, WARNING, found, room, "disk-full")
+    return None
 
 
 def _processors(facts: Facts) -> Finding:
@@ -224,11 +232,15 @@ def _engines(facts: Facts, compute: Compute) -> list[Finding]:
         if trouble is None:
             findings.append(Finding(name, OK, _engine(name, one)))
         else:
-            found, hint = trouble
-            hint += "" if needed else f" (a target of type {compute.type} does not need it)"
-            state = ERROR if needed and not spare else WARNING
-            findings.append(Finding(name, state, found, hint, engine_symptom(found)))
+            findings.append(_troubled(name, trouble, compute, spare))
     return findings
+
+
+def _troubled(name: str, trouble: tuple[str, str], compute: Compute, spare: bool) -> Finding:
+    found, hint = trouble
+    if compute.kind not in IN_CONTAINER:
+        return Finding(name, OK, f"not needed by a target of type {compute.type} ({found})")
+    return Finding(name, WARNING if spare else ERROR, found, hint, engine_symptom(found))
 
 
 def _engine(name: str, engine: Engine) -> str:

@@ -32,8 +32,19 @@ from .environment import (
     python_of,
     unprotect,
 )
+from .network import address_in, why_not_reached
 from .supplies import archive_of
-from .tools import NoEnvironment, building_environment, get, locked, own_python, provide, uv_program
+from .tools import (
+    NoEnvironment,
+    NotFetched,
+    building_environment,
+    get,
+    locked,
+    no_python,
+    own_python,
+    provide,
+    uv_program,
+)
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -195,9 +206,7 @@ class _Builder:
                 self._say("fetching Python %s" % self._lock["python"]["version"])
                 if os.path.isdir(home):
                     unprotect(home)
-                words = [self._uv(), "python", "install", "--no-bin", "--reinstall", "--install-dir"]
-                extra = {"UV_PYTHON_DOWNLOADS": "manual", **self._mirror()}
-                self._run([*words, os.path.dirname(home), str(self._lock["python"]["key"])], extra)
+                self._fetch_python(os.path.dirname(home))
                 failpoint("env-python")
                 compile_all(home, self._run)
                 protect(home)
@@ -206,6 +215,13 @@ class _Builder:
         finally:
             os.close(holder)
         return program
+
+    def _fetch_python(self, folder: str) -> None:
+        words = [self._uv(), "python", "install", "--no-bin", "--reinstall", "--install-dir", folder]
+        try:
+            self._run([*words, str(self._lock["python"]["key"])], {"UV_PYTHON_DOWNLOADS": "manual", **self._mirror()})
+        except NotFetched as error:
+            raise no_python(self._lock, error.why) from None
 
     def _mirror(self) -> Dict[str, str]:
         """Where the archive was sent along, uv finds it as in a mirror."""
@@ -284,7 +300,7 @@ class _Builder:
                 _kill(program)
                 raise
         if program.returncode and check:
-            raise NoEnvironment(_last_words(self._log, start, self._root.path))
+            raise _complaint(_last_words(self._log, start, self._root.path))
 
     def _tell_how_far(self, pid: int) -> None:
         """uv says when a large package begins and when it is there, which may be many minutes apart."""
@@ -329,6 +345,11 @@ def _last_words(log: str, start: int, root: str) -> str:
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     errors = [index for index, line in enumerate(lines) if line.lower().startswith("error")]
     return "\n".join(lines[errors[-1] :][:_LINES] if errors else lines[-_LINES:]) or "the build ended without a word"
+
+
+def _complaint(said: str) -> NoEnvironment:
+    why = why_not_reached(said)
+    return NotFetched(address_in(said) or "a package", why) if why else NoEnvironment(said)
 
 
 def _version(python: str) -> Optional[str]:

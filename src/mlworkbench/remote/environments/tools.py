@@ -33,6 +33,29 @@ class NoEnvironment(Exception):
     """The environment could not be made: why, and after ``; hint: `` what to do."""
 
 
+class NotFetched(NoEnvironment):
+    """What it takes lies elsewhere, and there is no way to it from here."""
+
+    def __init__(self, what: str, why: str) -> None:
+        text = "%s cannot be fetched here (%s); hint: check this machine's way to the internet, or submit with"
+        super().__init__((text + " --send-packages: then they come from your own") % (what, why))
+        self.why = why
+
+
+def no_python(lock: Lock, why: str) -> NoEnvironment:
+    """The lock says what is on the machine instead: the client has looked for it, and the project may do with it."""
+    said = "Python %s cannot be fetched: %s; hint: " % (lock["python"]["version"], why)
+    there = lock.get("instead")
+    if not there:
+        return NoEnvironment(said + "check the way to the internet, or let UV_PYTHON_DOWNLOADS_JSON_URL name a mirror")
+    said += "the machine has Python %s: " % there["version"]
+    if there.get("file"):
+        said += "write python=%s in %s, or " % (".".join(there["version"].split(".")[:2]), there["file"])
+    return NoEnvironment(
+        said + "set userManagedEnvironment: true in the .compute file (pythonLocation: names another Python there)"
+    )
+
+
 def provide(root: Root, lock: Lock, name: str) -> str:
     """Folder of a tool that the lock names, made if need be."""
     tool = next((one for one in lock.get("tools", []) if one["name"] == name), None)
@@ -152,8 +175,7 @@ def fetch(url: str, part: str, headers: Optional[Dict[str, str]] = None) -> str:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         said = getattr(error, "reason", None) or error
-        text = "%s cannot be fetched here (%s); hint: check this machine's way to the internet, or submit with"
-        raise NoEnvironment((text + " --send-packages: then they come from your own") % (url, said)) from None
+        raise NotFetched(url, str(getattr(said, "strerror", None) or said)) from None
     return known.hexdigest()
 
 
@@ -182,7 +204,7 @@ def building_environment(root: Root) -> Dict[str, str]:
         UV_NO_PROGRESS="1",
         NO_COLOR="1",
     )
-    for name in ("UV_PYTHON_INSTALL_MIRROR", "UV_PYTHON_DOWNLOADS_JSON_URL"):
+    for name in ("UV_PYTHON_INSTALL_MIRROR", "UV_PYTHON_DOWNLOADS_JSON_URL", "UV_HTTP_RETRIES", "UV_HTTP_TIMEOUT"):
         if os.environ.get(name):
             kept[name] = os.environ[name]
     return kept
