@@ -10,6 +10,7 @@ from dataclasses import replace
 from .errors import HostError
 from .history.store import History
 from .hosts.host import News
+from .hosts.stranger import WORDS as NOT_ATTACHED
 from .model import IN_CONTACT, Run, Status
 from .remote import endings
 from .remote.folder import is_outside
@@ -195,9 +196,8 @@ class Follower:
         return told.startswith("no contact") or (told != IN_CONTACT and (news.supervised or self.run.status.final))
 
     def _note_contact(self, error: HostError) -> None:
-        if not self.run.contact.startswith("no contact"):
-            words = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')} ({error.message})"
-            self.run = self.history.note(self.run.id, lambda run: _out_of_contact(run, words))
+        if out_of_contact(self.run, error.message) != self.run:
+            self.run = self.history.note(self.run.id, lambda run: out_of_contact(run, error.message))
         if not self._lost:
             self._lost = True
             self.tell_contact(self.run)
@@ -282,9 +282,14 @@ def _left_out(run: Run) -> Run:
     return replace(run, status=Status.CANCELED, detail=None, ending=endings.CANCELLED, cause=cause, ended=time.time())
 
 
-def _out_of_contact(run: Run, words: str) -> Run:
-    """Whoever noticed first knows since when."""
-    return run if run.contact.startswith("no contact") else replace(run, contact=words)
+def out_of_contact(run: Run, why: str) -> Run:
+    """Whoever noticed first knows since when, and why; but what is attached now and what is not is told anew."""
+    since, _, told = run.contact.partition(" (")
+    if not since.startswith("no contact"):
+        since = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+    elif NOT_ATTACHED not in told and NOT_ATTACHED not in why:
+        return run
+    return replace(run, contact=f"{since} ({why})")
 
 
 def _interrupted(run: Run, detail: str | None) -> Run:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from .errors import MlwError
-from .follow import Follower, in_sweep, wait_for_turn, waits_for_turn
+from .follow import Follower, in_sweep, out_of_contact, wait_for_turn, waits_for_turn
 from .history.store import History
-from .model import Run
+from .hosts.stranger import Stranger
+from .model import IN_CONTACT, Run
 from .targets.opening import open_target
 from .targets.target import Target
 
@@ -27,6 +28,9 @@ def refresh(
             target = open_target(run.spec.compute, history.paths)
         except MlwError as error:  # one run that cannot be asked about must not hide the others
             warn(f"run {run.id}: {error.message}")
+            continue
+        if isinstance(target.host, Stranger):  # nobody is asked; each says of itself that it is not attached
+            found[run.id] = Follower(history, run, target).refresh()
             continue
         groups.setdefault(target.host.identity, (target, []))[1].append(run)
     for _, ours in groups.values():
@@ -50,10 +54,13 @@ def refresh(
 
 def _silent(history: History, run: Run, patience: float) -> Run:
     """The machine may still answer; what is told of the run is that it has not."""
-    if run.contact.startswith("no contact"):
+    return _note(history, run, f"no answer within {patience:g} s")
+
+
+def _note(history: History, run: Run, why: str) -> Run:
+    if out_of_contact(run, why) == run:
         return run
-    words = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')} (no answer within {patience:g} s)"
-    return history.note(run.id, lambda known: replace(known, contact=words))
+    return history.note(run.id, lambda known: out_of_contact(known, why))
 
 
 class _Turns:
@@ -65,7 +72,8 @@ class _Turns:
     def known(self, run: Run) -> Run | None:
         if not in_sweep(run) or run.accepted is not None or run.spec.parent not in self._waiting:
             return None
-        return wait_for_turn(run)  # not noted: there may be a thousand of them
+        # Not noted: there may be a thousand of them. The machine has just told of the one before.
+        return replace(wait_for_turn(run), contact=IN_CONTACT)
 
     def learn(self, run: Run) -> Run:
         if waits_for_turn(run):
@@ -92,10 +100,8 @@ class _Asking(threading.Thread):
             if lost is None:
                 now = turns.known(run) or turns.learn(Follower(history, run, self._target).refresh())
                 lost = now.contact if now.contact.startswith("no contact") else None
-            elif run.contact.startswith("no contact"):
-                now = run
             else:  # the machine did not answer a moment ago: it would not now
-                now = history.note(run.id, lambda known, words=lost: replace(known, contact=words))  # type: ignore[misc]
+                now = _note(history, run, lost.partition(" (")[2].removesuffix(")"))
             self.answers[run.id] = now
         self._target.host.close()
         history.close()

@@ -385,7 +385,7 @@ def test_purge_waits_for_runs(laptop, machine, project):
     run = laptop.mlw("submit", "--detach", "-c", "box", "long.py", cwd=project, check=True).run
     before = tree(project, host.home / ".ssh")
     refused = laptop.mlw("computetarget", "detach", "box", "--purge", "--yes", "--force", cwd=project)
-    assert refused.code == 69 and run in refused.err and "mlw cancel" in refused.err, refused
+    assert refused.code == 75 and run in refused.err and "mlw cancel" in refused.err, refused
     assert tree(project, host.home / ".ssh") == before
     asked = laptop.mlw("computetarget", "detach", "box", "--purge", cwd=project)
     assert asked.code == 2 and "--yes" in asked.err

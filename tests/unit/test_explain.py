@@ -29,7 +29,12 @@ TEXTS = {one.name: one for one in symptoms()}
 ATTACHMENT = Attachment(Path("/nowhere"), "ada@there:22", "there", "ada", 22)
 
 # Words that others print.
-FOREIGN = {"No space left on device", "Disk quota exceeded", "out of memory"}
+FOREIGN = {
+    "No space left on device",
+    "Disk quota exceeded",
+    "out of memory",
+    "ModuleNotFoundError: No module named '…'",
+}
 # Words that are put together of pieces: each of them is in the source.
 TOGETHER = {
     "no project at … or above it: there is no folder aml_config": ("no project at", "or above it: there is no folder"),
@@ -248,6 +253,7 @@ def test_a_run_that_could_not_start_names_the_text_of_its_cause(said, name):
             "no-internet-there",
         ),
         (endings.ENVIRONMENT_FAILED, "uv said something", "environment-failed"),
+        (endings.ENVIRONMENT_FAILED, "Python 3.12.1 cannot be fetched: refused; hint: x", "environment-failed"),
         (endings.ENVIRONMENT_FAILED, "the disk that holds /home/ada/.mlw is full; hint: x", "disk-full"),
         (endings.COULD_NOT_START, "something else", "could-not-start"),
         (endings.OUT_OF_MEMORY, "the kernel killed it", "out-of-memory"),
@@ -301,6 +307,53 @@ def test_names_titles_and_messages_find_a_text():
     assert caught.value.hint == "mlw explain lists all of them"
 
 
+def test_a_message_of_python_finds_its_text():
+    assert symptom("ModuleNotFoundError: No module named 'torch'").name == "module-not-found"
+
+
+def test_a_server_that_hangs_can_be_asked_where():
+    body = symptom("ui-not-reached").body
+    assert "kill -USR1" in body and "ui/server.log" in body
+
+
+@pytest.mark.timeout(30)
+def test_hostile_words_are_searched_in_one_go():
+    """Of a target: each piece of a message again and again, and never the last one."""
+    for one in symptoms():
+        for words in one.seen():
+            *pieces, _ = words.split("…")
+            hostile = "x".join(piece + f"x{piece}" * (100_000 // (len(piece) + 1)) for piece in pieces)
+            symptom_of(hostile[:300_000])
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "fits"),
+    [
+        ("the disk that holds … is full", "the disk that holds /x is full; hint: y", True),
+        ("the disk that holds … is full", "the disk that holds  is full", False),
+        ("the disk that holds … is full", "say: the disk that holds /x is full", False),
+        ("… cannot be used: …", "/x cannot be used", True),
+        ("… cannot be used: …", " cannot be used", False),
+        ("a … b … b", "a 1 b b", False),
+        ("a … b … b", "a 1 b \n2 b", True),
+        ("x … …: y", "x 1 2: y", True),
+        ("GPU used: no", "GPU used: no", True),
+        ("GPU used: no", "GPU used: n", False),
+    ],
+)
+def test_what_fits_a_message(words, message, fits):
+    assert explain._fits(words, message) == fits
+    pattern = ".+?".join(re.escape(part) for part in words.rstrip("…: ").split("…"))
+    assert bool(re.match(pattern, message, re.DOTALL)) == fits, "the same in other words"
+
+
+def test_a_disk_that_is_full_and_one_that_is_fully_wrong():
+    assert openssh.full_disk("the disk of /home is full") == "disk-full"
+    assert openssh.full_disk(OSError("the disk is full; 0 bytes left")) == "disk-full"
+    assert openssh.full_disk("this answer is fully wrong") is None
+    assert openssh.full_disk("this full") is None
+
+
 # -- on a terminal ---------------------------------------------------------------------------------
 
 
@@ -338,7 +391,7 @@ def test_a_download_that_failed_names_the_option_that_helps(tmp_path):
 def test_a_check_of_a_machine_without_internet_names_it_too():
     facts = Facts(reach=Reach("outside", False, False, "timed out"))
     (one,) = [one for one in judge(facts, Compute("there", "remote"), None, str) if one.what == "network"]
-    assert one.hint.startswith("mlw submit --send-packages") and one.more == "no-internet-there"
+    assert one.hint.startswith("packages are sent from here then;") and one.more == "no-internet-there"
     assert symptom_of(one.found) == one.more
 
 

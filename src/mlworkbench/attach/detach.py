@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from ..attachments import MADE, Attachment, Attachments
+from ..attachments import FILE, MADE, Attachment, Attachments
 from ..config.project import Project
-from ..errors import HostError, UsageError
+from ..errors import HostError, LaunchError, UsageError
+from ..fetch import Progress
+from ..history.store import History
 from ..hosts import contact
 from ..hosts.openssh import printable
 from ..hosts.ssh import SshHost
+from ..model import IN_CONTACT, Compute, Run
 from ..paths import UserPaths
 from ..remote.failpoint import failpoint
 from ..secret import forget
-from ..targets.remote import find_attachment, not_attached
+from ..targets.remote import attach_command, find_attachment, not_attached
 from . import login
 from .attach import allowed_mount
 from .attempt import bury, line_of
+from .homecoming import Left, as_attached, as_known, bring_home, named
 from .wish import Talk
 
 
 class Busy(HostError):
-    """The machine answers, and something there is in the way: no force helps."""
+    """The machine answers, and something there is in the way."""
+
+    exit_code = LaunchError.exit_code  # nothing is wrong with the machine or the words: try again later
 
 
 def attachment_of(project: Project, name: str, paths: UserPaths) -> Attachment | None:
@@ -49,24 +55,46 @@ def _attached(project: Project, name: str, paths: UserPaths) -> Attachment:
 # -- detach --------------------------------------------------------------------------------------------
 
 
-def detach(project: Project, name: str, paths: UserPaths, *, purge: bool, keep_files: bool, force: bool) -> list[str]:
-    """Tells what was done, line by line."""
+@dataclass
+class Told:
+    """What was done, line by line; what the user should know of runs there; and how the machine is had again."""
+
+    done: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    hint: str | None = None
+
+
+def detach(
+    project: Project,
+    name: str,
+    paths: UserPaths,
+    *,
+    purge: bool,
+    keep_files: bool,
+    force: bool,
+    progress: Progress = lambda done, total: None,
+) -> Told:
+    """What runs left there comes home first. ``force``: also without the machine, or without such results."""
     found = attachment_of(project, name, paths)
-    done: list[str] = []
+    told = Told()
+    done = told.done
     if found is not None:
         others = _others(found, project, name)
         if others and not purge:
             Attachments(paths).save(replace(found, projects=others))
             done.append(f"{found.identity} stays known: {others[0][0]} uses it as {others[0][1]}")
         else:
-            done += _leave(found, paths, purge, force)
+            left = _leave(found, paths, done, _Wish(purge, force, progress))
+            _tell_left(told, left, found, purge, project.compute(name) if name in project.computes() else None)
     if not keep_files:
         for suffix in (".compute", ".runconfig"):
             path = project.folder / (name + suffix)
             if path.exists():
                 path.unlink()
                 done.append(f"removed {path}")
-    return done or [f"{name} was not attached"]
+    if not done:
+        done.append(f"{name} was not attached")
+    return told
 
 
 def _others(found: Attachment, project: Project, name: str) -> tuple[tuple[str, str], ...]:
@@ -75,18 +103,32 @@ def _others(found: Attachment, project: Project, name: str) -> tuple[tuple[str, 
     return tuple(one for one in found.projects if one != mine and os.path.isdir(one[0]))
 
 
-def _leave(found: Attachment, paths: UserPaths, purge: bool, force: bool) -> list[str]:
+@dataclass(frozen=True)
+class _Wish:
+    purge: bool
+    force: bool
+    progress: Progress
+
+
+def _leave(found: Attachment, paths: UserPaths, done: list[str], wish: _Wish) -> Left:
     host = SshHost(found, paths)
     attachments = Attachments(paths)
     dead = tuple(one for one in bury(attachments) if one.identity == found.identity)
+    history = History(paths)
     try:
-        done = _leave_there(host, found, purge, [line_of(one) for one in dead])
+        host.connect()
+        left = bring_home(history, host, wish.progress)
+        _check(left, found, wish)
+        done += _leave_there(host, found, wish.purge, [line_of(one) for one in dead])
+    except Busy as error:
+        raise Busy(f"nothing was detached: {error.message}", error.hint) from None
     except HostError as error:
-        if isinstance(error, Busy) or not force:
-            more = "" if isinstance(error, Busy) else "say --force to forget it without contact"
+        if not wish.force:
+            more = "say --force to forget it without contact"
             hint = "; ".join(word for word in (error.hint, more) if word)
             raise HostError(f"nothing was detached: {error.message}", hint) from None
-        done = [f"the machine was not asked: {error.message}"]
+        left = as_known(history, found)
+        done.append(f"the machine was not asked: {error.message}")
         if found.key == MADE:
             mark = line_of(found).rpartition(" ")[2]
             done.append(f"its ~/.ssh/authorized_keys still has a line that ends in {mark}")
@@ -95,13 +137,63 @@ def _leave(found: Attachment, paths: UserPaths, purge: bool, force: bool) -> lis
         forget(found.keyring_name)
     for one in (*dead, found):
         attachments.remove(one)
+    history.close()
     done.append(f"forgot {found.identity}")
-    return done
+    return left
+
+
+def _check(left: Left, found: Attachment, wish: _Wish) -> None:
+    """Nothing is deleted that a run needs, or that is there alone."""
+    if wish.purge and left.busy:
+        raise Busy(
+            f"~/.mlw on {found.identity} could not be deleted: runs are going on:"
+            f" {named([run.id for run in left.busy])}",
+            "wait for its runs, or end them with mlw cancel",
+        )
+    if wish.purge and left.missing and not wish.force:
+        first = left.missing[0][0].id
+        raise Busy(
+            f"~/.mlw on {found.identity} holds results that are not here: {_missing(left)}",
+            f"bring them here with mlw history download -r {first}, or say --force to delete them all the same",
+        )
+
+
+def _missing(left: Left) -> str:
+    return named([f"run {run.id} ({why})" for run, why in left.missing])
+
+
+def _tell_left(told: Told, left: Left, found: Attachment, purged: bool, compute: Compute | None) -> None:
+    """Which runs nobody can be asked about from now on, and how that is changed."""
+    if left.brought:
+        told.done.insert(0, f"brought home: {named([f'run {one}' for one in left.brought])}")
+    deleted = purged and left.asked
+    if left.missing:
+        words = "deleted without being brought home" if deleted else "results that stay there and are not here"
+        told.warnings.append(f"{words}: {_missing(left)}")
+    if left.busy:
+        runs = named([f"run {run.id} ({_standing(run)})" for run in left.busy])
+        told.warnings.append(
+            f"not ended: {runs}; what runs there goes on, and mlw ps, logs and cancel cannot reach it until the machine"
+            " is attached again"
+        )
+    if left.interrupted:
+        runs = named([f"run {run.id}" for run in left.interrupted])
+        told.warnings.append(f"not started: {runs}; to resume or cancel it, the machine has to be attached again")
+    mine = [*left.busy, *left.interrupted, *(run for run, _ in left.missing if not deleted)]
+    if mine:
+        compute = compute or as_attached(mine[0].spec.compute, found)
+        own = found.key_file if found.key.startswith(FILE) else None
+        lost = own is None or own.is_relative_to(found.folder.parent)  # a key of ours goes with the attachment
+        told.hint = f"attach it again with: {attach_command(compute, None if lost else str(own))}"
+
+
+def _standing(run: Run) -> str:
+    words = run.status.value if run.contact == IN_CONTACT else f"{run.status.value}, {run.contact}"
+    return printable(f"{words}, {run.detail}" if run.detail else words)
 
 
 def _leave_there(host: SshHost, found: Attachment, purge: bool, lines: list[str]) -> list[str]:
     done = []
-    host.connect()
     if purge:
         answer = host.ask({"do": "purge"}, patience=600.0)
         if not answer.get("ok"):

@@ -144,19 +144,30 @@ def _kind(asked: dict[str, Any]) -> str | None:
 
 @click.command(epilog="Example: mlw computetarget detach my_dsvm --purge")
 @click.argument("name")
-@click.option("--purge", is_flag=True, help="Also delete ~/.mlw there, with all runs in it.")
+@click.option("--purge", is_flag=True, help="Also delete ~/.mlw there, with all runs in it; results come home first.")
 @click.option("--keep-files", is_flag=True, help="Leave the files in aml_config.")
-@click.option("--force", is_flag=True, help="Forget it also if it cannot be reached.")
+@click.option("--force", is_flag=True, help="Also if it cannot be reached, or results cannot be brought home.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @in_project
 @debugging
 def detach(name: str, purge: bool, keep_files: bool, force: bool, yes: bool, folder: str | None) -> None:
-    """Undo an attach: remove the key that it installed there, and the target's files here."""
+    """Undo an attach: remove the key that it installed there, and the target's files here.
+
+    What runs of any project have left there comes home first. Runs that go on do so; --purge is refused while they do.
+    """
     here = the_project(folder)
     if purge and not yes and not Terminal().confirm(f"delete ~/.mlw on {name}, with all runs in it?"):
         raise UsageError("nothing was detached", "say --yes to delete without being asked")
-    for line in detaching.detach(here, name, user_paths(), purge=purge, keep_files=keep_files, force=force):
+    with render.Progress("results") as progress:
+        told = detaching.detach(
+            here, name, user_paths(), purge=purge, keep_files=keep_files, force=force, progress=progress.report
+        )
+    for line in told.done:
         render.message(line)
+    for line in told.warnings:
+        render.warn(line)
+    if told.hint:
+        render.message(f"hint: {told.hint}")
 
 
 @click.command(epilog="Example: mlw computetarget update my_dsvm --allow-mount /data")

@@ -14,6 +14,7 @@ from ..errors import HistoryError, Unreachable, UsageError
 from ..follow import INTERRUPTED, Follower, forget, waits_for_turn
 from ..history.folders import make_folder
 from ..history.store import History
+from ..hosts.stranger import Stranger
 from ..model import IN_CONTACT
 from ..paths import user_name, user_paths
 from ..refresh import refresh
@@ -136,7 +137,7 @@ def cancel(**asked: Any) -> int:
     elif follower.run.contact != IN_CONTACT:
         raise Unreachable(
             f"run {follower.run.id} cannot be ended from here: {follower.run.contact}",
-            "if that machine is gone for good: mlw cancel --forget " + follower.run.id,
+            _attach_first(follower) + "if that machine is gone for good: mlw cancel --forget " + follower.run.id,
         )
     else:
         ask_to_end(history, follower, asked["grace"])
@@ -149,6 +150,14 @@ def cancel(**asked: Any) -> int:
     if asked["output"] != "table" or asked["query"]:
         show_run(follower.run, asked["output"], asked["query"])
     return 0
+
+
+def _attach_first(follower: Follower) -> str:
+    if not isinstance(follower.target.host, Stranger):
+        return ""
+    from ..targets.remote import attach_command  # noqa: PLC0415 - most runs are of machines that answer
+
+    return f"attach it again: {attach_command(follower.run.spec.compute)}; "
 
 
 def _await_end(history: History, follower: Follower) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from ..errors import HistoryError, HostError, LaunchError
 from ..follow import INTERRUPTED, Follower
+from ..hosts.stranger import Stranger
 from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
 from ..report import spark as report_spark
@@ -63,6 +64,8 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
     follower.tell_build = Lines().feed
     follower.tell_state = standing = Standing()
     standing(follower.run)
+    if isinstance(follower.target.host, Stranger) and not follower.log_is_home():
+        raise follower.target.host.refusal  # nothing would ever come
     if follower.run.contact != IN_CONTACT:
         tell_contact(follower.run)  # lost before we came
     family = _family(follower)

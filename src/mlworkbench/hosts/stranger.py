@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .parcel import Package
 
 
+WORDS = "which you have not attached"  # in every such refusal: see targets.remote.not_attached
+
+
 class Stranger:
     """Refuses with the same words whatever is asked."""
 
@@ -22,7 +25,7 @@ class Stranger:
     attachment = None
 
     def __init__(self, refusal: HostError) -> None:
-        self._refusal = refusal
+        self.refusal = refusal
 
     @property
     def root(self) -> Root:
@@ -62,4 +65,4 @@ class Stranger:
         """Nothing is held open."""
 
     def _refuse(self) -> NoReturn:
-        raise self._refusal
+        raise self.refusal

@@ -48,7 +48,7 @@ class CleanerElsewhere:
     def __init__(self, history: History, host: Host, is_there: Callable[[Run], bool]) -> None:
         self._host = host
         runs = [run for run in history.search(Query(hidden=True, inside=False)) if is_there(run)]
-        self._ended = [run.id for run in runs if _is_home(run, history.paths.root.run(run.id))]
+        self._ended = [run.id for run in runs if is_home(run, history.paths.root.run(run.id))]
         self._keep = [run.id for run in runs if run.id not in self._ended]
 
     def find(self) -> list[Part]:
@@ -73,7 +73,7 @@ class CleanerElsewhere:
         return answer
 
 
-def _is_home(run: Run, folder: RunFolder) -> bool:
+def is_home(run: Run, folder: RunFolder) -> bool:
     """Whether the run has ended and nothing of it is on the machine alone."""
     outputs = not run.outputs or os.path.exists(folder.home)
     return run.status.final and outputs and Mirror(folder).size() >= (run.log_size or 0)

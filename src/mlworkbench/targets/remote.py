@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..attachments import Attachment, Attachments
@@ -36,7 +38,14 @@ def find_attachment(compute: Compute, paths: UserPaths) -> Attachment | None:
     return Attachments(paths).find(compute.address, compute.username, compute.port, compute.jump_host)
 
 
-OUTSIDE = "www.python.org"  # stands for the world outside; tried by `check` only
+OUTSIDE = "www.python.org"  # stands for the world outside where the user's settings name no index
+
+
+def outside(environ: Mapping[str, str]) -> str:
+    """What a machine must reach to fetch packages by itself; tried by `check` only."""
+    from ..environments.channels import index_place  # noqa: PLC0415 - a submit needs none of it
+
+    return index_place(environ) or OUTSIDE
 
 
 def look(host: SshHost, python: str | None, reach: str | None = None) -> tuple[Facts, Link]:
@@ -64,6 +73,22 @@ def not_attached(compute: Compute) -> HostError:
         who = f"{who}:{compute.port}"
     return HostError(
         f"{compute.name} is {who}, which you have not attached",
-        f"if you trust this project with that machine: mlw computetarget attach {compute.kind} --name {compute.name}",
+        f"if you trust this project with that machine: {attach_command(compute)}",
         more="not-attached",
     )
+
+
+def attach_command(compute: Compute, key_file: str | None = None) -> str:
+    """All of it, for the target's file may be gone. What a project says is quoted: it is copied into a shell."""
+    options = {
+        "--name": compute.name,
+        "--address": compute.address,
+        "--username": compute.username,
+        "--port": compute.port,
+        "--jump": compute.jump_host,
+        "--master": compute.spark_master if compute.kind == "cluster" else None,
+        "--image": compute.base_docker_image if compute.kind == "remotedocker" else None,
+        "--private-key-file": key_file,
+    }
+    words = [word for name, value in options.items() if value for word in (name, str(value))]
+    return printable(shlex.join(["mlw", "computetarget", "attach", compute.kind, *words]), 1000)

@@ -1,0 +1,131 @@
+"""Before a machine is let go: what runs left there comes home, and those that go on are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ..attachments import Attachment
+from ..errors import MlwError
+from ..fetch import Brought, Progress, bring_outputs
+from ..follow import INTERRUPTED, Follower
+from ..history.query import Query
+from ..history.store import History
+from ..hosts.openssh import printable
+from ..hosts.ssh import SshHost
+from ..model import IN_CONTACT, Compute, Run
+from ..remote.folder import is_outside
+from ..runfiles.clean_elsewhere import is_home
+from ..targets.opening import open_target
+from ..targets.remote import find_attachment
+
+_NAMED = 10
+_SSH = 22
+
+
+@dataclass
+class Left:
+    """How the runs of the machine stand. ``missing``: results that are there alone, and why."""
+
+    brought: list[str] = field(default_factory=list)
+    going: list[Run] = field(default_factory=list)
+    missing: list[tuple[Run, str]] = field(default_factory=list)
+    asked: bool = True  # the machine itself
+
+    @property
+    def busy(self) -> list[Run]:
+        """Those that were taken on there, or may be just now, and have not ended."""
+        return [run for run in self.going if run.detail != INTERRUPTED]
+
+    @property
+    def interrupted(self) -> list[Run]:
+        """Those whose submit died before."""
+        return [run for run in self.going if run.detail == INTERRUPTED]
+
+
+def named(words: list[str]) -> str:
+    more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
+    return ", ".join(words[:_NAMED]) + more
+
+
+def unsettled(history: History) -> list[Run]:
+    """Runs of all projects, on any machine elsewhere, that have not ended or are not all at home. Oldest first."""
+    found = history.search(Query(hidden=True, inside=False))
+    root = history.paths.root
+    elsewhere = [run for run in found if run.spec.compute.address is not None and not is_outside(run.id)]
+    return [run for run in reversed(elsewhere) if not is_home(run, root.run(run.id))]
+
+
+def bring_home(history: History, host: SshHost, progress: Progress) -> Left:
+    """Ask how the runs of this machine stand, and fetch log, metrics and outputs of those that have ended."""
+    left = Left()
+    for run in _its_runs(history, host):
+        try:
+            now, why = _bring(history, run, as_attached(run.spec.compute, host.attachment), progress)
+        except MlwError as error:  # one that cannot be had must not keep the others there
+            now, why = history.known(run.id)[0], error.message
+        if not now.status.final:
+            left.going.append(now)
+        elif why is not None:
+            left.missing.append((now, why))
+        else:
+            left.brought.append(now.id)
+    return left
+
+
+def as_known(history: History, found: Attachment) -> Left:
+    """The same without a word from the machine."""
+    left = Left(asked=False)
+    for run in unsettled(history):
+        if _is_of(run, found, history):
+            if run.status.final:
+                left.missing.append((run, "the machine was not asked"))
+            else:
+                left.going.append(run)
+    return left
+
+
+def _is_of(run: Run, found: Attachment, history: History) -> bool:
+    known = find_attachment(run.spec.compute, history.paths)
+    return known is not None and known.folder == found.folder
+
+
+def _its_runs(history: History, host: SshHost) -> Iterator[Run]:
+    """Also those that went there by another name, or from a machine with the same home: it holds their folders."""
+    for run in unsettled(history):
+        exists = host.news(run.id, {}, 1).exists
+        if exists or (not run.status.final and _is_of(run, host.attachment, history)):
+            yield run
+
+
+def as_attached(compute: Compute, found: Attachment) -> Compute:
+    """The target of a run by the name and the way that lead to its machine now."""
+    port = None if found.port == _SSH else found.port
+    return replace(compute, address=found.address, username=found.username, port=port, jump_host=found.jump)
+
+
+def _bring(history: History, run: Run, compute: Compute, progress: Progress) -> tuple[Run, str | None]:
+    """How the run stands, and what of it could not be had."""
+    target = open_target(compute, history.paths)
+    folder = history.paths.root.run(run.id)
+    try:
+        follower = Follower(history, run, target)
+        if not follower.refresh().status.final:
+            return follower.run, None
+        for _ in follower.chunks(live=False):
+            continue
+        brought = bring_outputs(follower.run, target.host, folder, progress)
+    finally:
+        target.host.close()
+    return follower.run, None if is_home(follower.run, folder) else _why(follower, brought)
+
+
+def _why(follower: Follower, brought: Brought | None) -> str:
+    if not follower.log_is_home():
+        return "its log" if follower.run.contact == IN_CONTACT else follower.run.contact
+    if brought is not None and brought.outcome.failed:
+        path, why = brought.outcome.failed[0]
+        return f"{printable(path)}: {why}"
+    if brought is not None and brought.left:
+        return f"{brought.left} outputs that FetchOutputs leaves there"
+    return "its outputs"
