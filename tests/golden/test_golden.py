@@ -62,8 +62,7 @@ class Transcript:
 
     def compare(self, name, *runs):
         """With what differs from run to run blotted out."""
-        lines = [line for line in self.lines if not line.startswith("! snapshot ")]  # of a machine that is slow today
-        text = "\n".join(lines) + "\n"
+        text = "\n".join(self.lines) + "\n"
         for number, run in enumerate(runs, 1):
             text = text.replace(run, f"RUN-{number}".ljust(len(run)))
         for value, word in ((str(self.user.home), "HOME"), (str(self.user.store), "STORE")):

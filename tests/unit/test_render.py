@@ -418,6 +418,16 @@ def test_quick_work_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == ""
 
 
+def test_little_work_on_a_slow_machine_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    with render.Progress("snapshot", least=1e6, clock=clock) as progress:
+        clock.now += 60
+        progress.report(1000, 14_000)
+        assert capsys.readouterr().err == ""
+        progress.report(1_000_000, 2_000_000)
+    assert capsys.readouterr().err == "snapshot  1.0 MB of 2.0 MB\n"
+
+
 def test_progress_on_a_terminal_is_one_line() -> None:
     code = """
         from mlworkbench.cli import render

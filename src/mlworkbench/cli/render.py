@@ -143,11 +143,13 @@ class Progress:
         label: str,
         total: float | None = None,
         *,
+        least: float = 0,
         show: Callable[[float], str] = units.size,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.total = total
         self._label = plain(label)
+        self._least = least  # of the total; where there is less to do, nobody wants to hear of it
         self._show = show
         self._clock = clock
         self._live = terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
@@ -164,7 +166,7 @@ class Progress:
     def update(self, done: float) -> None:
         """Say how far the work is; called as often as one likes."""
         now = self._clock()
-        if now < self._next:
+        if now < self._next or (self.total is not None and self.total < self._least):
             return
         self._next = now + (self.REDRAW if self._live else self.REPEAT)
         text = f"{self._label}  {self._show(done)}"

@@ -121,7 +121,7 @@ def submit(**asked: Any) -> int:
         known = history.by_key(submitting.full_key(project, request.key))
         if known:
             return _go_on(history, known, asked, request)
-    with render.Progress("snapshot") as progress:
+    with render.Progress("snapshot", least=1e6) as progress:
         eager = not asked["dry_run"]
         made = submitting.draft(project, request, paths, progress.report, eager=eager, tell=render.message)
     for note in (*map(str, made.warnings), *made.parts.snapshot.notes):
