@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -281,13 +282,15 @@ def test_a_writer_that_comes_while_we_look_is_not_taken_for_damage(tmp_path, mon
     others[0].close()
 
 
-def test_where_connections_would_be_kept_is_looked_at_only(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert secureshell._sockets() is None and os.listdir(tmp_path) == []
-    (tmp_path / "mlw").mkdir(mode=0o700)
-    assert usable_folder() == tmp_path / "mlw"
-    (tmp_path / "mlw").chmod(0o755)
-    assert usable_folder() != tmp_path / "mlw"
+def test_where_connections_would_be_kept_is_looked_at_only(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:  # a socket's name may not be long
+        place = Path(short)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", short)
+        assert secureshell._sockets() is None and os.listdir(place) == []
+        (place / "mlw").mkdir(mode=0o700)
+        assert usable_folder() == place / "mlw"
+        (place / "mlw").chmod(0o755)
+        assert usable_folder() != place / "mlw"
 
 
 def test_settings_of_ssh_are_asked_for_without_looking_up_names(monkeypatch):

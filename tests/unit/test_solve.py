@@ -18,9 +18,11 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mlworkbench.environments import pip
 from mlworkbench.environments import solve as solving
 from mlworkbench.environments.channels import channels_of, index_place, indexes_of, known_words, mask, without_secret
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
@@ -635,6 +637,15 @@ def test_who_answers_that_there_is_no_such_thing_was_reached(desk, tmp_path):
                 desk.solve(desk.dependencies(**asked), host=HERE)
             assert caught.value.exit_code == 78, caught.value.message
             assert re.match("check the (spelling|names)", caught.value.hint) and "internet" not in caught.value.hint
+
+
+@pytest.mark.parametrize("space", [" ", "\n           "])
+def test_lines_may_be_broken_anywhere(space, tmp_path):
+    """How long uv's lines are depends on the names in them."""
+    wanted = SimpleNamespace(python="3.11", file="aml_config/conda_dependencies.yml")
+    said = f"error: Because connection-refused was not found in the{space}package registry and you require it, …"
+    error = pip._explain(said, wanted, tmp_path)
+    assert error.exit_code == 78 and error.hint.startswith("check the spelling in aml_config"), error.hint
 
 
 def test_a_python_that_is_not_reached_names_the_one_that_is_there(desk):

@@ -166,7 +166,7 @@ def _explain(said: str, wanted: Wanted, folder: Path) -> SolveError:
     elif why_not_reached(text):
         hint = "check the way to the internet, and the proxy variables"
         return NotFetched(f"the package index could not be asked:\n{shorten(text)}", hint, more="index-not-reached")
-    elif "was not found in the package registry" in text:
+    elif "was not found in the package registry" in " ".join(text.split()):  # uv breaks its lines anywhere
         hint = f"check the spelling in {wanted.file}, or name the index that has it: --extra-index-url"
     else:
         hint = f"change the versions in {wanted.file}"

@@ -16,7 +16,9 @@ _SIGNS = re.compile(
     re.IGNORECASE,
 )
 # An answer, whatever it is: somebody was reached. Names of packages are in such texts, and may be any words.
-_ANSWERED = re.compile(r"No solution found|was not found in the package registry|status client error")
+_ANSWERED = re.compile(  # programs break their lines anywhere
+    r"No\s+solution\s+found|was\s+not\s+found\s+in\s+the\s+package\s+registry|status\s+client\s+error"
+)
 _LABEL = re.compile(r"\A(?:error|cause|caused by): ", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[^\s`()]+")
 
