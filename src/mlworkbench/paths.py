@@ -53,7 +53,7 @@ def user_paths() -> UserPaths:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_foreign(home)
         if not (home / DATA_MARK).exists():
-            (home / DATA_MARK).write_text(_MARK_TEXT, encoding="utf-8")
+            _mark(home / DATA_MARK)
     except OSError as error:
         raise HistoryError(
             f"cannot use {home} for the run history: {error.strerror}",
@@ -61,6 +61,11 @@ def user_paths() -> UserPaths:
             more="history-unusable",
         ) from error
     return UserPaths(home)
+
+
+def _mark(path: Path) -> None:
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(_MARK_TEXT)
 
 
 def data_folder() -> Path:
