@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -64,8 +65,12 @@ def user_paths() -> UserPaths:
 
 
 def _mark(path: Path) -> None:
-    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(_MARK_TEXT)
+    try:
+        with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(_MARK_TEXT)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):  # what can only be read can still be looked at
+            raise
 
 
 def data_folder() -> Path:
