@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import pstats
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "mlw-profiled"
+from tests.e2e.plugins import EXAMPLES, install
+
+EXAMPLE = EXAMPLES / "mlw-profiled"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A folder that holds the plugin and nothing else; built in a copy, so that the source stays as it is."""
-    place = tmp_path_factory.mktemp("plugin")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, "--target", str(place), str(EXAMPLE)], check=True)
-    return {"PYTHONPATH": str(place)}
+    return install("mlw-profiled", tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "mlw-ready"
+from tests.e2e.plugins import EXAMPLES, install
+
+EXAMPLE = EXAMPLES / "mlw-ready"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md"
 TELL = "import os, sys\nprint(sys.prefix)\nprint(os.environ.get('VIRTUAL_ENV'), os.environ['PATH'].split(':')[0])\n"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    place = tmp_path_factory.mktemp("plugin")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, "--target", str(place), str(EXAMPLE)], check=True)
-    return {"PYTHONPATH": str(place)}
+    return install("mlw-ready", tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture
