@@ -13,13 +13,29 @@ from .remote.programs import in_project, is_inside
 
 TYPE_CHECKING = False  # as in typing, whose import a TAB would wait for
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, MutableMapping, Sequence
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 OWN = os.path.dirname(_HERE)  # the folder that mlworkbench itself was found in
 START = os.path.join(_HERE, "start.py")
+_SEARCHED = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 # Where a relative value makes Python look for code in the current folder.
 _FOLDERS = ("PYTHONHOME", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX")
+
+
+def drop_relative_folders(environ: MutableMapping[str, str]) -> None:
+    """Take relative folders out of the variables that name where programs and shared libraries are.
+
+    An empty entry is one of them, and easily made: ``LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/opt/lib``. Libraries and the
+    programs that they start would look for their parts in the current folder.
+    """
+    for name in _SEARCHED:
+        if name in environ:
+            kept = os.pathsep.join(one for one in environ[name].split(os.pathsep) if os.path.isabs(one))
+            if kept:
+                environ[name] = kept
+            else:
+                del environ[name]
 
 
 def module_path() -> list[str]:
@@ -41,6 +57,7 @@ def own_command(words: Sequence[str]) -> list[str]:
 def own_environment(environ: Mapping[str, str], folder: str) -> dict[str, str]:
     """The variables for a Python of ours in ``folder``: none of them leads it to modules there."""
     made = {name: value for name, value in environ.items() if name not in _FOLDERS or os.path.isabs(value)}
+    drop_relative_folders(made)
     named = made.pop("PYTHONPATH", "").split(os.pathsep)
     safe = [one for one in named if _is_safe(one, folder)]
     if safe:

@@ -70,8 +70,7 @@ def draft(
 ) -> Draft:
     """Decide everything about the run. Nothing has happened when this returns, but for a snapshot in the store.
 
-    ``dry_run``: nothing is started that the project names or holds. Else another machine is called while the snapshot
-    is taken, for it will be needed next.
+    ``dry_run``: nothing that the project names or holds is started, and no machine is called ahead of its use.
     """
     runconfig, compute = choose(project, request)
     framework = framework_of(runconfig)
@@ -85,10 +84,8 @@ def draft(
     settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell, dry_run=dry_run)
     setting = setting_of(project, request, entry, Place(runconfig, compute, target, ground), settled)
     made = framework.make(setting)
-    if made.spark is not None and dry_run:
-        tell("note: Spark and Java were not looked for: a dry run starts no Python that the project names")
-    elif made.spark is not None:
-        warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked)
+    if made.spark is not None:
+        warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
     failpoint("snapshot")
     if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):

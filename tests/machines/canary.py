@@ -39,21 +39,21 @@ CARELESS_PATH = os.pathsep.join((".", "", "bin", "./.venv/bin", "node_modules/.b
 class Canary:
     """The traps of one project."""
 
-    def __init__(self, root: Path, fired: Path, address: str) -> None:
-        self.root, self._fired, self.address = root, fired, address
+    def __init__(self, root: Path, place: Path, address: str) -> None:
+        self.root, self.place, self.address = root, place, address
         self.scripts: dict[str, Path] = {}  # name → a program that fires it
         self.modules: dict[str, Path] = {}
-        fired.mkdir()
+        place.mkdir()
 
     def fired(self) -> list[str]:
-        return sorted(path.name for path in self._fired.iterdir())
+        return sorted(path.name for path in self.place.iterdir())
 
     def reset(self) -> None:
-        for path in self._fired.iterdir():
+        for path in self.place.iterdir():
             path.unlink()
 
     def fire(self, name: str) -> None:
-        (self._fired / name).touch()
+        (self.place / name).touch()
 
     # -- what traps are made of ------------------------------------------------------------------------
 
@@ -65,14 +65,14 @@ class Canary:
 
     def program(self, path: str, name: str, then: str = "exit 1") -> Path:
         """A program of the project; nothing but its own shell is needed to fire it."""
-        place = self.write(path, f'#!/bin/sh\n: > "{self._fired}/{name}"\n{then}\n')
+        place = self.write(path, f'#!/bin/sh\n: > "{self.place}/{name}"\n{then}\n')
         place.chmod(0o755)
         self.scripts[name] = place
         return place
 
     def module(self, path: str, name: str) -> Path:
         """A module; it imports nothing, so it fires whatever else is broken by then."""
-        self.modules[name] = self.write(path, f'open("{self._fired}/{name}", "w").close()\n')
+        self.modules[name] = self.write(path, f'open("{self.place}/{name}", "w").close()\n')
         return self.modules[name]
 
 
@@ -156,8 +156,9 @@ def _targets(canary: Canary) -> None:
     canary.program("evil/env/bin/evilpython", "pythonLocation-by-name")
     canary.program("evil/spark/bin/spark-submit", "sparkSubmitLocation")
     canary.program("evil/jdk/bin/java", "JAVA_HOME")
-    canary.write("evil/env/bin/activate", f': > "{canary._fired}/activate"\n')
+    canary.write("evil/env/bin/activate", f': > "{canary.place}/activate"\n')
     mounts = f'volumes:\n  - "{os.path.expanduser("~")}:/home:rw"\n  - "/:/all:rw"\n  - "/var/run/docker.sock:/s"\n'
+    far = f"type: remote\naddress: {host}\nport: {port}\nusername: root\npythonLocation: ./evil/env/bin/python\n"
     for name, text in {
         "local": "type: local\npythonLocation: ./evil/env/bin/python\n",
         "absolute": f"type: local\npythonLocation: {python}\n",
@@ -167,7 +168,7 @@ def _targets(canary: Canary) -> None:
         "docker": f"type: docker\nbaseDockerImage: evil-image:latest\nuserManagedEnvironment: true\n{mounts}",
         "image": "type: docker\nbaseDockerImage: evil-image:latest\nuserManagedEnvironment: false\n",
         "shared": "type: docker\nbaseDockerImage: e\nuserManagedEnvironment: true\nnativeSharedDirectory: /\n",
-        "far": f"type: remote\naddress: {host}\nport: {port}\nusername: root\npythonLocation: ./evil/env/bin/python\n",
+        **dict.fromkeys(("far", "leaves", "goes"), far),
         "fardocker": f"type: remotedocker\naddress: {host}\nport: {port}\nusername: root\n{mounts}",
         "cluster": "type: cluster\nuserManagedEnvironment: true\npythonLocation: ./evil/env/bin/python\n"
         "sparkSubmitLocation: ./evil/spark/bin/spark-submit\nsparkMaster: local[1]\n",
@@ -191,12 +192,12 @@ def _targets(canary: Canary) -> None:
 def _start_up_files(canary: Canary) -> None:
     """Of shells and tools: what some of them read in the current folder."""
     for name in (".bashrc .bash_profile .profile .zshrc .zshenv .shrc .envrc .env .inputrc .screenrc").split():
-        canary.write(name, f': > "{canary._fired}/start-up-file-{name}"\n')
-    canary.write("config.fish", f'echo > "{canary._fired}/start-up-file-fish"\n')
-    canary.write("Makefile", f'all:\n\ttouch "{canary._fired}/Makefile"\n')
-    canary.write(".ssh/config", f'Host *\n  ProxyCommand touch "{canary._fired}/ssh-config"\n')
+        canary.write(name, f': > "{canary.place}/start-up-file-{name}"\n')
+    canary.write("config.fish", f'echo > "{canary.place}/start-up-file-fish"\n')
+    canary.write("Makefile", f'all:\n\ttouch "{canary.place}/Makefile"\n')
+    canary.write(".ssh/config", f'Host *\n  ProxyCommand touch "{canary.place}/ssh-config"\n')
     canary.write(".netrc", f"machine {canary.address.partition(':')[0]} login x password {SECRET}\n")
-    canary.write("ssh_config", f'Host *\n  ProxyCommand touch "{canary._fired}/ssh-config"\n')
+    canary.write("ssh_config", f'Host *\n  ProxyCommand touch "{canary.place}/ssh-config"\n')
 
 
 def _python_files(canary: Canary) -> None:

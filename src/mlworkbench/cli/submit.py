@@ -172,6 +172,8 @@ def _say_untried(made: submitting.Draft) -> None:
     found = made.parts.settled.interpreter
     if made.parts.settled.lock["kind"] == "existing" and not any(found.version):
         render.message(f"note: {found.path} was not tried: a dry run starts no program that the project names")
+    if made.spec.spark is not None:
+        render.message("note: Spark and Java were not looked for: a dry run starts no Python of the target")
 
 
 def secrets_of(spec: RunSpec) -> dict[str, str]:
