@@ -10,7 +10,7 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.
 
 # A module may import from its own layer's folder and from layers further down.
 LAYERS = [
-    {"cli", "__main__"},
+    {"cli", "__main__", "start"},
     {"ui"},
     {"report"},
     {"attach", "submit", "prepare", "follow", "refresh", "fetch", "export", "laptop"},
@@ -20,7 +20,7 @@ LAYERS = [
     {"hosts"},
     {"registry", "secret", "attachments", "settings", "explain"},
     {"paths", "model"},
-    {"errors", "version"},
+    {"errors", "version", "isolation"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
 # The last stop of a program, where anything may arrive; two places where whatever happens, the user's run must get

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from functools import lru_cache
 from typing import Any
 
 from .errors import UnknownName
+from .isolation import module_path
 
 _KINDS = {"targets": "compute type", "environments": "environment", "frameworks": "framework"}
 
@@ -35,9 +35,7 @@ def _all() -> dict[str, dict[str, str]]:
     would pay for it.
     """
     found: dict[str, dict[str, str]] = {}
-    for folder in sys.path:
-        if not os.path.isabs(folder):
-            continue  # the current folder may be a stranger's project
+    for folder in module_path():  # a project may bring entry points of its own
         try:
             names = [name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))]
         except OSError:

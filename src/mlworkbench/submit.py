@@ -65,27 +65,27 @@ def draft(
     paths: UserPaths,
     progress: Progress | None = None,
     *,
-    eager: bool = True,
+    dry_run: bool = False,
     tell: Tell = lambda text: None,
 ) -> Draft:
     """Decide everything about the run. Nothing has happened when this returns, but for a snapshot in the store.
 
-    ``eager``: another machine is called while the snapshot is taken, for it will be needed next.
+    ``dry_run``: nothing that the project names or holds is started, and no machine is called ahead of its use.
     """
     runconfig, compute = choose(project, request)
     framework = framework_of(runconfig)
     target = open_target(compute, paths)
-    if eager:
+    if not dry_run:
         target.host.warm_up()
     ground = survey(target, compute, paths, closely=is_managed(compute, runconfig))
     refuse_mounts(compute, ground, request.allowed_mounts)
     entry = choose_entry(project, runconfig, request.entry)
     warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
-    settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell)
+    settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell, dry_run=dry_run)
     setting = setting_of(project, request, entry, Place(runconfig, compute, target, ground), settled)
     made = framework.make(setting)
     if made.spark is not None:
-        warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked)
+        warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
     failpoint("snapshot")
     if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
@@ -151,7 +151,9 @@ def setting_of(project: Project, request: Request, entry: Entry, place: Place, s
     )
 
 
-def settle(project: Project, request: Request, paths: UserPaths, place: Place, tell: Tell) -> Settled:
+def settle(
+    project: Project, request: Request, paths: UserPaths, place: Place, tell: Tell, *, dry_run: bool = False
+) -> Settled:
     """The environment, to the last version; solving it may take its time and the network."""
     from .targets.images import image_libc  # noqa: PLC0415 - for containers only
 
@@ -164,9 +166,10 @@ def settle(project: Project, request: Request, paths: UserPaths, place: Place, t
             environ=os.environ,
             target=lambda: place.target.host.root,
             facts=place.ground.facts,
-            image_libc=image_libc(place.target, place.compute, place.ground, paths),
+            image_libc=image_libc(place.target, place.compute, place.ground, paths, known_only=dry_run),
             locked=request.locked,
             refresh=request.upgrade,
+            dry_run=dry_run,
             tell=tell,
         )
     )

@@ -3,6 +3,11 @@
 import os
 import sys
 
-# A project may come from a stranger: nothing of ours is imported from the current folder, as an empty entry in
-# PYTHONPATH would have it. Here, because this runs before the first module that could be taken from there.
-sys.path[:] = [entry for entry in sys.path if os.path.isabs(entry) and entry != os.getcwd()]
+from ..isolation import drop_relative_folders, module_path
+
+# A project may come from a stranger: nothing of ours is imported from the current folder. Here, because this runs
+# before the first module that could be taken from there.
+sys.path[:] = module_path()
+drop_relative_folders(os.environ)
+if os.name == "nt":
+    os.environ["NODEFAULTCURRENTDIRECTORYINEXEPATH"] = "1"  # else Windows looks for programs there, too

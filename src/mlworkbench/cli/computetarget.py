@@ -11,7 +11,7 @@ from ..attach.attempt import key_in_words
 from ..attachments import Attachments
 from ..config.keys import COMPUTE, IN_CONTAINER, is_elsewhere
 from ..config.project import Project
-from ..environments.existing import find_python
+from ..environments.existing import is_search, look_at_python
 from ..errors import ConfigError, LaunchError, MlwError
 from ..hosts.contact import drop
 from ..hosts.facts import Facts
@@ -175,7 +175,8 @@ def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
         return judge(host.facts(), compute, None, units.size)  # nobody attached it: this refuses
     drop(host.attachment)
     python = None if compute.kind in IN_CONTAINER else compute.python_location or "python3"
-    facts, link = look(host, python, outside(os.environ))
+    named = not is_search(compute.python_location)  # by the project: it may be any program, and is not started
+    facts, link = look(host, python, outside(os.environ), named=named)
     spark = _spark(compute, host)
     host.close()
     Attachments(paths).save(replace(host.attachment, facts=asdict(facts)))  # for the next submit
@@ -188,6 +189,6 @@ def _spark(compute: Compute, host: Host) -> list[Finding]:
 
 def _python(here: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError:
     try:
-        return find_python(compute.python_location, os.environ, here.root, paths.interpreters)
+        return look_at_python(compute.python_location, os.environ, here.root, paths.interpreters)
     except ConfigError as error:
         return error

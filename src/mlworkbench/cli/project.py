@@ -10,7 +10,7 @@ import click
 from ..config.gallery import samples
 from ..config.project import Project, adopt_folder, create_project, validate_project
 from ..config.schema import KINDS, schema_text
-from ..environments.existing import find_python, locate_python
+from ..environments.existing import locate_python, look_at_python
 from ..errors import ConfigError, MlwError, UsageError
 from ..model import Problem
 from ..paths import UserPaths, user_paths
@@ -91,14 +91,10 @@ def _interpreter(here: Project, paths: UserPaths) -> dict[str, str | None]:
     """The Python of ``local``, or why there is none: showing a project must not fail for it."""
     try:
         location = here.compute("local").python_location if "local" in here.computes() else None
-        if location is not None:
-            # A stranger's project may name any program there: say where it is, do not run it.
-            path, reason = locate_python(location, os.environ, here.root)
-            return {"python": path, "python_because": reason}
-        found = find_python(None, os.environ, here.root, paths.interpreters)
+        found = look_at_python(location, os.environ, here.root, paths.interpreters)
     except MlwError as error:
         return {"python": None, "python_problem": error.message}
-    version = ".".join(str(number) for number in found.version)
+    version = ".".join(map(str, found.version)) if any(found.version) else None
     return {"python": found.path, "python_version": version, "python_because": found.reason}
 
 

@@ -122,8 +122,8 @@ def submit(**asked: Any) -> int:
         if known:
             return _go_on(history, known, asked, request)
     with render.Progress("snapshot", least=1e6) as progress:
-        eager = not asked["dry_run"]
-        made = submitting.draft(project, request, paths, progress.report, eager=eager, tell=render.message)
+        dry = asked["dry_run"]
+        made = submitting.draft(project, request, paths, progress.report, dry_run=dry, tell=render.message)
     for note in (*map(str, made.warnings), *made.parts.snapshot.notes):
         render.warn(note)
     slip = misplaced(project.root, made.spec.entry)
@@ -131,6 +131,7 @@ def submit(**asked: Any) -> int:
         render.message(f"hint: {slip}")
     if asked["dry_run"]:
         render.emit(_planned(made), output="json", query=asked["query"])
+        _say_untried(made)
         files = units.counted(made.parts.snapshot.files, "file")
         render.message(f"the snapshot has {files}, {units.size(made.parts.snapshot.size)}")
         return 0
@@ -165,6 +166,14 @@ def _planned(made: submitting.Draft) -> dict[str, Any]:
             for one in made.children
         ],
     }
+
+
+def _say_untried(made: submitting.Draft) -> None:
+    found = made.parts.settled.interpreter
+    if made.parts.settled.lock["kind"] == "existing" and not any(found.version):
+        render.message(f"note: {found.path} was not tried: a dry run starts no program that the project names")
+    if made.spec.spark is not None:
+        render.message("note: Spark and Java were not looked for: a dry run starts no Python of the target")
 
 
 def secrets_of(spec: RunSpec) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import webbrowser
 from importlib.util import find_spec
@@ -40,11 +41,13 @@ def ui(port: int | None, browser: bool, host: str | None, folder: str | None) ->
             _open(files, link, browser)
             return
     password = _password(host) if host else None
+    here = maybe_project(folder)
+    # Helpers of libraries are started with ``python -c``, which imports from the current folder: not from a project.
+    os.chdir(files.folder)
     made = server.Server(server.listen(host, port), files, password)
     _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
     from ..ui.app import make  # noqa: PLC0415 - takes a second
 
-    here = maybe_project(folder)
     made.serve(make(user_paths(), here.root if here else None, made.link))
     render.message("mlw ui has stopped; runs go on")
 

@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 from ..model import Interpreter
+from ..remote.programs import in_project, is_inside
 from .site import Settled, Site
 
 OLDEST = (3, 5)  # what the in-run library runs on
@@ -21,14 +22,17 @@ _TIMEOUT = 20.0
 _NAMES = ("python", "python3", "py") if os.name == "nt" else ("python", "python3")
 # Understood by every Python since 2.4.
 _QUESTION = "import sys; sys.stdout.write('%d %d %d %s' % (tuple(sys.version_info[:3]) + (sys.executable,)))"
+UNTRIED: Version = (0, 0, 0)  # the version of a Python that was found and not started
 _CACHE_VERSION = 1
 _CACHE_ENTRIES = 64
 
 
 def existing(site: Site) -> Settled:
     """The environment that the user looks after on this machine: nothing to solve, nothing to install."""
-    found = find_python(site.compute.python_location, site.environ, site.root, site.paths.interpreters)
-    lock = {"kind": "existing", "python": found.path, "version": _dotted(found.version)}
+    find = look_at_python if site.dry_run else find_python
+    found = find(site.compute.python_location, site.environ, site.root, site.paths.interpreters)
+    version = None if found.version == UNTRIED else _dotted(found.version)
+    lock = {"kind": "existing", "python": found.path, "version": version}
     return Settled(lock, found)
 
 
@@ -41,10 +45,31 @@ def find_python(
     """The Python of ``pythonLocation``, else the first usable one on PATH. Runs it once to ask its version.
 
     ``base`` is the project's folder, ``cache`` a file that remembers answers. A project from a stranger may
-    name any program in ``pythonLocation``: verbs that only show a project call ``locate_python`` instead.
+    name any program in ``pythonLocation``: only what is documented to run the project's code calls this.
     """
-    oracle = _Oracle(environ, base, cache)
-    if _is_search(python_location):
+    return _find(python_location, environ, base, _Oracle(environ, base, cache))
+
+
+def look_at_python(
+    python_location: str | None, environ: Mapping[str, str], base: Path | None, cache: Path | None = None
+) -> Interpreter:
+    """The same Python, for all that only looks at a project: nothing that the project names or holds is started.
+
+    One that was never tried has the version ``UNTRIED``, and its reason says so.
+    """
+    oracle = _Oracle(
+        environ, base, cache, trusts=lambda path: is_search(python_location) and not _of_project(path, base)
+    )
+    return _find(python_location, environ, base, oracle)
+
+
+def _of_project(path: str, base: Path | None) -> bool:
+    """Whether the project decides what runs: the program lies in it, or is a shim that reads its .python-version."""
+    return in_project(path) or (base is not None and is_inside(path, str(base))) or _pyenv_root(path) is not None
+
+
+def _find(python_location: str | None, environ: Mapping[str, str], base: Path | None, oracle: _Oracle) -> Interpreter:
+    if is_search(python_location):
         return _search(environ, oracle)
     path, reason = locate_python(python_location, environ, base)
     answer = oracle.ask(path)
@@ -53,14 +78,20 @@ def find_python(
             f"pythonLocation {python_location!r} is {path}, which does not answer like a Python",
             "set pythonLocation in the .compute file to a Python interpreter",
         )
+    if answer[1] == UNTRIED:
+        return _untried(path, reason)
     if answer[1][:2] < OLDEST:
         raise _too_old([(path, answer[1])])
     return Interpreter(answer[0], answer[1], reason)
 
 
+def _untried(path: str, reason: str) -> Interpreter:
+    return Interpreter(path, UNTRIED, f"{reason}; not tried")
+
+
 def locate_python(python_location: str | None, environ: Mapping[str, str], base: Path | None) -> tuple[str, str]:
     """Path of the Python that would be tried first, and why that one. Runs nothing."""
-    if python_location is None or _is_search(python_location):
+    if python_location is None or is_search(python_location):
         for name in _NAMES:
             for path in _on_path(name, environ):
                 return path, _first(name, environ)
@@ -82,7 +113,7 @@ def locate_python(python_location: str | None, environ: Mapping[str, str], base:
     )
 
 
-def _is_search(python_location: str | None) -> bool:
+def is_search(python_location: str | None) -> bool:
     """`pythonLocation: python` stood in every project of the original: it was the default, not a choice."""
     return python_location is None or python_location == "python"
 
@@ -94,6 +125,8 @@ def _search(environ: Mapping[str, str], oracle: _Oracle) -> Interpreter:
             answer = oracle.ask(path)
             if answer is None:
                 continue  # a shim without a Python behind it; the next on PATH may be real
+            if answer[1] == UNTRIED:
+                return _untried(path, _first(name, environ))
             if answer[1][:2] >= OLDEST:
                 reason = _first(name, environ)
                 if passed:
@@ -183,10 +216,17 @@ def _expand_home(path: str, environ: Mapping[str, str]) -> str:
 class _Oracle:
     """Asks interpreters who they are, and remembers the answers on disk for as long as nothing changed."""
 
-    def __init__(self, environ: Mapping[str, str], base: Path | None, cache: Path | None) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        base: Path | None,
+        cache: Path | None,
+        trusts: Callable[[str], bool] = lambda path: True,
+    ) -> None:
         self.environ = own_environment_left(environ)
         self.base = base
         self.cache = cache
+        self.trusts = trusts  # whether a program may be started
 
     def ask(self, path: str) -> tuple[str, Version] | None:
         """Real program (behind a pyenv shim) and version; None if it does not answer like a Python."""
@@ -194,6 +234,8 @@ class _Oracle:
         known = _recall(self._load().get(path), marks)
         if known:
             return known
+        if not self.trusts(path):
+            return path, UNTRIED
         answer = self._run(path)
         if answer is None:
             return None

@@ -9,7 +9,7 @@ from ..errors import ConfigError, MlwError
 from ..model import Interpreter, JsonDict
 from ..remote.environments.environment import mounts, prefix_of, python_of
 from .dependencies import USUAL_FILE, Dependencies
-from .existing import find_python
+from .existing import UNTRIED, find_python, look_at_python
 from .known import fact
 from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
 from .reading import read_dependencies
@@ -96,8 +96,12 @@ def _host_python(site: Site) -> tuple[str, str] | None:
     if is_elsewhere(site.compute.kind, site.compute.address):
         path, version = fact(site.facts, "python", "executable"), fact(site.facts, "python", "version")
         return (path, version) if path and version else None
+    find = look_at_python if site.dry_run else find_python
     try:
-        found = find_python(site.compute.python_location, site.environ, site.root, site.paths.interpreters)
+        found = find(site.compute.python_location, site.environ, site.root, site.paths.interpreters)
     except MlwError:
+        return None
+    if found.version == UNTRIED:
+        site.tell(f"note: {found.path} was not tried, so the environment may get another Python than a run would")
         return None
     return found.path, ".".join(map(str, found.version))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from urllib.request import url2pathname
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.environments.network import why_not_reached
+from ..remote.programs import safe_path, which
 from .channels import Indexes, mask, password_in_netrc, without_secret
 from .dependencies import PipLine
 from .platforms import Platform
@@ -84,7 +84,7 @@ def requirement(line: PipLine) -> str:
 def find_uv(environ: Mapping[str, str]) -> str:
     """uv's program: the one beside mlw, else the first on PATH."""
     beside = Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin") / ("uv.exe" if os.name == "nt" else "uv")
-    found = str(beside) if beside.is_file() else shutil.which("uv", path=environ.get("PATH"))
+    found = str(beside) if beside.is_file() else which("uv", environ.get("PATH"))
     if not found:
         raise SolveError("pip packages need uv, which is not installed", "install it beside mlw: pip install uv")
     return found
@@ -94,6 +94,7 @@ def run_uv(words: Sequence[str], environ: Mapping[str, str], folder: Path) -> su
     """uv's answer, with the user's own settings in the environment."""
     # Certificates of this machine: companies have their own. A file named in the environment still wins.
     settings = {"UV_SYSTEM_CERTS": "1", **environ, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+    settings["PATH"] = safe_path(environ.get("PATH"))  # where uv looks for git
     try:
         return subprocess.run(
             [find_uv(environ), *words],

@@ -28,6 +28,7 @@ class Python:
 
     version: str | None = None
     executable: str | None = None
+    tried: bool | None = None  # False: it was found and not started
 
 
 @dataclass(frozen=True)

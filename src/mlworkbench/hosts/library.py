@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 from .. import remote
+from ..isolation import module_path
 
 SOURCE = Path(remote.__file__).parent
 ENDINGS = (".py", ".dist-info/METADATA", ".dist-info/entry_points.txt")  # ``loader.py`` names them too
@@ -33,7 +33,7 @@ def files() -> dict[str, bytes]:
 
 def _nvml_binding() -> str | None:
     """The one file of nvidia-ml-py, where it was installed; without it targets ask nvidia-smi, which is slower."""
-    places = (os.path.join(folder, "pynvml.py") for folder in sys.path)
+    places = (os.path.join(folder, "pynvml.py") for folder in module_path())
     return next((place for place in places if os.path.isfile(place)), None)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from ..attachments import Attachment
 from ..errors import HostError, Unreachable, UsageError
+from ..remote.programs import safe_path, which
 from ..remote.tree import NEW
 
 MULTIPLEXES = os.name != "nt"
@@ -47,7 +47,7 @@ class HostKeyUnknown(HostError):
 
 @lru_cache
 def program(name: str = "ssh") -> str:
-    found = shutil.which(name)
+    found = which(name)
     if found is None:
         what = f"the program {name} is not installed on this machine"
         raise HostError(what, "install the OpenSSH client", more="no-ssh")
@@ -189,6 +189,7 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """No question may appear on a screen or a terminal unless it is asked by us."""
     made = {name: value for name, value in os.environ.items() if not name.startswith(("SSH_ASKPASS", "MLW_RUN_"))}
     made["SSH_ASKPASS_REQUIRE"] = "never"
+    made["PATH"] = safe_path()  # programs that the user's own settings name, such as a ProxyCommand
     return {**made, **(more or {})}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from ..errors import MlwError
 from ..hosts.master import usable_folder
 from ..hosts.openssh import MULTIPLEXES, environment, printable
 from ..paths import UserPaths
+from ..remote.programs import which
 from .asking import Question, answer, ask
 from .facts import Ssh
 
@@ -26,9 +26,9 @@ class SshQuestions:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         path = environ.get("PATH")
-        self.program = shutil.which("ssh", path=path)
-        self.keygen = shutil.which("ssh-keygen", path=path)
-        adder = shutil.which("ssh-add", path=path)
+        self.program = which("ssh", path)
+        self.keygen = which("ssh-keygen", path)
+        adder = which("ssh-add", path)
         quiet = environment()
         self.version = ask([self.program, "-V"] if self.program else None, quiet)
         self.settings = ask([self.program, "-G", *_NAMES_STAY, "--", _NOWHERE] if self.program else None, quiet)

@@ -199,7 +199,12 @@ def _bodies(talk: Talk) -> "Iterator[bytes]":
 def _facts(talk: Talk, request: Message, body: bytes) -> Message:
     from .facts import gather  # noqa: PLC0415
 
-    return {"ok": True, "facts": gather(talk.root.path, python=request.get("python"), reach=request.get("reach"))}
+    return {
+        "ok": True,
+        "facts": gather(
+            talk.root.path, python=request.get("python"), reach=request.get("reach"), named=bool(request.get("named"))
+        ),
+    }
 
 
 def _gpus(talk: Talk, request: Message, body: bytes) -> Message:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import time
+
+from .programs import which
+from .questions import Question, answer, ask
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
@@ -34,18 +36,23 @@ _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, Ru
 
 
 def gather(
-    folder: str, patience: float = PATIENCE, python: "Optional[str]" = None, reach: "Optional[str]" = None
+    folder: str,
+    patience: float = PATIENCE,
+    python: "Optional[str]" = None,
+    reach: "Optional[str]" = None,
+    named: bool = False,
 ) -> Data:
     """Everything, with ``folder`` as the place where runs are kept (it need not exist yet).
 
     ``python``: the one that would run scripts, to be looked for. ``reach``: HOST or HOST:PORT outside, to be tried.
+    ``named``: a project named this Python. It is found and not started, for it may be any program.
     """
     questions = {
-        "docker": _ask("docker", "info", "--format", "{{json .}}"),
-        "podman": _ask("podman", "version", "--format", "json"),  # `podman info` takes ten times as long
-        "linger": _ask("loginctl", "show-user", str(_uid()), "--property=Linger") if _has_logind() else None,
-        "script": _ask(os.path.expanduser(python), "--version") if python else None,
-        "reach": _ask(sys.executable, "-I", "-S", "-c", _TRY, reach) if reach else None,
+        "docker": ask("docker", "info", "--format", "{{json .}}"),
+        "podman": ask("podman", "version", "--format", "json"),  # `podman info` takes ten times as long
+        "linger": ask("loginctl", "show-user", str(_uid()), "--property=Linger") if _has_logind() else None,
+        "script": ask(os.path.expanduser(python), "--version") if python and not named else None,
+        "reach": ask(sys.executable, "-I", "-S", "-c", _TRY, reach) if reach else None,
     }
     until = time.monotonic() + patience
     simple: Dict[str, Callable[[], Any]] = {
@@ -60,15 +67,15 @@ def gather(
         "store": lambda: _store(folder),
         "nvidia": lambda: {
             "driver": driver(_read("/proc/driver/nvidia/version")),
-            "smi": shutil.which("nvidia-smi"),
+            "smi": which("nvidia-smi"),
             "cdi": _has_cdi(),
         },
         "cgroup": _cgroup,
-        "docker": lambda: engine(*_answer(questions["docker"], until)),
-        "podman": lambda: engine(*_answer(questions["podman"], until)),
+        "docker": lambda: engine(*answer(questions["docker"], until)),
+        "podman": lambda: engine(*answer(questions["podman"], until)),
         "logind": lambda: _logind(questions["linger"], until),
-        "script": lambda: script(*_answer(questions["script"], until)) if python else None,
-        "reach": lambda: _reach(reach, _answer(questions["reach"], until)) if reach else None,
+        "script": lambda: _script(python, named, answer(questions["script"], until)) if python else None,
+        "reach": lambda: _reach(reach, answer(questions["reach"], until)) if reach else None,
     }
     found: Data = {"facts": FACTS}
     for name, find in simple.items():
@@ -269,7 +276,7 @@ def _docker(said: Mapping[str, Any]) -> Data:
         "rootless": any("rootless" in option for option in options),
         # The toolkit's hook on PATH is enough for --gpus; the runtime need not be configured.
         "nvidia": "nvidia" in (said.get("Runtimes") or {})
-        or shutil.which("nvidia-container-runtime-hook") is not None
+        or which("nvidia-container-runtime-hook") is not None
         or any(str(device.get("ID")).startswith("nvidia.com/gpu") for device in devices),
     }
 
@@ -288,6 +295,11 @@ def _podman(said: Mapping[str, Any]) -> Data:
 
 
 # -- what scripts would meet -----------------------------------------------------------------------
+
+
+def _script(python: str, named: bool, said: "Tuple[Optional[str], Optional[int], str, str]") -> Data:
+    found = which(os.path.expanduser(python)) if named else None
+    return {"executable": found, "version": None, "tried": False} if named else script(*said)
 
 
 def script(path: Optional[str], code: Optional[int], out: str, err: str) -> Data:
@@ -315,7 +327,7 @@ def _logind(linger: Optional[Question], until: float) -> Data:
     """Whether the end of a session ends its processes, and whether this user is excepted."""
     if not _has_logind():
         return {"running": False, "kill_user_processes": None, "linger": None}
-    _, _, out, _ = _answer(linger, until)
+    _, _, out, _ = answer(linger, until)
     value = out.strip().partition("=")[2]
     lingers = value == "yes" if value else os.path.exists("/var/lib/systemd/linger/%s" % (_user()["name"],))
     return {"running": True, "kill_user_processes": kill_user_processes(_logind_texts()), "linger": lingers}
@@ -345,46 +357,6 @@ def kill_user_processes(texts: Sequence[str]) -> Optional[bool]:
             elif name.lstrip("# ").strip() == "KillUserProcesses" and line.strip().startswith("#"):
                 default = yes
     return said if said is not None else default
-
-
-# -- asking ----------------------------------------------------------------------------------------
-
-
-class Question:
-    """A program that was started and will be listened to later."""
-
-    def __init__(self, path: str, process: subprocess.Popen[bytes]) -> None:
-        self.path = path
-        self.process = process
-
-
-def _ask(name: str, *words: str) -> Optional[Question]:
-    path = shutil.which(name)
-    if path is None:
-        return None
-    try:
-        process = subprocess.Popen(
-            [path, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
-        )
-    except OSError:
-        return None
-    return Question(path, process)
-
-
-def _answer(question: Optional[Question], until: float) -> Tuple[Optional[str], Optional[int], str, str]:
-    """Path, exit code (None: too slow), and what was said; nothing for a program that is not there."""
-    if question is None:
-        return None, None, "", ""
-    try:
-        out, err = question.process.communicate(timeout=max(0.1, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        question.process.kill()
-        question.process.wait()
-        for pipe in (question.process.stdout, question.process.stderr):
-            if pipe:
-                pipe.close()  # what it has said is not waited for: a child of it may hold the other end
-        return question.path, None, "", ""
-    return question.path, question.process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
 def _read(path: str) -> str:

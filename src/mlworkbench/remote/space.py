@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 
@@ -16,6 +15,7 @@ from .environments.stock import InUse, has_ended, in_building
 from .environments.tally import Tally
 from .folder import Root
 from .journal import read_json
+from .programs import which
 from .tree import remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -123,7 +123,7 @@ def _is_bare(root: Root) -> bool:
 
 def linger(root: Root, request: Answer) -> Answer:
     """Let this user's processes outlive the login (logind), or take that back."""
-    program = shutil.which("loginctl")
+    program = which("loginctl")
     if program is None:
         return {"ok": False, "problem": "there is no loginctl"}
     try:

@@ -99,7 +99,7 @@ def _facts(run: Run) -> JsonDict:
     return {
         "mlw": __version__,
         "python": sys.version,
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.release()}",  # platform() would start a program
         "machine": platform.machine(),
         "processors": os.cpu_count(),
         "encoding": sys.getfilesystemencoding(),

@@ -108,6 +108,8 @@ def _script(facts: Facts, compute: Compute) -> list[Finding]:
         hint += f", such as {facts.python.executable}"
     if not facts.script.executable:
         return [Finding("python", ERROR, f"there is no {name} on that machine's PATH", hint)]
+    if facts.script.tried is False:
+        return [Finding("python", OK, f"{facts.script.executable} (runs scripts; pythonLocation, not tried)")]
     if not facts.script.version:
         return [Finding("python", ERROR, f"{facts.script.executable} does not start", hint)]
     return [Finding("python", OK, f"{facts.script.version}, {facts.script.executable} (runs scripts)")]
@@ -152,8 +154,8 @@ def _system(facts: Facts) -> Finding:
 def _python(python: Interpreter | MlwError) -> Finding:
     if isinstance(python, MlwError):
         return Finding("python", ERROR, python.message, python.hint)
-    version = ".".join(map(str, python.version))
-    return Finding("python", OK, f"{version}, {python.path} ({python.reason})")
+    version = f"{'.'.join(map(str, python.version))}, " if any(python.version) else ""
+    return Finding("python", OK, f"{version}{python.path} ({python.reason})")
 
 
 def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:

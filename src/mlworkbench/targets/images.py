@@ -17,8 +17,13 @@ from .target import Target
 _LONGEST = 120.0  # the engine starts a container for it
 
 
-def image_libc(target: Target, compute: Compute, ground: Ground, paths: UserPaths) -> Callable[[], str | None]:
-    """A question, put when it is called; None while the image is not there."""
+def image_libc(
+    target: Target, compute: Compute, ground: Ground, paths: UserPaths, *, known_only: bool = False
+) -> Callable[[], str | None]:
+    """A question, put when it is called; None while the image is not there.
+
+    ``known_only``: no container of the image is started for it.
+    """
 
     def ask() -> str | None:
         if ground.engine is None:
@@ -26,8 +31,8 @@ def image_libc(target: Target, compute: Compute, ground: Ground, paths: UserPath
         image = compute.base_docker_image or DEFAULT_IMAGE
         memory = _memory(target, paths)
         known = _recall(memory)
-        if image in known:
-            return known[image]
+        if image in known or known_only:
+            return known.get(image)
         engine = ground.engine
         request = {"do": "image", "image": image, "engine": engine.kind, "program": engine.program}
         answer = target.host.ask({**request, "socket": engine.socket}, patience=_LONGEST)

@@ -48,8 +48,11 @@ def outside(environ: Mapping[str, str]) -> str:
     return index_place(environ) or OUTSIDE
 
 
-def look(host: SshHost, python: str | None, reach: str | None = None) -> tuple[Facts, Link]:
-    """What the machine is like, and the way to it. ``python`` is the one that would run scripts."""
+def look(host: SshHost, python: str | None, reach: str | None = None, *, named: bool = False) -> tuple[Facts, Link]:
+    """What the machine is like, and the way to it. ``python`` is the one that would run scripts.
+
+    ``named``: a project names it. It is looked for, and not started.
+    """
     from ..hosts.facts import Facts  # noqa: PLC0415 - a submit needs none of it
     from .check import Link  # noqa: PLC0415
 
@@ -61,7 +64,7 @@ def look(host: SshHost, python: str | None, reach: str | None = None) -> tuple[F
         took = time.monotonic() - begun
         trips.append((took, float(answer.get("time") or 0.0) - sent - took / 2))
     took, skew = min(trips)
-    found = host.ask({"do": "facts", "python": python, "reach": reach}, patience=120.0)
+    found = host.ask({"do": "facts", "python": python, "reach": reach, "named": named}, patience=120.0)
     if not found.get("ok"):
         raise HostError(f"{host.identity} could not tell what it is like: {printable(str(found.get('problem')))}")
     return Facts.from_json(found["facts"]), Link(host.identity, took, skew, library.digest())

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import secrets
-import sys
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, HistoryError, HostError, MlwError, UnknownName, UsageError
+from ..isolation import own_command, own_environment
 from ..report.plain import plain
 
 _KEPT = 50  # errands that are done and can still be looked at
@@ -107,9 +107,9 @@ class Errands:
         typed = None if secret is None else f"{_sound(secret)}\n".encode()
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "mlworkbench", *map(_sound, words)),
+                *own_command([*map(_sound, words)]),
                 cwd=cwd,
-                env={**os.environ, "NO_COLOR": "1", **(environment or {})},
+                env=own_environment({**os.environ, "NO_COLOR": "1", **(environment or {})}, str(cwd or os.getcwd())),
                 stdin=asyncio.subprocess.DEVNULL if typed is None else asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UsageError
+from ..remote.programs import safe_path
 
 AVAILABLE = os.name == "posix"
 KEPT = 256 * 1024  # bytes of what was said that a page which comes back sees again
@@ -28,6 +29,7 @@ _OWN_TERMINAL = (
     "import fcntl, os, sys, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\nos.execvp(sys.argv[1], sys.argv[1:])\n"
 )
 _BASH = Path(__file__).with_name("bash.rc")
+_START_UP = ("ENV", "BASH_ENV", "ZDOTDIR", "INPUTRC", "XDG_CONFIG_HOME")  # name files that shells read first
 
 
 class Shell:
@@ -233,24 +235,25 @@ class Shells:
 
 
 def _shell(folders: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The words that start it, and its environment. Start files that set PATH anew do not get the last word."""
+    """The words that start it, and its environment.
+
+    The user's start-up files run with a PATH that has nothing of a project. ``folders`` come first after them; where a
+    shell has no way for that, they come last.
+    """
     program = os.environ.get("SHELL") or "/bin/sh"
-    if not os.access(program, os.X_OK):
+    if not os.path.isabs(program) or not os.access(program, os.X_OK):
         program = "/bin/sh"
-    before = os.pathsep.join(folders)
-    path = os.environ.get("PATH") or os.defpath
-    environment = {
-        **os.environ,
-        "PATH": f"{before}{os.pathsep}{path}",
-        "TERM": "xterm-256color",
-        "COLORTERM": "truecolor",
-        "MLW_TERMINAL_PATH": before,
-    }
+    more = os.pathsep.join(folders)
+    environment = {**os.environ, "PATH": safe_path(), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     for name in ("NO_COLOR", "PYTHONUNBUFFERED", "COLUMNS", "LINES"):
         environment.pop(name, None)
+    for name in _START_UP:
+        if not os.path.isabs(environment.get(name, os.sep)):
+            del environment[name]  # a file in the project, by chance or not
     kind = os.path.basename(program)
     if kind == "bash":
-        return [program, "--rcfile", str(_BASH), "-i"], environment
+        return [program, "--rcfile", str(_BASH), "-i"], {**environment, "MLW_TERMINAL_PATH": more}
     if kind == "fish":
-        return [program, "-C", "set -gx PATH (string split : $MLW_TERMINAL_PATH) $PATH"], environment
-    return [program, "-i"], environment
+        extend = "set -gx PATH (string split : $MLW_TERMINAL_PATH) $PATH"
+        return [program, "-C", extend], {**environment, "MLW_TERMINAL_PATH": more}
+    return [program, "-i"], {**environment, "PATH": os.pathsep.join(filter(None, (environment["PATH"], more)))}

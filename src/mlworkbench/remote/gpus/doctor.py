@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 
 from ..engine import Engine, gpu_options, mount_option
 from ..environments.environment import environments, python_of
 from ..folder import Root
 from ..launcher import encode
+from ..programs import which
 from .inventory import loaded_driver, pci_cards
 from .report import gather
 
@@ -131,9 +131,9 @@ def examine(root: Root, python: Optional[str], container: Optional[Data], manage
 
 def _toolkit() -> Data:
     """NVIDIA's container toolkit: its tool, its hook, its list of devices."""
-    tool = shutil.which("nvidia-ctk")
+    tool = which("nvidia-ctk")
     version = _call([tool, "--version"], 10.0)["out"].strip().splitlines()[:1] if tool else []
-    return {"tool": tool, "version": version[0] if version else None, "hook": shutil.which("nvidia-container-cli")}
+    return {"tool": tool, "version": version[0] if version else None, "hook": which("nvidia-container-cli")}
 
 
 def _container(container: Data) -> Data:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
+from ..programs import safe_path
 from . import empty
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -41,7 +42,7 @@ def _with_capabilities(program: str, found: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def find() -> Optional[str]:
-    for folder in os.environ.get("PATH", "").split(os.pathsep) + list(_PLACES):
+    for folder in safe_path().split(os.pathsep) + list(_PLACES):
         path = os.path.join(folder, "nvidia-smi")
         if folder and os.access(path, os.X_OK) and os.path.isfile(path):
             return path

