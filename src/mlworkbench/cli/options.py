@@ -16,6 +16,9 @@ from .render import FORMATS, terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+ALLOW_MOUNT = "Let containers mount this folder; with :ro, read-only, and those below it."
+ALLOW_NETWORK = "Let containers join this network, such as host."
+
 
 def debugging(function: Function) -> Function:
     return click.option(
