@@ -33,7 +33,7 @@ from .folder import RunFolder
 from .images import misfit
 from .journal import spare_room, write_note
 from .launcher import encode, launch_facts, pass_gate, stand_fast
-from .mounts import Refused, check, make, translate
+from .mounts import Refused, inspect, make, translate
 from .notes import alive, promote, read_gate, read_started
 from .watcher import close_door, note_unstarted, reap, remove_if_ours, remove_patiently, see_out, watch_again
 
@@ -194,23 +194,27 @@ class _Start:
         os.close(os.open(run.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
         os.mkfifo(run.word, 0o600)
         spare_room(run, lambda: write_note(run.container, {"name": container["name"], "engine": container["engine"]}))
-        command = run_command(self._spec, run, umask)
-        complaint = self._run_once(command, word)
+        complaint = self._run_once(self._command(umask), word)
         if complaint and is_missing_image(complaint):
             if not container.get("pull", True):
                 raise NotStarted(missing(container["image"]))
             self._pull()
-            complaint = self._run_once(command, word)
+            complaint = self._run_once(self._command(umask), word)
         if complaint:
             raise NotStarted(explain(complaint, container))
 
-    def _run_once(self, command: List[str], word: bytes) -> Optional[str]:
-        """None once the script has its word, else what the engine complained of."""
+    def _command(self, umask: int) -> List[str]:
+        """The call of the engine, after the last look at what it mounts."""
         container = self._spec["container"]
         try:
-            check([one[0] for one in mounts(container, self._run)], container.get("socket"))
+            inner = inspect(mounts(container, self._run), container.get("socket"))
         except Refused as reason:
             raise NotStarted(str(reason)) from None
+        given = [*(container.get("mounts") or ()), *inner]
+        return run_command(dict(self._spec, container=dict(container, mounts=given)), self._run, umask)
+
+    def _run_once(self, command: List[str], word: bytes) -> Optional[str]:
+        """None once the script has its word, else what the engine complained of."""
         process = self._engine.begin(command)
         looked = time.monotonic()
         while True:

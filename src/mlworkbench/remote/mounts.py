@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
 
@@ -49,7 +50,7 @@ def survey(root: str, home: str, paths: Iterable[str]) -> Dict[str, Any]:
         try:
             found[path] = {"real": resolve(path)}
             if sys.platform == "linux":
-                check([found[path]["real"]], missing=True)
+                check([found[path]["real"]], lenient=True)
         except Refused as reason:
             found[path] = {"problem": str(reason)}
     return {"ok": True, "places": {path: os.path.realpath(path) for path in own}, "paths": found}
@@ -99,17 +100,33 @@ def translate(path: str, resolved: Sequence[Sequence[str]]) -> str:
 # -- the last look ---------------------------------------------------------------------------------------------
 
 
-def check(sources: Iterable[str], engine_socket: Optional[str] = None, missing: bool = False) -> None:
-    """Raise Refused unless each source can be mounted as it is. ``missing``: one may be absent."""
+def inspect(mounts: Sequence[Sequence[str]], engine_socket: Optional[str]) -> List[List[str]]:
+    """Raise Refused unless all can be mounted as they are; what has to be mounted besides.
+
+    That is every file system mounted below a read-only source: many engines leave those writable.
+    """
+    check([mount[0] for mount in mounts], engine_socket)
+    points = _mount_points()
+    inner = []
+    for source, target, mode in mounts:
+        below = [point for point in points if point.startswith(source.rstrip("/") + "/")]
+        check(below, engine_socket, lenient=True)
+        if mode == "ro":
+            inner += [[point, target.rstrip("/") + point[len(source.rstrip("/")) :], mode] for point in below]
+    return inner
+
+
+def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: bool = False) -> None:
+    """Raise Refused unless each source can be mounted. ``lenient``: one that cannot be looked at passes."""
     sockets = None
     for source in sources:
         try:
             facts = _look(source)
-        except FileNotFoundError:
-            if missing:
-                continue
-            raise Refused("a folder to be mounted is not on that machine: %s" % source) from None
         except OSError as error:
+            if lenient:
+                continue
+            if error.errno == errno.ENOENT:
+                raise Refused("a folder to be mounted is not on that machine: %s" % source) from None
             raise Refused("%s cannot be mounted: %s" % (source, error.strerror)) from None
         if sockets is None:
             sockets = _socket_folders(engine_socket)
@@ -196,6 +213,12 @@ def _socket_folders(engine_socket: Optional[str]) -> Set[Tuple[int, int]]:
                 break
             place = os.path.dirname(place)
     return found
+
+
+def _mount_points() -> List[str]:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        fields = [line.split(" ")[4] for line in file]
+    return sorted({re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), field) for field in fields})
 
 
 def _listening() -> Iterator[str]:
