@@ -16,8 +16,8 @@ from .render import FORMATS, terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-ALLOW_MOUNT = "Let containers mount this folder; with :ro, read-only, and those below it."
-ALLOW_NETWORK = "Let containers join this network, such as host."
+ALLOW_MOUNT = "Folder that containers may mount; with :ro, also those below it, read-only."
+ALLOW_NETWORK = "Network that containers may join, such as host."
 
 
 def debugging(function: Function) -> Function:
