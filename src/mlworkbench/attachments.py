@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from .consents import MOUNT, Consent, merge
 from .errors import HistoryError
 from .paths import UserPaths
 from .remote.tree import NEW, remove
@@ -42,7 +43,8 @@ class Attachment:
     root: str = ""  # ~/.mlw there, spelt out
     python: str = ""
     host_key: str = ""  # fingerprint
-    allowed_mounts: tuple[str, ...] = ()
+    allowed: tuple[Consent, ...] = ()  # what containers may have of the machine
+    places: Mapping[str, str] = field(default_factory=dict)  # its standard folders, and where they led at attach
     projects: tuple[tuple[str, str], ...] = ()  # (path of the project, name of the target in it)
     linger: bool = False  # we switched it on
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -210,7 +212,8 @@ def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:
         data = json.loads((folder / name).read_bytes())
         known = {one.name for one in fields(Attachment)} - {"folder"}
         made = {name: value for name, value in data.items() if name in known}
-        made["allowed_mounts"] = tuple(made.get("allowed_mounts", ()))
+        old = [Consent(MOUNT, path, "rw") for path in data.get("allowed_mounts", ())]  # as older versions wrote them
+        made["allowed"] = merge(old, [Consent.from_json(one) for one in made.get("allowed", ())])
         made["projects"] = tuple((path, name) for path, name in made.get("projects", ()))
         return Attachment(folder, **made)
     except (OSError, ValueError, TypeError, AttributeError):
@@ -219,6 +222,7 @@ def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:
 
 def _write(path: Path, attachment: Attachment) -> None:
     data = {one.name: getattr(attachment, one.name) for one in fields(Attachment) if one.name != "folder"}
+    data["allowed"] = [one.to_json() for one in attachment.allowed]
     part = path.with_name(f".{path.name}-{os.urandom(6).hex()}")
     with open(os.open(part, NEW, 0o600), "w", encoding="utf-8") as file:
         json.dump(data, file, indent=1, default=dict)

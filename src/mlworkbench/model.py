@@ -149,6 +149,7 @@ class Container:
     socket: str | None = None  # path of the engine's; None: the program's own default
     user: str | None = None  # uid:gid; None: as the engine has it
     mounts: tuple[tuple[str, str, str], ...] = ()  # source, target, "ro" or "rw"
+    resolved: tuple[tuple[str, str], ...] = ()  # prefixes of sources that are behind links, and where they lead
     environment: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[str, ...] | None = None  # UUIDs, or ("all",)
@@ -260,6 +261,7 @@ def _container(data: JsonDict) -> Container:
     gpus = data.get("gpus")
     lists = {
         "mounts": tuple(tuple(mount) for mount in data.get("mounts", ())),
+        "resolved": tuple(tuple(pair) for pair in data.get("resolved", ())),
         "options": tuple(data.get("options", ())),
     }
     return Container(**{**_known(Container, data), **lists, "gpus": None if gpus is None else tuple(gpus)})

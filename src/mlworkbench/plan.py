@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .config.project import Project
+from .consents import Consent, resolved_prefixes
 from .environments.site import Settled
 from .frameworks.framework import Made, Setting
 from .model import Command, Compute, Container, Entry, JsonDict, RunConfig, RunSpec, Snapshot
@@ -50,7 +51,7 @@ class Request:
     name: str | None = None
     tags: tuple[str, ...] = ()
     user: str | None = None  # who asks
-    allowed_mounts: tuple[str, ...] = ()  # for this run, on this machine
+    consents: tuple[Consent, ...] = ()  # for this run alone
     locked: JsonDict | None = None  # the environment of an earlier run
     upgrade: bool = False  # solve the environment anew
     unchecked: bool = False  # what preflight finds is told, and stops nobody
@@ -127,11 +128,12 @@ def _container(parts: Parts, run_id: str) -> Container | None:
         uid=ground.uid,
         gid=ground.gid,
         user=ground.user,
-        share=_share(parts).rstrip("/"),
+        share=shared_folder(ground, parts.project).rstrip("/"),
         memory=ground.memory,
         environment=parts.settled.mounts,
         spark=parts.made.spark is not None,
         libc=parts.settled.libc,
+        resolved=resolved_prefixes(ground.allowed, ground.places),
     )
     asked = _gpus(parts)
     # Which ones it will be is decided on the target, when the run's turn has come.
@@ -146,10 +148,10 @@ def _gpus(parts: Parts) -> str | None:
     return FREE
 
 
-def _share(parts: Parts) -> str:
+def shared_folder(ground: Ground, project: Project) -> str:
     """The project's shared folder on the target. Scripts append a file name without a separator of their own."""
-    join = posixpath.join if parts.ground.share.startswith("/") else os.path.join
-    return join(parts.ground.share, _folder_name(parts.project), "")
+    join = posixpath.join if ground.share.startswith("/") else os.path.join
+    return join(ground.share, _folder_name(project), "")
 
 
 def _folder_name(project: Project) -> str:
@@ -169,7 +171,7 @@ def _environment(parts: Parts, run_id: str) -> dict[str, str]:
         **parts.settled.variables,
         **asked,
         "PYTHONPATH": separator.join([parts.inrun, behind] if behind else [parts.inrun]),
-        "AZUREML_NATIVE_SHARE_DIRECTORY": _share(parts),
+        "AZUREML_NATIVE_SHARE_DIRECTORY": shared_folder(parts.ground, parts.project),
         **({} if tracked else {"MLW_TRACKING": "off"}),
         "MLW_RUN_ID": run_id,
         "MLW_RUN_FOLDER": parts.root.run(run_id).path,

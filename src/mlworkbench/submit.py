@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,14 +14,14 @@ from .config.dialects import override
 from .config.project import Project, spark_dependencies
 from .environments.choose import is_managed, settle_environment
 from .environments.site import Settled, Site
-from .errors import ConfigError, HistoryError, PreflightError, UnknownName, UsageError
+from .errors import HistoryError, PreflightError, UnknownName, UsageError
 from .frameworks.framework import Setting, framework_of
 from .history.folders import make_folder
 from .history.names import new_id
 from .history.store import History, IdTaken
 from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec
 from .paths import UserPaths
-from .plan import Parts, Request, plan
+from .plan import Parts, Request, plan, shared_folder
 from .remote.failpoint import failpoint
 from .snapshot.take import holds, take
 from .sweep import entry_of, name_of
@@ -78,7 +77,7 @@ def draft(
     if not dry_run:
         target.host.warm_up()
     ground = survey(target, compute, paths, closely=is_managed(compute, runconfig))
-    refuse_mounts(compute, ground, request.allowed_mounts)
+    ground = grant(project, request, Place(runconfig, compute, target, ground))
     entry = choose_entry(project, runconfig, request.entry)
     warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
     settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell, dry_run=dry_run)
@@ -133,6 +132,17 @@ class Place:
     compute: Compute
     target: Target
     ground: Ground
+
+
+def grant(project: Project, request: Request, place: Place) -> Ground:
+    """The machine with the consents of this run; an error if the container wants more than was allowed."""
+    if place.ground.engine is None:
+        return place.ground
+    from .targets.consent import refuse_unallowed, with_consents  # noqa: PLC0415 - for containers only
+
+    ground = with_consents(place.target.host, place.ground, request.consents)
+    refuse_unallowed(place.compute, ground, shared_folder(ground, project), place.target.host)
+    return ground
 
 
 def setting_of(project: Project, request: Request, entry: Entry, place: Place, settled: Settled) -> Setting:
@@ -350,21 +360,3 @@ def _script(project: Project, name: str) -> str:
 def _expand(path: str, home: str) -> str:
     """~ is the home of the user on the target."""
     return home + path[1:] if path.startswith("~/") else path
-
-
-def refuse_mounts(compute: Compute, ground: Ground, allowed: tuple[str, ...]) -> None:
-    """A project may name any folder of the machine; containers see only those that this user allowed."""
-    if ground.engine is None:
-        return
-    from .targets.container import mounts, not_allowed  # noqa: PLC0415 - runs without a container need not wait for it
-
-    own = [posixpath.join(ground.home, ".azureml"), posixpath.join(ground.home, ".mlw")]
-    places = (*ground.allowed_mounts, *allowed)
-    wrong = not_allowed(mounts(compute), places)
-    if compute.native_shared_directory:
-        wrong += not_allowed([(ground.share, "", "rw")], (*places, *own))
-    if wrong:
-        how = f"mlw computetarget update {compute.name} --allow-mount {wrong[0]}"
-        if compute.kind == "docker":
-            how = f"mlw submit --allow-mount {wrong[0]} …"
-        raise ConfigError(f"{compute.name}.compute mounts {', '.join(wrong)}, which you have not allowed", how)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -309,9 +310,9 @@ def test_shared_data(walk, project, machine):
 
     def all_three():
         """With the page's script, its shared folder and its mounts."""
-        walk.laptop.mlw(
-            "computetarget", "update", "my_dsvm", "--allow-mount", str(folders["shared"]), cwd=project, check=True
-        )
+        about = json.loads((project / "aml_config" / "project.json").read_text())
+        own = folders["shared"] / f"{about['Name']}-{about['Id'][:8]}"
+        walk.laptop.mlw("computetarget", "update", "my_dsvm", "--allow-mount", str(own), cwd=project, check=True)
         run()
         assert [one.read_text() for one in folders["shared"].rglob("counts.txt")] == ["one more\n"]
 

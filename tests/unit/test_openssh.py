@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.attachments import Attachment, Attachments
+from mlworkbench.consents import Consent
 from mlworkbench.errors import HostError, Unreachable, UsageError
 from mlworkbench.hosts import askpass, loader, openssh, upload
 from mlworkbench.paths import UserPaths
@@ -170,7 +171,9 @@ def test_attachments_come_back_as_they_were(tmp_path):
     store = Attachments(UserPaths(tmp_path))
     draft = store.draft("ada@h:22", address="h", username="ada", port=22)
     assert store.list() == []
-    draft = replace(draft, allowed_mounts=("/data",), projects=(("/p", "gpu"),), facts={"gpus": [1]}, python="/p")
+    draft = replace(
+        draft, allowed=(Consent("mount", "/data", "rw"),), projects=(("/p", "gpu"),), facts={"gpus": [1]}, python="/p"
+    )
     saved = store.save(draft)
     assert not draft.folder.exists() and saved.folder.stat().st_mode & 0o777 == 0o700
     assert store.list() == [saved] and store.find("H", "ada", 22) == saved and store.find("h") == saved

@@ -15,6 +15,7 @@ from mlworkbench.attachments import Attachments
 from mlworkbench.cli.submit import submit as submit_command
 from mlworkbench.cli.verbs import mlw
 from mlworkbench.config.project import create_project
+from mlworkbench.consents import Consent
 from mlworkbench.errors import UnknownName, Unreachable
 from mlworkbench.history.store import History
 from mlworkbench.hosts.gpus import Gpu, Gpus
@@ -122,7 +123,9 @@ def test_cards_tell_what_is_known_here(history, tmp_path):
     attachments = Attachments(history.paths)
     draft = attachments.draft("ada@192.0.2.7:2222", address="192.0.2.7", username="ada", port=2222)
     facts = {"time": 5.0, "os": {"title": "Plan 9"}, "cpu": {"usable": 3, "count": 3}}
-    attachments.save(replace(draft, key="mlw", host_key="SHA256:x", allowed_mounts=("/data",), facts=facts))
+    attachments.save(
+        replace(draft, key="mlw", host_key="SHA256:x", allowed=(Consent("mount", "/data", "rw"),), facts=facts)
+    )
     far = targets.card(history, project, "far")
     assert far.trouble is None and far.attached is not None
     assert (far.attached.checked, far.attached.mounts, far.attached.made) == (5.0, ("/data",), True)

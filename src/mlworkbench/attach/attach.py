@@ -12,8 +12,9 @@ from ..config.files import create_target
 from ..config.keys import IN_CONTAINER, USES_CONDA
 from ..config.place import FOLDER, GPU_PACKAGES
 from ..config.project import Project
+from ..consents import Consent
 from ..environments.choose import is_managed
-from ..errors import LaunchError, UsageError
+from ..errors import LaunchError
 from ..hosts import contact
 from ..hosts.facts import Facts
 from ..hosts.openssh import printable
@@ -22,6 +23,7 @@ from ..model import Compute
 from ..paths import UserPaths
 from ..remote.failpoint import failpoint
 from ..targets.check import ERROR, WARNING, Finding, judge
+from ..targets.consent import resolve_consents
 from ..targets.remote import look
 from ..targets.sparkcheck import spark_findings
 from . import login
@@ -37,7 +39,6 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
     assert wish.kind
     if wish.address is None:
         return attach_here(project, wish, paths, there)
-    mounts = tuple(allowed_mount(path) for path in wish.mounts)
     who = contact.resolve(wish.address, wish.username, wish.port, wish.jump)
     attachments = Attachments(paths)
     dead = bury(attachments)
@@ -50,14 +51,14 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
         attempt.draft, methods = login.meet(draft, wish.host_key, talk, old)
         if not login.as_before(attempt, wish):
             login.get_in(attempt, wish, methods)
-        findings, compute = _look(attempt, wish, size, _brings_packages(project))
+        findings, compute = _look(attempt, wish, size, _brings_packages(project), old.allowed if old else ())
         failpoint("attaching")
         settings = {} if there else _packages(project, attempt, compute, wish.replace)
         written = () if there else create_target(project.folder, compute, settings, force=wish.replace)
         failpoint("files-written")
         unused = attempt.unused(dead)
         contact.forget(attempt.draft)  # its connection is known by the draft's folder
-        saved = attachments.save(_kept(attempt.draft, old, mounts, (str(project.root), wish.name)))
+        saved = attachments.save(_kept(attempt.draft, old, (str(project.root), wish.name)))
     except BaseException:
         attempt.undo()
         files.restore()
@@ -90,13 +91,9 @@ class _Files:
                 path.write_bytes(data)
 
 
-def allowed_mount(path: str, option: str = "--allow-mount") -> str:
-    if not posixpath.isabs(path) or posixpath.normpath(path) in ("/", "//"):
-        raise UsageError(f"{option} {path} is not a folder of the target", "give its full path, such as /data")
-    return posixpath.normpath(path)
-
-
-def _look(attempt: Attempt, wish: Wish, size: Callable[[float], str], brings: bool) -> tuple[list[Finding], Compute]:
+def _look(
+    attempt: Attempt, wish: Wish, size: Callable[[float], str], brings: bool, allowed: tuple[Consent, ...]
+) -> tuple[list[Finding], Compute]:
     """What machine it is, and the target that is made of it; an error if runs could not be put there."""
     host = SshHost(attempt.draft, attempt.paths)
     attempt.connect(host)
@@ -107,7 +104,10 @@ def _look(attempt: Attempt, wish: Wish, size: Callable[[float], str], brings: bo
     if not (facts.script and facts.script.executable):  # then the one that our own program was started with
         location = facts.python.executable
         facts, link = look(host, location)
-    attempt.draft = replace(host.attachment, facts=asdict(facts), linger=attempt.linger)
+    home = facts.user.home or posixpath.dirname(host.root.path)
+    allowed, places = resolve_consents(host, allowed, wish.consents, home=home)
+    known = replace(host.attachment, facts=asdict(facts), linger=attempt.linger)
+    attempt.draft = replace(known, allowed=allowed, places=places)
     compute = _compute(wish, attempt.draft, location, brings)
     findings = judge(facts, compute, None, size, link)
     if compute.kind == "cluster":
@@ -180,9 +180,7 @@ def _packages(project: Project, attempt: Attempt, compute: Compute, anew: bool) 
     return {"CondaDependenciesFile": f"{FOLDER}/{GPU_PACKAGES}"}
 
 
-def _kept(draft: Attachment, old: Attachment | None, mounts: tuple[str, ...], project: tuple[str, str]) -> Attachment:
-    """With what an earlier attach of the same machine allowed."""
-    allowed = dict.fromkeys((*(old.allowed_mounts if old else ()), *mounts))
+def _kept(draft: Attachment, old: Attachment | None, project: tuple[str, str]) -> Attachment:
+    """With what is known from an earlier attach of the same machine."""
     projects = dict.fromkeys((*(old.projects if old else ()), project))
-    linger = draft.linger or bool(old and old.linger)
-    return replace(draft, allowed_mounts=tuple(allowed), projects=tuple(projects), linger=linger)
+    return replace(draft, projects=tuple(projects), linger=draft.linger or bool(old and old.linger))

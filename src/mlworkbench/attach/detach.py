@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ..attachments import FILE, MADE, Attachment, Attachments
 from ..config.project import Project
+from ..consents import Consent
 from ..errors import HostError, LaunchError, UsageError
 from ..fetch import Progress
 from ..history.store import History
@@ -18,9 +20,9 @@ from ..model import IN_CONTACT, Compute, Run
 from ..paths import UserPaths
 from ..remote.failpoint import failpoint
 from ..secret import forget
+from ..targets.consent import resolve_consents
 from ..targets.remote import attach_command, find_attachment, not_attached
 from . import login
-from .attach import allowed_mount
 from .attempt import bury, line_of
 from .homecoming import Left, as_attached, as_known, bring_home, named
 from .wish import Talk
@@ -218,18 +220,23 @@ def _leave_there(host: SshHost, found: Attachment, purge: bool, lines: list[str]
 
 
 def update(
-    project: Project, name: str, paths: UserPaths, *, allow: tuple[str, ...], forbid: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Change what may be mounted; tells all that may."""
+    project: Project, name: str, paths: UserPaths, *, allow: tuple[Consent, ...], forbid: tuple[Consent, ...]
+) -> tuple[Consent, ...]:
+    """Change what containers may have there, and resolve its folders again; tells all that is allowed."""
     found = _attached(project, name, paths)
-    forbidden = {allowed_mount(path, "--forbid-mount") for path in forbid}
-    unknown = forbidden - set(found.allowed_mounts)
-    if unknown:
-        what = ", ".join(found.allowed_mounts) or "nothing"
-        raise UsageError(f"{sorted(unknown)[0]} was not allowed on {name}", f"allowed is: {what}")
-    kept = [path for path in (*found.allowed_mounts, *map(allowed_mount, allow)) if path not in forbidden]
-    Attachments(paths).save(replace(found, allowed_mounts=tuple(dict.fromkeys(kept))))
-    return tuple(dict.fromkeys(kept))
+    kept = {(one.kind, one.value): one for one in found.allowed}
+    for one in forbid:
+        if kept.pop((one.kind, one.value), None) is None:
+            what = ", ".join(known.text for known in found.allowed) or "nothing"
+            raise UsageError(f"{one.text} was not allowed on {name}", f"allowed is: {what}")
+    changed = replace(found, allowed=tuple(kept.values()))
+    if allow or not forbid:  # to withdraw something needs no contact
+        host = SshHost(found, paths)
+        home = (found.facts.get("user") or {}).get("home") or posixpath.dirname(host.root.path)
+        allowed, places = resolve_consents(host, changed.allowed, allow, home=home)
+        host.close()
+        changed = replace(changed, allowed=allowed, places=places)
+    return Attachments(paths).save(changed).allowed
 
 
 def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_key: str | None) -> list[str]:
@@ -280,7 +287,7 @@ def _accept(found: Attachment, paths: UserPaths, talk: Talk, host_key: str) -> s
 
 def _copy(found: Attachment, paths: UserPaths) -> Attachment:
     """A draft that is the same machine by the same way in."""
-    names = "address username port jump key password root python host_key allowed_mounts projects linger facts"
+    names = "address username port jump key password root python host_key allowed places projects linger facts"
     draft = Attachments(paths).draft(found.identity, **{name: getattr(found, name) for name in names.split()})
     for name in ("known_hosts", "key", "key.pub", "sent"):
         login.copy_files(found, draft, name)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ..config.place import is_plain_name
 from ..config.project import Project
+from ..consents import Consent
 from ..errors import ConfigError, HostError, UsageError
 from ..frameworks.pyspark import is_master
 from ..model import Compute, JsonDict
@@ -29,7 +30,7 @@ class Wish:
     passphrase: str | None = None  # "" means: ask
     own_key: bool = False
     host_key: str | None = None
-    mounts: tuple[str, ...] = ()
+    consents: tuple[Consent, ...] = ()  # what containers may have of the machine
     image: str | None = None
     master: str | None = None  # of a Spark cluster
     replace: bool = False

@@ -14,11 +14,12 @@ from ..attach.attach import attach as attach_machine
 from ..attach.wish import Unanswered, Wish
 from ..config.keys import nearest
 from ..config.yamlfile import show_path
+from ..consents import MOUNT, NETWORK, asked_consents, mount_consent, network_consent, of_kind
 from ..errors import UsageError
 from ..paths import user_paths
 from ..report import units
 from . import render
-from .options import debugging, in_project, rendering, the_project
+from .options import ALLOW_MOUNT, ALLOW_NETWORK, debugging, in_project, rendering, the_project
 
 TYPES = ("remotedocker", "remote", "cluster")
 _SEEN = "is seen by everybody who lists processes on this machine, and stays in the shell's history"
@@ -63,7 +64,8 @@ def _is_terminal() -> bool:
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the SSH server, if it is not 22.")
 @click.option("--jump", metavar="[USER@]HOST[:PORT]", help="A host to go through.")
 @click.option("--host-key", metavar="SHA256:…", help="The fingerprint that the machine must have.")
-@click.option("--allow-mount", "mounts", multiple=True, metavar="PATH", help="Containers may mount what is below it.")
+@click.option("--allow-mount", "mounts", multiple=True, metavar="PATH[:ro]", help=ALLOW_MOUNT)
+@click.option("--allow-network", "networks", multiple=True, metavar="NETWORK", help=ALLOW_NETWORK)
 @click.option("--image", help="The image for containers: baseDockerImage.")
 @click.option("--master", metavar="spark://HOST:PORT|yarn", help="Of a Spark cluster; without --address, from here.")
 @click.option("--replace", is_flag=True, help="Replace the files of another target with this name.")
@@ -123,7 +125,7 @@ def _wish(asked: dict[str, Any]) -> Wish:
         passphrase=passphrase,
         own_key=asked["own_key"],
         host_key=asked["host_key"],
-        mounts=asked["mounts"],
+        consents=asked_consents(asked["mounts"], asked["networks"]),
         image=asked["image"],
         master=asked["master"],
         replace=asked["replace"],
@@ -170,18 +172,33 @@ def detach(name: str, purge: bool, keep_files: bool, force: bool, yes: bool, fol
         render.message(f"hint: {told.hint}")
 
 
-@click.command(epilog="Example: mlw computetarget update my_dsvm --allow-mount /data")
+@click.command(epilog="Example: mlw computetarget update my_dsvm --allow-mount /data:ro")
 @click.argument("name")
-@click.option("--allow-mount", "allow", multiple=True, metavar="PATH", help="Containers may mount what is below it.")
-@click.option("--forbid-mount", "forbid", multiple=True, metavar="PATH", help="No longer.")
+@click.option("--allow-mount", "mounts", multiple=True, metavar="PATH[:ro]", help=ALLOW_MOUNT)
+@click.option("--forbid-mount", multiple=True, metavar="PATH", help="Withdraw an allowed mount.")
+@click.option("--allow-network", "networks", multiple=True, metavar="NETWORK", help=ALLOW_NETWORK)
+@click.option("--forbid-network", multiple=True, metavar="NETWORK", help="Withdraw an allowed network.")
 @in_project
 @debugging
-def update(name: str, allow: tuple[str, ...], forbid: tuple[str, ...], folder: str | None) -> None:
-    """Change what this user allows on a target. It is kept outside the project."""
-    mounts = detaching.update(the_project(folder), name, user_paths(), allow=allow, forbid=forbid)
-    render.message(
-        f"containers on {name} may mount what is below: {', '.join(mounts) or 'nothing but their own folders'}"
+def update(name: str, folder: str | None, **asked: tuple[str, ...]) -> None:
+    """Change what this user allows on a target. It is kept outside the project.
+
+    Also looks again where the target's own folders are, as after `~/.mlw` was moved behind a link.
+    """
+    forbid = [mount_consent(text, "--forbid-mount") for text in asked["forbid_mount"]]
+    forbid += [network_consent(text, "--forbid-network") for text in asked["forbid_network"]]
+    allowed = detaching.update(
+        the_project(folder),
+        name,
+        user_paths(),
+        allow=asked_consents(asked["mounts"], asked["networks"]),
+        forbid=tuple(forbid),
     )
+    mounts = [one.shown for one in of_kind(allowed, MOUNT)]
+    render.message(f"containers on {name} may mount: {', '.join(mounts) or 'nothing but their own folders'}")
+    networks = [one.shown for one in of_kind(allowed, NETWORK)]
+    if networks:
+        render.message(f"containers on {name} may join the networks: {', '.join(networks)}")
 
 
 @click.command("reset-key", epilog="Example: mlw computetarget reset-key my_dsvm")

@@ -11,6 +11,7 @@ from ..attach.attempt import key_in_words
 from ..attachments import Attachments
 from ..config.keys import COMPUTE, IN_CONTAINER, is_elsewhere
 from ..config.project import Project
+from ..consents import MOUNT, NETWORK, of_kind
 from ..environments.existing import is_search, look_at_python
 from ..errors import ConfigError, LaunchError, MlwError
 from ..hosts.contact import drop
@@ -134,7 +135,8 @@ def _attached(compute: Compute, paths: UserPaths, tidy: bool) -> dict[str, objec
         "identity": found.identity,
         "key": key_in_words(found),
         "hostKey": found.host_key,
-        "allowedMounts": list(found.allowed_mounts),
+        "allowedMounts": [one.shown for one in of_kind(found.allowed, MOUNT)],
+        "allowedNetworks": [one.shown for one in of_kind(found.allowed, NETWORK)],
         "linger": found.linger,
         "projects": [list(one) for one in found.projects],
     }

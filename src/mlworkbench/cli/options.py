@@ -16,6 +16,9 @@ from .render import FORMATS, terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+ALLOW_MOUNT = "Folder that containers may mount; with :ro, also those below it, read-only."
+ALLOW_NETWORK = "Network that containers may join, such as host."
+
 
 def debugging(function: Function) -> Function:
     return click.option(

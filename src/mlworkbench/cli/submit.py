@@ -12,6 +12,7 @@ import click
 
 from .. import submit as submitting
 from ..config.place import OLD_SUFFIX, RUNCONFIG_SUFFIX
+from ..consents import asked_consents
 from ..errors import HostError, LaunchError, SolveError, UsageError
 from ..follow import INTERRUPTED, Follower, in_sweep
 from ..history.store import History
@@ -27,7 +28,16 @@ from ..targets.opening import open_target
 from ..targets.target import Target
 from . import render, sweepwords
 from .misplaced import misplaced
-from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
+from .options import (
+    ALLOW_MOUNT,
+    ALLOW_NETWORK,
+    another_target,
+    in_project,
+    making_environments,
+    rendering,
+    run_configuration,
+    the_project,
+)
 from .view import detached, hint_back, watch
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -89,13 +99,8 @@ class SubmitCommand(click.Command):
     metavar="NAME",
     help="Give the script a secret as a variable; from the environment, the keyring, or asked for.",
 )
-@click.option(
-    "--allow-mount",
-    "mounts",
-    multiple=True,
-    metavar="PATH",
-    help="This run's container may mount what is below it.",
-)
+@click.option("--allow-mount", "mounts", multiple=True, metavar="PATH[:ro]", help=ALLOW_MOUNT)
+@click.option("--allow-network", "networks", multiple=True, metavar="NETWORK", help=ALLOW_NETWORK)
 @click.option("--locked", metavar="RUN", help="In the very environment of an earlier run.")
 @making_environments
 @click.option(
@@ -300,7 +305,7 @@ def _request(asked: dict[str, Any], history: History) -> Request:
         name=asked["name"],
         tags=tuple(asked["tags"]),
         user=user_name(),
-        allowed_mounts=tuple(asked["mounts"]),
+        consents=asked_consents(asked["mounts"], asked["networks"]),
         locked=history.get(asked["locked"]).spec.lock if asked["locked"] else None,
         upgrade=asked["upgrade"],
         unchecked=asked["unchecked"],

@@ -70,14 +70,15 @@ COMPUTE = (
     Key("nvidiaDocker", "flag", "Give the container the machine's NVIDIA GPUs", "nvidia_docker",
         default=False, types=IN_CONTAINER, modern=("environment.docker.gpuSupport",)),
     Key("mounts", "texts", "Folders of the machine that containers see: /data, or /data:/inside:ro;"
-        " `computetarget attach --allow-mount` must allow them (ML Workbench only)", "mounts", types=IN_CONTAINER),
+        " `computetarget update --allow-mount` must allow them (ML Workbench only)", "mounts", types=IN_CONTAINER),
     Key("shmSize", "amount", "Shared memory of the container, such as 8g; PyTorch's loaders need it"
         " (ML Workbench only)", "shm_size", types=IN_CONTAINER),
     Key("memory", "amount", "Memory that the container may use, such as 16g (ML Workbench only)", "memory",
         types=IN_CONTAINER),
     Key("cpus", "number", "Processors that the container may use, such as 2.5 (ML Workbench only)", "cpus",
         types=IN_CONTAINER),
-    Key("network", "choice", "Network of the container (ML Workbench only)", "network", types=IN_CONTAINER,
+    Key("network", "choice", "Network of the container; others than bridge and none must be allowed by"
+        " `computetarget update --allow-network` (ML Workbench only)", "network", types=IN_CONTAINER,
         choices=("bridge", "none", "host"), open=True),
     Key("keepEntrypoint", "flag", "Start the script through the image's own ENTRYPOINT (ML Workbench only)",
         "keep_entrypoint", default=False, types=IN_CONTAINER),

@@ -235,6 +235,12 @@ def _key(talk: Talk, request: Message, body: bytes) -> Message:
     return {"ok": True, "changed": change(str(request["line"]))}
 
 
+def _mounts(talk: Talk, request: Message, body: bytes) -> Message:
+    from .mounts import survey  # noqa: PLC0415
+
+    return survey(talk.root.path, os.path.expanduser("~"), [str(path) for path in request.get("paths", ())])
+
+
 def _keeping(talk: Talk, request: Message, body: bytes) -> Message:
     from . import space  # noqa: PLC0415
 
@@ -266,6 +272,7 @@ HANDLERS: "Dict[str, Callable[[Talk, Message, bytes], Message]]" = {
     "gpu doctor": _doctor,
     "spark": _spark,
     "key": _key,
+    "mounts": _mounts,
     "linger": _keeping,
     "space": _keeping,
     "free": _keeping,

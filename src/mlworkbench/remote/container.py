@@ -25,6 +25,7 @@ from .engine import (
     finish,
     forget_login,
     is_missing_image,
+    mounts,
     run_command,
 )
 from .failpoint import failpoint
@@ -32,6 +33,7 @@ from .folder import RunFolder
 from .images import misfit
 from .journal import spare_room, write_note
 from .launcher import encode, launch_facts, pass_gate, stand_fast
+from .mounts import Refused, inspect, make, translate
 from .notes import alive, promote, read_gate, read_started
 from .watcher import close_door, note_unstarted, reap, remove_if_ours, remove_patiently, see_out, watch_again
 
@@ -64,11 +66,15 @@ class Contained:
             # Elsewhere the engine lives in a virtual machine, which the word's FIFO does not reach into.
             raise OSError("containers are started on Linux only, as yet")
         root = os.path.dirname(os.path.dirname(self._run.path))
-        for source, target, _ in self._spec["container"].get("mounts") or ():
+        container = self._spec["container"]
+        for source, target, _ in container.get("mounts") or ():
             if source == self._run.users:
                 self._write_users()
             elif source.startswith(root + os.sep) or target.rstrip("/") == SHARE.rstrip("/"):
-                os.makedirs(source, mode=0o700, exist_ok=True)
+                try:
+                    make(translate(source, container.get("resolved") or ()))
+                except Refused as reason:
+                    raise OSError(str(reason)) from None
 
     def _write_users(self) -> None:
         """A list of users for the container: images know nobody of this machine."""
@@ -188,15 +194,24 @@ class _Start:
         os.close(os.open(run.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
         os.mkfifo(run.word, 0o600)
         spare_room(run, lambda: write_note(run.container, {"name": container["name"], "engine": container["engine"]}))
-        command = run_command(self._spec, run, umask)
-        complaint = self._run_once(command, word)
+        complaint = self._run_once(self._command(umask), word)
         if complaint and is_missing_image(complaint):
             if not container.get("pull", True):
                 raise NotStarted(missing(container["image"]))
             self._pull()
-            complaint = self._run_once(command, word)
+            complaint = self._run_once(self._command(umask), word)
         if complaint:
             raise NotStarted(explain(complaint, container))
+
+    def _command(self, umask: int) -> List[str]:
+        """The call of the engine, after the last look at what it mounts."""
+        container = self._spec["container"]
+        try:
+            inner = inspect(mounts(container, self._run), container.get("socket"))
+        except Refused as reason:
+            raise NotStarted(str(reason)) from None
+        given = [*(container.get("mounts") or ()), *inner]
+        return run_command(dict(self._spec, container=dict(container, mounts=given)), self._run, umask)
 
     def _run_once(self, command: List[str], word: bytes) -> Optional[str]:
         """None once the script has its word, else what the engine complained of."""

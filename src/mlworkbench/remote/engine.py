@@ -14,6 +14,7 @@ import subprocess
 from . import machine
 from .folder import RunFolder
 from .launcher import encode
+from .mounts import translate
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def run_command(spec: Dict[str, Any], run: RunFolder, umask: int = 0o022) -> Lis
     words += ["--workdir", container["workdir"], *_guards(container), *_limits(container), *gpu_options(container)]
     for name, value in sorted(dict(container.get("labels") or {}, **{_OWNER: run.path}).items()):
         words += ["--label", "%s=%s" % (name, value)]
-    for mount in _mounts(container, run):
-        words += ["--mount", mount]
+    for mount in mounts(container, run):
+        words += ["--mount", mount_option(*mount)]
     for name, value in sorted(dict(environment, TINI_VERBOSITY="2").items()):
         words += ["--env", "%s=%s" % (name, value)]
     for name in container.get("inherit") or ():
@@ -116,20 +117,22 @@ def gpu_options(container: Container) -> List[str]:
     return ["--gpus", value, "--env", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
 
 
-def _mounts(container: Container, run: RunFolder) -> List[str]:
-    """``--mount``, not ``-v``: a source that is missing is an error, not a new folder that belongs to root.
+def mounts(container: Container, run: RunFolder) -> List[List[str]]:
+    """Source, target, mode; sources behind the links that were resolved when the user consented.
 
     Of the run folder only these: a script that could write all of it could make us follow its links.
     """
     own = [[run.work, run.work, "rw"], [run.metrics, run.metrics, "rw"], [run.log, run.log, "rw"]]
     own.append([run.word, run.word, "ro"])
     given = [list(mount) for mount in container.get("mounts") or () if list(mount) not in own]
-    return [mount_option(*mount) for mount in [*own, *given]]
+    resolved = container.get("resolved") or ()
+    return [[translate(source, resolved), target, mode] for source, target, mode in [*own, *given]]
 
 
 def mount_option(source: str, target: str, mode: str) -> str:
+    """``--mount``, not ``-v``: a source that is missing is an error, not a new folder that belongs to root."""
     words = ["type=bind", "source=" + source, "target=" + target] + (["readonly"] if mode == "ro" else [])
-    return ",".join('"%s"' % word.replace('"', '""') if set(word) & set(',"') else word for word in words)
+    return ",".join('"%s"' % word.replace('"', '""') if set(word) & set(',"\r\n') else word for word in words)
 
 
 # -- calls -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ carries it out.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..config.keys import DEFAULT_IMAGE
@@ -18,7 +17,6 @@ from ..remote.folder import Root
 
 _SHM = "2g"
 _LEAST_SHM = 64 * 1024 * 1024
-_SOCKETS = ("docker.sock", "podman.sock", "containerd.sock")
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class Places:
     environment: tuple[str, ...] = ()  # folders of the Python that we made, if it is ours
     spark: bool = False  # a Spark application writes down what it does
     libc: str | None = None  # the oldest glibc that it runs on
+    resolved: tuple[tuple[str, str], ...] = ()  # as Container.resolved
 
 
 def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, ...] | None = None) -> Container:
@@ -74,6 +73,7 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
             *(((places.share, SHARE.rstrip("/"), "rw"),) if places.share else ()),
             *mounts(compute),
         ),
+        resolved=places.resolved,
         environment=_environment(home, places),
         labels={"mlw.run": places.run_id, "mlw.project": places.project_id, "mlw.user": places.user},
         gpus=wanted or None,
@@ -134,25 +134,10 @@ def mounts(compute: Compute) -> tuple[tuple[str, str, str], ...]:
         words = text.split(":")
         mode = words.pop() if len(words) > 1 and words[-1] in ("ro", "rw") else "rw"
         source, target = words[0], words[-1]
-        if len(words) > 2 or not all(posixpath.isabs(path) for path in words):
+        if len(words) > 2 or not all(posixpath.isabs(path) for path in words) or not text.isprintable():
             raise ConfigError(
                 f"{compute.name}.compute: mounts: {text} is not a mount",
                 "write /folder/on/the/machine, /folder:/place/inside, or one of them with :ro at the end",
             )
         found.append((posixpath.normpath(source), posixpath.normpath(target), mode))
     return tuple(found)
-
-
-def not_allowed(wanted: Iterable[tuple[str, str, str]], allowed: Iterable[str]) -> list[str]:
-    """Sources below no path that this user allowed. An engine's socket is as good as root, and never below one."""
-    places = [posixpath.normpath(path) for path in allowed]
-    return [source for source, _, _ in wanted if _is_socket(source) or not _below(source, places)]
-
-
-def _below(source: str, places: list[str]) -> bool:
-    return any(source == place or source.startswith(place.rstrip("/") + "/") for place in places)
-
-
-def _is_socket(source: str) -> bool:
-    """The socket itself, or a folder that brings it along."""
-    return posixpath.basename(source) in _SOCKETS or source in ("/", "/run", "/var", "/var/run")

@@ -17,6 +17,7 @@ from .target import Target
 
 if TYPE_CHECKING:  # what a run without a container need not wait for
     from ..attachments import Attachment
+    from ..consents import Consent
     from ..hosts.facts import Facts
     from .container import Engine
 
@@ -34,7 +35,8 @@ class Ground:
     user: str = ""
     memory: int | None = None
     engine: Engine | None = None  # where a container stands around the command
-    allowed_mounts: tuple[str, ...] = ()
+    allowed: tuple[Consent, ...] = ()  # what containers may have of the machine
+    places: Mapping[str, str] = field(default_factory=dict)  # its standard folders, and where they lead
     facts: Mapping[str, Any] = field(default_factory=dict)  # as they were written down; none if nobody had to look
 
 
@@ -43,6 +45,8 @@ def survey(target: Target, compute: Compute, paths: UserPaths, *, closely: bool 
     root = target.host.root.path  # a machine that nobody attached refuses here
     attachment = target.host.attachment
     if attachment is not None:
+        if target.contained and not attachment.places:  # of a version that did not look
+            attachment = _with_places(attachment, target, paths)
         try:
             return _elsewhere(attachment, compute, root, target)
         except LaunchError:
@@ -52,21 +56,32 @@ def survey(target: Target, compute: Compute, paths: UserPaths, *, closely: bool 
             fresh = replace(attachment, facts=asdict(target.host.facts()))
             return _elsewhere(Attachments(paths).save(fresh), compute, root, target)
     home = os.path.expanduser("~")
-    share = _share(compute, home, str(paths.share))
-    if not target.contained and not closely:
-        return Ground(home, share)
-    return _ground(_facts_here(target, paths), compute, home, share, target, ())
+    ground = Ground(home, _share(compute, home, str(paths.share)))
+    if not target.contained:
+        return _known(ground, _facts_here(target, paths), compute, target) if closely else ground
+    from .consent import ask_places  # noqa: PLC0415 - for containers only
+
+    ground = _known(ground, _facts_here(target, paths), compute, target)
+    return replace(ground, places=ask_places(target.host).places)
+
+
+def _with_places(attachment: Attachment, target: Target, paths: UserPaths) -> Attachment:
+    from ..attachments import Attachments  # noqa: PLC0415
+    from .consent import resolve_consents  # noqa: PLC0415
+
+    home = _user(attachment.facts).get("home") or posixpath.dirname(attachment.root)
+    allowed, places = resolve_consents(target.host, attachment.allowed, (), home=home)
+    return Attachments(paths).save(replace(attachment, allowed=allowed, places=places))
 
 
 def _elsewhere(attachment: Attachment, compute: Compute, root: str, target: Target) -> Ground:
     home = _user(attachment.facts).get("home") or posixpath.dirname(root)
     share = _share(compute, home, posixpath.join(root, "share"))
-    return _ground(attachment.facts, compute, home, share, target, attachment.allowed_mounts)
+    ground = Ground(home, share, allowed=attachment.allowed, places=attachment.places)
+    return _known(ground, attachment.facts, compute, target)
 
 
-def _ground(
-    facts: Mapping[str, Any], compute: Compute, home: str, share: str, target: Target, allowed: tuple[str, ...]
-) -> Ground:
+def _known(ground: Ground, facts: Mapping[str, Any], compute: Compute, target: Target) -> Ground:
     """``facts`` as they were written down; made a value of only where an engine is to be judged."""
     engine = None
     if target.contained:
@@ -74,8 +89,8 @@ def _ground(
 
         engine = choose_engine(Facts.from_json(facts), compute)
     user, memory = _user(facts), (facts.get("memory") or {}).get("total")
-    ids = user.get("uid") or 0, user.get("gid") or 0
-    return Ground(home, share, *ids, user.get("name") or "user", memory, engine, allowed, facts)
+    known = replace(ground, memory=memory, engine=engine, facts=facts)
+    return replace(known, uid=user.get("uid") or 0, gid=user.get("gid") or 0, user=user.get("name") or "user")
 
 
 def _user(facts: Mapping[str, Any]) -> Mapping[str, Any]:

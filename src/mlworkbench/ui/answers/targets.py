@@ -12,6 +12,7 @@ from ...attachments import Attachment
 from ...config.keys import IN_CONTAINER, is_elsewhere
 from ...config.place import FOLDER
 from ...config.project import Project
+from ...consents import MOUNT, NETWORK, of_kind
 from ...environments.existing import look_at_python
 from ...errors import ConfigError, MlwError, UnknownName
 from ...history.store import History
@@ -34,6 +35,7 @@ class Attached:
     host_key: str
     made: bool  # the key is ours, and can be made anew
     mounts: tuple[str, ...]
+    networks: tuple[str, ...]
     checked: float | None  # when the facts were seen
 
 
@@ -140,7 +142,8 @@ def _attached(found: Attachment, facts: Facts | None) -> Attached:
         key=key_in_words(found),
         host_key=found.host_key,
         made=found.key == "mlw",
-        mounts=found.allowed_mounts,
+        mounts=tuple(one.text for one in of_kind(found.allowed, MOUNT)),
+        networks=tuple(one.text for one in of_kind(found.allowed, NETWORK)),
         checked=facts.time if facts and isinstance(facts.time, (int, float)) else None,
     )
 

@@ -116,9 +116,10 @@ def detach_words(name: str, *, purge: bool = False, keep_files: bool = False, fo
     return ["computetarget", "detach", "--yes", *(flag for flag, wanted in flags.items() if wanted), "--", name]
 
 
-def update_words(name: str, *, allow: Sequence[str] = (), forbid: Sequence[str] = ()) -> list[str]:
-    paths = [*(f"--allow-mount={path}" for path in allow), *(f"--forbid-mount={path}" for path in forbid)]
-    return ["computetarget", "update", *paths, "--", name]
+def update_words(name: str, kind: str = "mount", *, allow: Sequence[str] = (), forbid: Sequence[str] = ()) -> list[str]:
+    """``kind``: mount or network."""
+    options = [*(f"--allow-{kind}={one}" for one in allow), *(f"--forbid-{kind}={one}" for one in forbid)]
+    return ["computetarget", "update", *options, "--", name]
 
 
 def reset_key_words(name: str, host_key: str | None = None) -> list[str]:

@@ -39,7 +39,8 @@ class AttachedAnswer(BaseModel):
     identity: str
     key: str = Field(description="How one gets in, in words")
     host_key: str = Field(description="Fingerprint of the machine's own key")
-    mounts: list[str] = Field(description="Folders there that containers may mount")
+    mounts: list[str] = Field(description="Folders there that containers may mount; read-only with :ro")
+    networks: list[str] = Field(description="Networks there that containers may join")
     checked: float | None = Field(description="When it was last looked at, in seconds since 1970")
 
 
@@ -225,7 +226,7 @@ async def _let_go(desk: Desk, project: Project, name: str) -> None:
 
 def _target(card: answers.Card) -> Target:
     known = card.attached
-    attached = AttachedAnswer(**{**asdict(known), "mounts": list(known.mounts)}) if known else None
+    attached = AttachedAnswer(**asdict(known)) if known else None
     return Target(
         **{name: getattr(card, name) for name in ("name", "type", "address", "image", "file", "elsewhere")},
         attached=attached,

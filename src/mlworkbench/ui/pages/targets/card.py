@@ -121,7 +121,8 @@ class CardView:
         ]
         if card.elsewhere:
             more += [
-                ("Allowed mounts", "folder_shared", lambda: dialogs.mounts(self)),
+                ("Allowed mounts", "folder_shared", lambda: dialogs.consents(self, dialogs.MOUNTS)),
+                ("Allowed networks", "lan", lambda: dialogs.consents(self, dialogs.NETWORKS)),
                 ("New key", "key", lambda: dialogs.reset_key(self)),
                 ("Detach", "link_off", self._detach),
             ]
@@ -171,11 +172,13 @@ class CardView:
 
     def _uses(self) -> None:
         key = self.page.where.key
-        if self.card.attached and self.card.attached.mounts:
-            with ui.row().classes("mlw-uses"):
-                ui.label("Mounts").classes("mlw-faint")
-                for path in self.card.attached.mounts:
-                    ui.label(plain(path, 200)).classes("mlw-mono")
+        known = self.card.attached
+        for title, allowed in (("Mounts", known.mounts), ("Networks", known.networks)) if known else ():
+            if allowed:
+                with ui.row().classes("mlw-uses"):
+                    ui.label(title).classes("mlw-faint")
+                    for text in allowed:
+                        ui.label(plain(text, 200)).classes("mlw-mono")
         with ui.row().classes("mlw-uses"):
             ui.label("File").classes("mlw-faint")
             ui.link(plain(self.card.file, 300), answers.file_address(key, self.card.file)).classes("mlw-mono")

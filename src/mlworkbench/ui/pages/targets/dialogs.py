@@ -1,7 +1,8 @@
-"""What is done with one target: check, prepare, allow mounts, make a new key, detach."""
+"""What is done with one target: check, prepare, allow mounts and networks, make a new key, detach."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nicegui import ui
@@ -123,24 +124,38 @@ async def reset_key(view: CardView) -> None:
     await view.page.refresh()
 
 
-async def mounts(view: CardView) -> None:
-    """Which folders of the machine containers may have."""
+@dataclass(frozen=True)
+class ConsentKind:
+    """The texts of the dialog for one kind of consent."""
+
+    kind: str  # as in the option --allow-KIND
+    title: str
+    more: str
+    example: str
+
+
+MOUNTS = ConsentKind("mount", "Folders of {} that containers may mount", "One more folder", "/data:ro")
+NETWORKS = ConsentKind("network", "Networks of {} that containers may join", "One more network", "host")
+
+
+async def consents(view: CardView, which: ConsentKind) -> None:
+    """What containers may have of the machine."""
     name, known = view.card.name, view.card.attached
-    box = Box(f"Folders of {name} that containers may mount")
-    allowed = known.mounts if known else ()
+    box = Box(which.title.format(name))
+    allowed: tuple[str, ...] = getattr(known, f"{which.kind}s") if known else ()
     with box.body:
-        kept = {path: ui.checkbox(plain(path, 300), value=True).props("dense") for path in allowed}
+        kept = {text: ui.checkbox(plain(text, 300), value=True).props("dense") for text in allowed}
         if not allowed:
             ui.label("None but their own.").classes("mlw-faint")
-        more = ui.input("One more folder", placeholder="/data").props("outlined dense autocomplete=off")
+        more = ui.input(which.more, placeholder=which.example).props("outlined dense autocomplete=off")
         more.classes("mlw-full")
     with box.buttons:
         ui.button("Save", icon="save", on_click=lambda: box.submit(True)).props("unelevated no-caps")
     if not await box:
         return
-    allow = [path] if (path := str(more.value or "").strip()) else []
-    forbid = [path for path, box_of in kept.items() if not box_of.value]
+    allow = [text] if (text := str(more.value or "").strip()) else []
+    forbid = [text for text, box_of in kept.items() if not box_of.value]
     if allow or forbid:
-        said = words.update_words(name, allow=allow, forbid=forbid)
-        await carried_out(view.page.desk, f"Mounts of {name}", *said, cwd=view.page.where.project.root)
+        said = words.update_words(name, which.kind, allow=allow, forbid=forbid)
+        await carried_out(view.page.desk, f"Consents of {name}", *said, cwd=view.page.where.project.root)
         await view.page.refresh()

@@ -1,0 +1,129 @@
+"""Hold what a project wants from a machine against what this user allowed there, before anything is sent."""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ..consents import FREE_NETWORKS, MOUNT, NETWORK, Consent, conflict, merge, of_kind, refusal, resolved_prefixes
+from ..errors import ConfigError, HostError, UsageError
+from ..hosts.host import Host
+from ..hosts.openssh import printable
+from ..model import Compute
+from ..remote.mounts import translate
+from .container import mounts
+from .ground import Ground
+
+
+@dataclass(frozen=True)
+class Places:
+    """What a machine answered: where its standard folders and the asked paths lead."""
+
+    places: Mapping[str, str]
+    reals: Mapping[str, str]
+    problems: Mapping[str, str]
+
+
+def ask_places(host: Host, paths: Iterable[str] = ()) -> Places:
+    """Resolve paths on the machine itself."""
+    answer = host.ask({"do": "mounts", "paths": list(paths)})
+    places, found = answer.get("places"), answer.get("paths")
+    if not answer.get("ok") or not isinstance(places, dict) or not isinstance(found, dict):
+        raise HostError(f"{host.identity} did not resolve its folders: {printable(str(answer.get('problem')))}")
+    reals = {str(path): str(one["real"]) for path, one in found.items() if isinstance(one, dict) and "real" in one}
+    problems = {
+        str(path): printable(str(one["problem"]))
+        for path, one in found.items()
+        if isinstance(one, dict) and "problem" in one
+    }
+    return Places({str(path): str(real) for path, real in places.items()}, reals, problems)
+
+
+def resolve_consents(
+    host: Host, allowed: Iterable[Consent], asked: Iterable[Consent], *, home: str
+) -> tuple[tuple[Consent, ...], Mapping[str, str]]:
+    """``allowed`` and ``asked`` together, and where the machine's folders lead.
+
+    Each path is resolved once, when it is allowed. UsageError where ``asked`` cannot be granted.
+    """
+    asked = tuple(asked)
+    every = merge(allowed, asked)
+    answer = ask_places(host, [one.value for one in of_kind(every, MOUNT) if one.real is None])
+    for one in of_kind(asked, MOUNT):
+        if one.value in answer.problems:
+            raise _not_granted(one, answer.problems[one.value])
+    every = tuple(replace(one, real=one.real or answer.reals.get(one.value)) for one in every)
+    reason = conflict(every, own_folders(answer.places, home)) if asked else None
+    if reason:
+        raise UsageError(reason.message, reason.hint)
+    return every, answer.places
+
+
+def _not_granted(consent: Consent, problem: str) -> UsageError:
+    what, _, hint = problem.partition("; hint: ")
+    return UsageError(f"--allow-mount {consent.text}: {what}", hint or "name another folder")
+
+
+def own_folders(places: Mapping[str, str], home: str) -> tuple[str, ...]:
+    """Folders of ML Workbench, with and without links. The home is known too, but is the user's."""
+    return tuple(dict.fromkeys(path for place, real in places.items() if place != home for path in (place, real)))
+
+
+def with_consents(host: Host, ground: Ground, asked: tuple[Consent, ...]) -> Ground:
+    """The machine with what was allowed for this run alone."""
+    if not asked:
+        return ground
+    allowed = merge(ground.allowed, asked)
+    if of_kind(asked, MOUNT):
+        allowed, _ = resolve_consents(host, ground.allowed, asked, home=ground.home)
+    return replace(ground, allowed=allowed)
+
+
+def refuse_unallowed(compute: Compute, ground: Ground, share: str, host: Host) -> None:
+    """A project may name any folder and network of the machine; containers get only those that this user allowed.
+
+    ``share``: the project's shared folder there.
+    """
+    own = own_folders(ground.places, ground.home)
+    wanted = [(source, mode) for source, _, mode in mounts(compute)]
+    if not _is_standard(ground, host.root.path):
+        wanted.append((share.rstrip("/"), "rw"))
+    for source, mode in wanted:
+        reason = refusal(source, mode, ground.allowed, own)
+        if reason:
+            option = f"--allow-mount {shlex.quote(source + (':ro' if mode == 'ro' else ''))}"
+            hint = reason.hint or _command(compute, option)
+            raise ConfigError(f"{compute.name}.compute: {reason.message}", hint)
+    network = compute.network
+    if network and network not in FREE_NETWORKS and Consent(NETWORK, network) not in ground.allowed:
+        raise ConfigError(
+            f"{compute.name}.compute: the network {network} lets a container reach more than its own network,"
+            " which you have not allowed",
+            _command(compute, f"--allow-network {shlex.quote(network)}"),
+        )
+    if not host.distant:
+        _look_here(compute, ground, host, [source for source, _ in wanted])
+
+
+def _look_here(compute: Compute, ground: Ground, host: Host, sources: list[str]) -> None:
+    """On this machine the folders themselves can be looked at; elsewhere that is done right before the start."""
+    resolved = resolved_prefixes(ground.allowed, ground.places)
+    if sources:
+        problems = ask_places(host, [translate(source, resolved) for source in sources]).problems
+        for problem in problems.values():
+            what, _, hint = problem.partition("; hint: ")
+            raise ConfigError(f"{compute.name}.compute: {what}", hint or None)
+
+
+def _is_standard(ground: Ground, root: str) -> bool:
+    """Whether the base of shared folders is our own or the original's default: only these need no consent."""
+    standard = [posixpath.join(root, "share"), posixpath.join(ground.home, ".azureml", "share")]
+    return ground.share in (*standard, *(ground.places.get(path, path) for path in standard))
+
+
+def _command(compute: Compute, option: str) -> str:
+    if compute.kind == "docker":
+        return f"mlw submit {option} …"
+    return f"mlw computetarget update {shlex.quote(compute.name)} {option}"

@@ -1,0 +1,120 @@
+"""The last look at what is mounted, right before a real engine is called: links, sockets, devices, mounts inside."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .contained import DOCKER
+
+LIST = "import os; print(sorted(os.listdir('/given')))"
+
+
+def could_not_start(spot, *mounts, run="r", **more) -> str:
+    folder = spot.run(run, LIST, container={"mounts": [list(mount) for mount in mounts], **more})
+    spot.start(run)
+    told = spot.ended(folder)
+    assert told["ending"] == "could not start", told
+    assert spot.name(run) not in spot.engine.containers()
+    assert b"diary" not in (folder / "log").read_bytes() if (folder / "log").exists() else True
+    return str(told["cause"])
+
+
+@pytest.fixture
+def victim(tmp_path) -> Path:
+    folder = tmp_path / "victim"
+    folder.mkdir()
+    (folder / "diary").write_text("private")
+    return folder
+
+
+@pytest.mark.parametrize("where", ["last", "above", "share", "home"])
+def test_no_link_is_followed(spot, victim, tmp_path, where):
+    place = tmp_path / "data"
+    place.mkdir()
+    (victim / "sub").mkdir()
+    source, target = place / "x", "/given"
+    if where == "share":
+        source, target = place / "x" / "made", "/azureml-share"
+    elif where == "home":
+        source = spot.root / "homes" / "p"
+        source.parent.mkdir(parents=True)
+    link = source if where in ("last", "home") else place / "x"
+    link.symlink_to(victim)
+    source = place / "x" / "sub" if where == "above" else source
+    cause = could_not_start(spot, (str(source), target, "rw"))
+    assert f"{link.name} in it is a link" in cause and "hint:" in cause
+    assert not (victim / "made").exists(), "nothing is made behind a link"
+
+
+def test_a_recorded_link_is_followed(spot, tmp_path):
+    """What the user resolved at attach is mounted by its real path, and is at the spelt one inside."""
+    real, spelled = tmp_path / "real", tmp_path / "spelled"
+    real.mkdir()
+    (real / "in.txt").touch()
+    spelled.symlink_to(real)
+    container = {"mounts": [[str(spelled), "/given", "ro"]], "resolved": [[str(spelled), str(real)]]}
+    folder = spot.run("r", LIST, container=container)
+    spot.start("r")
+    assert spot.ended(folder)["ending"] == "succeeded"
+    assert (folder / "log").read_text() == "['in.txt']\n"
+
+
+def test_a_source_that_is_replaced_while_the_image_is_pulled(spot, victim, tmp_path):
+    """The look is right before each call of the engine, not only once at the beginning."""
+    data, program, image = tmp_path / "data", tmp_path / "engine", f"pulled-{os.getpid()}:1"
+    data.mkdir()
+    swap = f"rmdir {data} && ln -s {victim} {data} && exec {DOCKER} tag {spot.engine.image} {image}"
+    program.write_text(f'#!/bin/sh\nif [ "$1" = pull ]; then {swap}; fi\nexec {DOCKER} "$@"\n')
+    program.chmod(0o755)
+    cause = could_not_start(spot, (str(data), "/given", "ro"), image=image, program=str(program))
+    assert data.is_symlink() and "data in it is a link" in cause
+
+
+def test_sockets_and_devices(spot, tmp_path):
+    path = f"/tmp/mlw-test-{os.getpid()}.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        try:
+            assert "it is a socket" in could_not_start(spot, (path, "/given", "ro"))
+        finally:
+            os.unlink(path)
+    device = tmp_path / "device"
+    subprocess.run(["mknod", str(device), "b", "7", "200"], check=True)
+    assert "it is a device" in could_not_start(spot, (str(device), "/given", "ro"), run="r2")
+
+
+def test_folders_with_an_engines_socket(spot, tmp_path):
+    """By whatever name: the folder of this engine's own socket, and a bind mount of it."""
+    folder = Path(os.path.realpath(spot.engine.socket)).parent
+    alias = tmp_path / "alias"
+    alias.mkdir()
+    subprocess.run(["mount", "--bind", str(folder), str(alias)], check=True)
+    try:
+        for number, source in enumerate((folder, folder.parent, alias, tmp_path, Path("/run"), Path("/proc"))):
+            cause = could_not_start(spot, (str(source), "/given", "ro"), run=f"r{number}")
+            assert "the socket of a container engine" in cause or "/proc leads" in cause, (source, cause)
+    finally:
+        subprocess.run(["umount", "-l", str(alias)], check=True)
+
+
+def test_read_only_includes_what_is_mounted_below(spot, tmp_path):
+    """Engines before 2023 leave mounts below a read-only one writable."""
+    data = tmp_path / "data"
+    (data / "disk").mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(data / "disk")], check=True)
+    try:
+        (data / "disk" / "set.csv").write_text("1")
+        script = "print(open('/given/disk/set.csv').read())\nopen('/given/disk/planted', 'w')"
+        folder = spot.run("r", script, container={"mounts": [[str(data), "/given", "ro"]]})
+        spot.start("r")
+        told = spot.ended(folder)
+        assert told["ending"] == "failed" and not (data / "disk" / "planted").exists(), told
+        log = (folder / "log").read_text()
+        assert log.startswith("1\n") and "Read-only file system" in log
+    finally:
+        subprocess.run(["umount", "-l", str(data / "disk")], check=True)
