@@ -279,7 +279,9 @@ def test_pips_own_settings_count_unless_uv_has_some(tmp_path, environ):
     file.write_text(f"[global]\nindex-url = https://index.example/simple\nfind-links = {tmp_path} /no/such/folder\n")
     found = indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file)})
     assert (found.index_url, found.find_links) == ("https://index.example/simple", (str(tmp_path),))
-    assert indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file), "UV_INDEX_URL": "x"}).index_url is None
+    assert indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file), "UV_INDEX_URL": "x"}).lines() == [
+        "--index-url x"
+    ]
 
 
 # -- the interpreter -----------------------------------------------------------------------------------

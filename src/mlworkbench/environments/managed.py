@@ -8,6 +8,7 @@ from ..config.keys import IN_CONTAINER, is_elsewhere
 from ..errors import ConfigError, MlwError
 from ..model import Interpreter, JsonDict
 from ..remote.environments.environment import mounts, prefix_of, python_of
+from ..settings import read_settings
 from .dependencies import USUAL_FILE, Dependencies
 from .existing import find_python
 from .known import fact
@@ -16,6 +17,7 @@ from .reading import read_dependencies
 from .site import Settled, Site
 from .solve import Request, solve
 from .supply import stock
+from .variables import Allowed, expand_credentials
 
 
 def managed(site: Site) -> Settled:
@@ -67,7 +69,8 @@ def _locked(lock: JsonDict, platform: Platform) -> JsonDict:
 
 
 def _solve(site: Site, platform: Platform) -> JsonDict:
-    dependencies = _dependencies(site)
+    allowed = Allowed(site.environ, read_settings(site.paths).index_hosts)
+    dependencies = expand_credentials(_dependencies(site), allowed)
     contained = site.compute.kind in IN_CONTAINER
     aim = older_libc(platform, site.image_libc() or CONTAINER_GLIBC) if contained else platform
     request = Request(

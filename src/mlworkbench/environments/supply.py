@@ -21,7 +21,7 @@ from ..remote.environments.network import NOT_FETCHED
 from ..remote.environments.supplies import archive_of
 from ..remote.environments.tools import NoEnvironment, fetch, get, take_in
 from ..remote.folder import Root
-from .channels import expanded, indexes_of, password_in_netrc
+from .channels import indexes_of, password_in_netrc
 from .dependencies import Dependencies
 from .pip import digest_of
 from .solve import Solved
@@ -108,7 +108,7 @@ def _keys(dependencies: Dependencies, environ: Mapping[str, str]) -> dict[str, s
     """Host → user:password, from the addresses that the project and the user's settings name."""
     indexes = indexes_of(dependencies, environ)
     addresses = [indexes.index_url or "", *indexes.extra, *indexes.find_links, *dependencies.channels]
-    addresses += [expanded(one.url, environ) for one in dependencies.pip if one.url]
+    addresses += [one.url for one in dependencies.pip if one.url]
     found = {}
     for one in addresses:
         parts = urlsplit(one)

@@ -239,7 +239,8 @@ class _Builder:
         self._say("pip: %d packages" % len(packages))
         path = os.path.join(self._scratch, "requirements.txt")
         with open(path, "w", encoding="utf-8") as file:
-            file.writelines(self._requirement(one) + "\n" for one in packages)
+            # uv replaces ${NAME} by this machine's variables, and an index may have put such a name into an address.
+            file.writelines(self._requirement(one).replace("${", "%24{") + "\n" for one in packages)
         words = [self._uv(), "pip", "install", "--python", python_of(self._prefix), "--break-system-packages"]
         failpoint("env-installing")
         self._run([*words, "--no-deps", "-r", path])
