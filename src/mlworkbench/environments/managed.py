@@ -12,10 +12,11 @@ from ..settings import read_settings
 from .dependencies import USUAL_FILE, Dependencies
 from .existing import find_python
 from .known import fact
+from .pinned_tools import Installer
 from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
 from .reading import read_dependencies
 from .site import Settled, Site
-from .solve import Request, solve
+from .solve import Request, Solved, solve, with_tools
 from .supply import stock
 from .variables import Allowed, expand_credentials
 
@@ -23,7 +24,7 @@ from .variables import Allowed, expand_credentials
 def managed(site: Site) -> Settled:
     """Solve it, or recall what was solved; what only this machine has of it is put in stock."""
     platform = platform_of(site.facts, cuda=_sees_gpus(site))
-    lock = _locked(site.locked, platform) if site.locked else _solve(site, platform)
+    lock = _repeat(site, site.locked, platform) if site.locked else _solve(site, platform)
     prefix = prefix_of(site.target(), lock)
     major, minor, micro = (*(int(word) for word in str(lock["python"]["version"]).split(".")[:3]), 0, 0)[:3]
     variables = {
@@ -68,6 +69,19 @@ def _locked(lock: JsonDict, platform: Platform) -> JsonDict:
     return lock
 
 
+def _repeat(site: Site, locked: JsonDict, platform: Platform) -> JsonDict:
+    """The environment of an earlier run, but with the tools of this version: a lock may come from anywhere."""
+    lock = _locked(locked, platform)
+    where = Installer(platform, _installer(site))
+    solved = with_tools(Solved(lock), where, site.paths.home / "cache", site.environ, site.tell)
+    stock(solved, Dependencies(), site.paths.root, site.environ)
+    return solved.lock
+
+
+def _installer(site: Site) -> str:
+    return fact(site.facts, "python", "version") or "3.10"
+
+
 def _solve(site: Site, platform: Platform) -> JsonDict:
     allowed = Allowed(site.environ, read_settings(site.paths).index_hosts)
     dependencies = expand_credentials(_dependencies(site), allowed)
@@ -79,7 +93,7 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
         root=site.root,
         machine=platform,
         host=None if contained else _host_python(site),
-        installer=fact(site.facts, "python", "version") or "3.10",
+        installer=_installer(site),
         fallback=platform if contained else None,
     )
     solved = solve(request, site.paths.home / "cache", site.environ, refresh=site.refresh, tell=site.tell)

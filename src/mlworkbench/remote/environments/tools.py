@@ -71,7 +71,8 @@ def is_provided(root: Root, tool: Dict[str, Any]) -> bool:
 
 
 def _folder(root: Root, tool: Dict[str, Any]) -> str:
-    return os.path.join(root.tools, "%s-%s-%s" % (tool["name"], tool["version"], str(tool["sha256"])[:8]))
+    """Long enough that nobody can make another wheel with the same name of folder."""
+    return os.path.join(root.tools, "%s-%s-%s" % (tool["name"], tool["version"], str(tool["sha256"])[:32]))
 
 
 def uv_program(folder: str) -> str:
