@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_a_wheel_is_taken(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / NAME).write_bytes(b"content")
     path = _take(ARCHIVE, str(tmp_path / "out"), str(tmp_path / "taken"))
-    assert open(path, "rb").read() == b"content" and os.path.basename(path) == NAME
+    assert Path(path).read_bytes() == b"content" and os.path.basename(path) == NAME
 
 
 def link(out, private):
