@@ -86,7 +86,7 @@ def image_of(compute: Compute, ground: Ground, password: Callable[[str, str], st
     if ground.engine is None:
         return None
     from .remote.engine import REGISTRY_PASSWORD  # noqa: PLC0415 - for containers only
-    from .targets.container import registry_of  # noqa: PLC0415
+    from .targets.container import options_for, registry_of, user_in  # noqa: PLC0415
 
     image = compute.base_docker_image or DEFAULT_IMAGE
     registry = registry_of(compute, image)
@@ -96,6 +96,11 @@ def image_of(compute: Compute, ground: Ground, password: Callable[[str, str], st
         "program": ground.engine.program,
         "socket": ground.engine.socket,
         "registry": registry,
+        # For source packages, which are built in it as this user.
+        "user": user_in(ground.engine, ground.uid, ground.gid),
+        "options": list(options_for(ground.engine)),
+        "memory": compute.memory,
+        "cpus": compute.cpus,
     }
     secrets = {REGISTRY_PASSWORD: password(registry["server"], registry["username"])} if registry else {}
     return Pull(container, secrets)

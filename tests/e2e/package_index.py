@@ -45,17 +45,20 @@ class Index:
     """Wheels below a folder: ``/NAME/simple/PACKAGE/`` is an index of those in NAME, ``/NAME/`` a page of them all.
     Files of a conda channel may lie there too.
 
-    ``key`` is user:password, if it wants one. ``got`` are the files that were handed out: (client, path). ``secret`` is
-    looked for on the command line of every process of this machine whenever somebody asks for anything: they live then.
+    ``key`` is user:password, if it wants one. ``got`` are the files that were handed out: (client, path). ``asked`` are
+    all requests: path with its query, user and password. ``secret`` is looked for on the command line of every process
+    of this machine whenever somebody asks for anything: they live then.
     """
 
     def __init__(self, folder: Path, host: str, key: str | None = None) -> None:
         self.folder, self.host, self.key = folder, host, key
         self.secret = (key or "").partition(":")[2]
         self.got: list[tuple[str, str]] = []
+        self.asked: list[str] = []
         self.refused = 0
         self.seen: list[str] = []
         self.port = 0
+        self.suffix = ""  # of each link to a file, before its digest
 
     @property
     def url(self) -> str:
@@ -77,13 +80,17 @@ class Index:
             files = [one for one in files if words[2:] == [one.name.split("-")[0].replace("_", "-")]]
         elif len(words) != 1:
             return None
-        links = (f'<a href="/{words[0]}/{one.name}#sha256={_sha256(one)}">{one.name}</a>' for one in files)
+        links = (f'<a href="/{words[0]}/{one.name}{self.suffix}#sha256={_sha256(one)}">{one.name}</a>' for one in files)
         return "<!DOCTYPE html><html><body>" + "<br>".join(links) + "</body></html>" if files else None
 
     def look(self) -> None:
         if self.secret:
             lines = [read(one).replace("\0", " ") for one in Path("/proc").glob("[0-9]*/cmdline")]
             self.seen += [line for line in lines if self.secret in line]
+
+
+def _credentials(header: str | None) -> str:
+    return base64.b64decode(header.partition(" ")[2]).decode("utf-8", "replace") if header else ""
 
 
 def _sha256(path: Path) -> str:
@@ -100,6 +107,7 @@ def serving(folder: Path, host: str = "127.0.0.1", key: str | None = None) -> It
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
             index.look()
+            index.asked.append(f"{self.path} {_credentials(self.headers.get('Authorization'))}")
             if word not in (None, self.headers.get("Authorization")):
                 index.refused += 1
                 return self.answer(401, b"")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import mlworkbench.remote as remote
+from mlworkbench.environments.pinned_tools import Installer, find_tools
 from mlworkbench.environments.platforms import Platform
-from mlworkbench.environments.solve import Wanted, own_version, solve_pip
 from mlworkbench.remote.environments.environment import digest_of
 from mlworkbench.remote.environments.tools import provide, take_in
 from mlworkbench.remote.folder import Root
@@ -104,7 +104,7 @@ class Yard:
     def replace_uv(self, script: str) -> None:
         """A uv of the test's own, in place of the real one."""
         uv = next(one for one in self._tools if one["name"] == "uv")
-        folder = self.root / "tools" / f"uv-{uv['version']}-{uv['sha256'][:8]}"
+        folder = self.root / "tools" / f"uv-{uv['version']}-{uv['sha256'][:32]}"
         (self.root / "tools").unlink()
         folder.mkdir(parents=True)
         (folder / "uv").write_text(script)
@@ -147,9 +147,10 @@ class Yard:
 def make_toolbox(folder: Path) -> Path:
     """uv and py-rattler as a target has them, fetched once for all tests."""
     environ = {**os.environ, "PIP_CONFIG_FILE": os.devnull}
-    names = [f"uv=={own_version('uv', environ)}", "py-rattler"]
-    wanted = Wanted(names, Platform("linux-64", "2.28"), VERSION, options=["--no-deps"])
-    tools = list(solve_pip(wanted, environ).packages)
+    where = Installer(Platform("linux-64", "2.28"), VERSION)
+    tools, files = find_tools(where, conda=True, cache=folder, environ=environ, tell=print)
+    for sha256, path in files.items():
+        take_in(Root(str(folder)), sha256, str(path))
     for one in tools:
         provide(Root(str(folder)), {"tools": tools}, one["name"])
     (folder / "tools.json").write_text(json.dumps(tools))

@@ -9,8 +9,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 import tarfile
 import threading
 import time
@@ -27,7 +25,6 @@ from mlworkbench.environments import solve as solving
 from mlworkbench.environments.channels import channels_of, index_place, indexes_of, known_words, mask, without_secret
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
 from mlworkbench.environments.lockfiles import read_lockfile
-from mlworkbench.environments.own import pack
 from mlworkbench.environments.pip import run_uv
 from mlworkbench.environments.platforms import Platform, platform_of
 from mlworkbench.environments.pythons import satisfies, uv_python
@@ -38,7 +35,6 @@ from mlworkbench.errors import ConfigError, NotFetched, SolveError
 from mlworkbench.hosts.facts import Facts
 from mlworkbench.preflight.tables import NEWEST_PYTHON, UV_PYTHON_FROM
 from mlworkbench.remote.environments.environment import digest_of
-from mlworkbench.remote.environments.tools import provide, take_in, uv_program
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.gpus.drivers import cuda_of
 from tests.machines.channel import PYTHON, VERSION, Channel, usual
@@ -279,7 +275,9 @@ def test_pips_own_settings_count_unless_uv_has_some(tmp_path, environ):
     file.write_text(f"[global]\nindex-url = https://index.example/simple\nfind-links = {tmp_path} /no/such/folder\n")
     found = indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file)})
     assert (found.index_url, found.find_links) == ("https://index.example/simple", (str(tmp_path),))
-    assert indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file), "UV_INDEX_URL": "x"}).index_url is None
+    assert indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file), "UV_INDEX_URL": "x"}).lines() == [
+        "--index-url x"
+    ]
 
 
 # -- the interpreter -----------------------------------------------------------------------------------
@@ -407,49 +405,6 @@ def test_conda_packages_say_it_too(desk, channel):
     # The Python of this channel says 2.17, fast says nothing.
     assert desk.solve(desk.dependencies(["words"], channels=[channel.url]), AIM).lock["glibc"] == "2.17"
     assert desk.solve(desk.dependencies(["fast"], channels=[channel.url]), AIM).lock["glibc"] == "2.28"
-
-
-# -- the tools -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", ["file", "environment"])
-def test_tools_that_no_index_has_are_sent_from_here(desk, channel, tmp_path, how):
-    options = links(tmp_path / "links", "greet-1.0-py3-none-any.whl")
-    if how == "environment":
-        desk.environ.update(PIP_NO_INDEX="true", PIP_FIND_LINKS=str(tmp_path / "links"))
-    kept = options if how == "file" else ()
-    asked = desk.dependencies(["words"], ["greet"], [channel.url], options=kept)
-    solved = desk.solve(asked)
-    tools = {one["name"]: one for one in solved.lock["tools"]}
-    assert set(tools) == {"uv", "py-rattler"}
-    root = Root(str(tmp_path / "target"))
-    for one in tools.values():
-        assert "url" not in one and str(desk.cache) not in json.dumps(one)
-        take_in(root, one["sha256"], str(solved.files[one["sha256"]]))
-    said = subprocess.run([uv_program(provide(root, solved.lock, "uv")), "--version"], capture_output=True, text=True)
-    assert said.stdout.split()[1] == tools["uv"]["version"]
-    code = f"import sys; sys.path.insert(0, {provide(root, solved.lock, 'py-rattler')!r}); import rattler.rattler"
-    assert subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True).stderr == ""
-    again = desk.solve(asked, refresh=True)
-    assert again.lock["tools"] == solved.lock["tools"]
-
-
-def test_a_wheel_made_here_is_the_same_each_time_and_whole(tmp_path):
-    (first, here), (second, there) = (pack("uv", LINUX, VERSION, tmp_path / name) for name in "ab")
-    assert first == second and here.read_bytes() == there.read_bytes()
-    target = tmp_path / "target"
-    words = ["pip", "install", "--no-index", "--no-deps", "--target", str(target), str(here)]
-    done = run_uv(words, dict(os.environ), tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (target / "bin" / "uv").stat().st_mode & 0o111
-
-
-@pytest.mark.parametrize(
-    ("platform", "python"),
-    [(Platform("linux-aarch64", "2.36"), "3.11"), (Platform("linux-64", "musl"), "3.11"), (LINUX, "3.8")],
-)
-def test_tools_that_would_not_run_there_are_not_sent(tmp_path, platform, python):
-    assert pack("py-rattler", platform, python, tmp_path) is None
 
 
 # -- what is kept --------------------------------------------------------------------------------------

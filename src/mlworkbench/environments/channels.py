@@ -11,9 +11,9 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from .dependencies import Dependencies
 
@@ -22,6 +22,7 @@ CONDA_FORGE = "conda-forge"
 _WORDS = {"nodefaults": (), "defaults": ("main",)}
 _TOKEN = re.compile(r"^/t/[^/]+(?=/|$)")
 _SECRET_WORDS = re.compile(r"(?i)token|sig|key|auth|secret|passw|credential")
+_YES = ("1", "true", "yes", "on")
 # uv has these for itself; where the user set one, pip's settings have no say.
 _UV_INDEX = ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 
@@ -63,18 +64,68 @@ def known_words(entry: str) -> str:
 
 
 def indexes_of(dependencies: Dependencies, environ: Mapping[str, str]) -> Indexes:
-    """What the file says, before what the user has set for uv, before what the user has set for pip."""
-    pip = {} if any(environ.get(name) for name in _UV_INDEX) else _pip_settings(environ)
-    extra = (*dependencies.extra_index_urls, *pip.get("extra-index-url", "").split())
-    extra = tuple(expanded(one, environ) for one in extra)
-    links = tuple(expanded(one, environ) for one in (*dependencies.find_links, *pip.get("find-links", "").split()))
+    """What the user has set for uv, before what the file says, before what the user has set for pip.
+
+    That is uv's own order. Addresses of the file are taken as they are (``variables.py`` has filled in passwords).
+    """
+    uv = _uv_settings(environ)
+    pip = user_indexes(environ) if uv is None else Indexes()
+    uv = uv or Indexes()
+    links = (*uv.find_links, *dependencies.find_links, *pip.find_links)
     return Indexes(
-        index_url=expanded(dependencies.index_url or pip.get("index-url") or "", environ) or None,
-        extra=tuple(dict.fromkeys(one for one in extra if not _is_missing(one))),
-        find_links=tuple(dict.fromkeys(one for one in links if not _is_missing(one))),
-        no_index=any(one.name == "--no-index" for one in dependencies.options)
-        or pip.get("no-index", "").lower() in ("1", "true", "yes", "on"),
+        index_url=uv.index_url or dependencies.index_url or pip.index_url,
+        extra=_present((*uv.extra, *dependencies.extra_index_urls, *pip.extra)),
+        find_links=_present(links),
+        no_index=uv.no_index or pip.no_index or any(one.name == "--no-index" for one in dependencies.options),
     )
+
+
+def user_indexes(environ: Mapping[str, str]) -> Indexes:
+    """What the user has set for uv, else for pip: nothing that a project says."""
+    uv = _uv_settings(environ)
+    if uv is not None:
+        return replace(uv, extra=_present(uv.extra), find_links=_present(uv.find_links))
+    pip = _pip_settings(environ)
+    return Indexes(
+        index_url=expanded(pip.get("index-url", ""), environ) or None,
+        extra=_present(expanded(one, environ) for one in pip.get("extra-index-url", "").split()),
+        find_links=_present(expanded(one, environ) for one in pip.get("find-links", "").split()),
+        no_index=pip.get("no-index", "").lower() in _YES,
+    )
+
+
+def _uv_settings(environ: Mapping[str, str]) -> Indexes | None:
+    """uv gets them in a file: in its environment, a package could name the variable and receive the password."""
+    if not any(environ.get(name) for name in _UV_INDEX):
+        return None
+    default = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or ""
+    extra = [*environ.get("UV_INDEX", "").split(), *environ.get("UV_EXTRA_INDEX_URL", "").split()]
+    links = [one.strip() for one in environ.get("UV_FIND_LINKS", "").split(",")]
+    return Indexes(
+        index_url=_named_index(default, environ) or None,
+        extra=tuple(_named_index(one, environ) for one in extra),
+        find_links=tuple(expanded(one, environ) for one in links if one),
+        no_index=environ.get("UV_NO_INDEX", "").lower() in _YES,
+    )
+
+
+def _named_index(text: str, environ: Mapping[str, str]) -> str:
+    """``own=https://…`` with the user and password that uv reads for that name: UV_INDEX_OWN_USERNAME, …_PASSWORD."""
+    named = re.match(r"([\w.-]+)=", text)
+    address = expanded(text[named.end() :] if named else text, environ)
+    parts = urlsplit(address)
+    if not named or "@" in parts.netloc:
+        return address
+    prefix = "UV_INDEX_" + re.sub(r"[^A-Za-z0-9]", "_", named[1]).upper()
+    user, password = (environ.get(f"{prefix}_{what}") for what in ("USERNAME", "PASSWORD"))
+    if not user and not password:
+        return address
+    credentials = quote(user or "", safe="") + (f":{quote(password, safe='')}" if password else "")
+    return urlunsplit(parts._replace(netloc=f"{credentials}@{parts.netloc}"))
+
+
+def _present(places: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for one in places if not _is_missing(one)))
 
 
 def index_place(environ: Mapping[str, str]) -> str | None:
@@ -92,7 +143,7 @@ def index_place(environ: Mapping[str, str]) -> str | None:
 
 
 def expanded(address: str, environ: Mapping[str, str]) -> str:
-    """With ``${NAME}`` replaced, as pip does it: so a password need not stand in the file."""
+    """With ``${NAME}`` replaced, as pip does it. For the user's own settings only, never for text of a project."""
     return re.sub(r"\$\{([A-Z0-9_]+)\}", lambda found: environ.get(found[1]) or found[0], address)
 
 

@@ -13,9 +13,10 @@ from ..errors import ConfigError, SolveError
 from ..model import JsonDict
 from .channels import indexes_of, mask, without_secret
 from .conda import entry, load_rattler
-from .dependencies import PIXI_LOCK
+from .dependencies import PIXI_LOCK, Line
 from .pip import Found, Wanted, run_uv, solve_pip
 from .pythons import choose_python
+from .variables import refuse_variables
 from .words import shorten
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str]) -
         raise ConfigError(
             "a package of the workspace is asked for as a folder", "build a wheel of it", path=request.dependencies.file
         )
+    for line in lines:
+        refuse_variables(line, Line(line, request.dependencies.file, 0))
     indexes = indexes_of(request.dependencies, environ)
     wanted = Wanted(lines, request.platform, python, indexes, file=path.name, options=["--no-deps"], root=path.parent)
     found = solve_pip(wanted, environ)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 
-from ..config.keys import IN_CONTAINER, is_elsewhere
+from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER, is_elsewhere
 from ..errors import ConfigError, MlwError
-from ..model import Interpreter, JsonDict
-from ..remote.environments.environment import mounts, prefix_of, python_of
+from ..model import Compute, Interpreter, JsonDict
+from ..remote.environments.environment import digest_of, mounts, prefix_of, python_of
+from ..settings import read_settings
 from .dependencies import USUAL_FILE, Dependencies
 from .existing import UNTRIED, find_python, look_at_python
 from .known import fact
+from .libc import has_sources
+from .pinned_tools import Installer
 from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
 from .reading import read_dependencies
 from .site import Settled, Site
-from .solve import Request, solve
+from .solve import Request, Solved, solve, with_tools
 from .supply import stock
+from .variables import Allowed, expand_credentials
 
 
 def managed(site: Site) -> Settled:
     """Solve it, or recall what was solved; what only this machine has of it is put in stock."""
     platform = platform_of(site.facts, cuda=_sees_gpus(site))
-    lock = _locked(site.locked, platform) if site.locked else _solve(site, platform)
+    lock = _repeat(site, site.locked, platform) if site.locked else _solve(site, platform)
+    lock = _build_place(lock, site.compute)
     prefix = prefix_of(site.target(), lock)
     major, minor, micro = (*(int(word) for word in str(lock["python"]["version"]).split(".")[:3]), 0, 0)[:3]
     variables = {
@@ -36,6 +41,19 @@ def managed(site: Site) -> Settled:
         mounts=tuple(mounts(site.target(), lock)),
         libc=_libc(lock) if site.compute.kind in IN_CONTAINER else None,
     )
+
+
+def _build_place(lock: JsonDict, compute: Compute) -> JsonDict:
+    """Where source packages are built: in the image of the run if it has one, else on the target itself."""
+    contained = compute.kind in IN_CONTAINER and has_sources(lock)
+    image = (compute.base_docker_image or DEFAULT_IMAGE) if contained else None
+    if lock.get("built_in") == image:
+        return lock
+    placed = {
+        **{key: value for key, value in lock.items() if key != "built_in"},
+        **({"built_in": image} if image else {}),
+    }
+    return {**placed, "digest": digest_of(placed)}
 
 
 def _libc(lock: JsonDict) -> str | None:
@@ -66,8 +84,22 @@ def _locked(lock: JsonDict, platform: Platform) -> JsonDict:
     return lock
 
 
+def _repeat(site: Site, locked: JsonDict, platform: Platform) -> JsonDict:
+    """The environment of an earlier run, but with the tools of this version: a lock may come from anywhere."""
+    lock = _locked(locked, platform)
+    where = Installer(platform, _installer(site))
+    solved = with_tools(Solved(lock), where, site.paths.home / "cache", site.environ, site.tell)
+    stock(solved, Dependencies(), site.paths.root, site.environ)
+    return solved.lock
+
+
+def _installer(site: Site) -> str:
+    return fact(site.facts, "python", "version") or "3.10"
+
+
 def _solve(site: Site, platform: Platform) -> JsonDict:
-    dependencies = _dependencies(site)
+    allowed = Allowed(site.environ, read_settings(site.paths).index_hosts)
+    dependencies = expand_credentials(_dependencies(site), allowed)
     contained = site.compute.kind in IN_CONTAINER
     aim = older_libc(platform, site.image_libc() or CONTAINER_GLIBC) if contained else platform
     request = Request(
@@ -76,7 +108,7 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
         root=site.root,
         machine=platform,
         host=None if contained else _host_python(site),
-        installer=fact(site.facts, "python", "version") or "3.10",
+        installer=_installer(site),
         fallback=platform if contained else None,
     )
     solved = solve(request, site.paths.home / "cache", site.environ, refresh=site.refresh, tell=site.tell)

@@ -1,6 +1,6 @@
 """Wheels of uv and py-rattler as they are installed beside mlw, for targets like this machine.
 
-They are sent along where no index has these tools: a company's own index, or none at all.
+They are sent along where the user's index does not have these tools: a company's own index, or none at all.
 """
 
 from __future__ import annotations
@@ -17,30 +17,37 @@ from pathlib import Path
 from ..model import JsonDict
 from .pip import digest_of
 from .platforms import Platform
+from .wheel_tags import Tag, fits
 
-_OLD_TAGS = {"manylinux1": "manylinux_2_5", "manylinux2010": "manylinux_2_12", "manylinux2014": "manylinux_2_17"}
 # What an installer adds to what was in the wheel.
 _ADDED = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 _TIME = (1980, 1, 1, 0, 0, 0)  # the same wheel each time: its digest is part of locks
 
 
-def pack(name: str, machine: Platform, python: str, cache: Path) -> tuple[JsonDict, Path] | None:
-    """An entry for a lock and its file here; None if it is not installed here, or would not run there.
+class Unverified(Exception):
+    """An installed tool is not what its RECORD says."""
 
-    ``python`` is the version of the Python that a tool which is a module would be imported by.
+
+def pack(name: str, version: str, machine: Platform, python: str, cache: Path) -> tuple[JsonDict, Path] | None:
+    """An entry for a lock and its file here; None if this version is not installed here, or would not run there.
+
+    ``python`` is the version of the Python that a tool which is a module would be imported by. Raises Unverified.
     """
     try:
         found = metadata.distribution(name)
     except metadata.PackageNotFoundError:
         return None
+    if found.version != version:
+        return None
     said = found.read_text("WHEEL") or ""
     tags = [line.partition(":")[2].strip() for line in said.splitlines() if line.startswith("Tag:")]
     record = found.read_text("RECORD")
-    if not record or not any(_fits(tag, machine, python) for tag in tags):
+    if not record or not any(fits(Tag(*tag.split("-")), machine, python) for tag in tags):
         return None
     first, platforms = tags[0].rsplit("-", 1)[0], ".".join(tag.rsplit("-", 1)[1] for tag in tags)
     file = f"{re.sub('[-_.]+', '_', name)}-{found.version}-{first}-{platforms}.whl"
-    path = cache / "own" / hashlib.sha256(record.encode()).hexdigest()[:16] / file
+    # Not in "own", where earlier versions kept what they had not checked.
+    path = cache / "tool-wheels" / hashlib.sha256(record.encode()).hexdigest()[:16] / file
     try:
         if not path.is_file():
             _write(path, found)
@@ -50,37 +57,17 @@ def pack(name: str, machine: Platform, python: str, cache: Path) -> tuple[JsonDi
     return {"name": name, "version": found.version, **data}, path
 
 
-def _fits(tag: str, machine: Platform, python: str) -> bool:
-    made_for, abi, platform = tag.split("-")
-    oldest = re.fullmatch(r"cp(\d)(\d+)", made_for)
-    if oldest and (abi != "abi3" or _numbers(python) < (int(oldest[1]), int(oldest[2]))):
-        return False
-    if platform == "any":
-        return True
-    for old, new in _OLD_TAGS.items():
-        platform = re.sub(rf"\A{old}_", f"{new}_", platform)
-    parts = re.fullmatch(r"(manylinux|musllinux|macosx)_(\d+)_(\d+)_(\w+)", platform)
-    if not parts or parts[4] != machine.machine:
-        return False
-    if machine.linux and machine.libc != "musl":
-        return parts[1] == "manylinux" and (2, int(parts[3])) <= _numbers(machine.libc or "2.17")
-    return parts[1] == ("musllinux" if machine.linux else "macosx")
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    first, second = (version + ".0").split(".")[:2]
-    return int(first), int(second)
-
-
 def _write(path: Path, found: metadata.Distribution) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.urandom(4).hex()}.part")
     lines = []
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as wheel:
-            for name, source in sorted(_content(found)):
+            for name, source, known in sorted(_content(found)):
                 data = source.read_bytes()
                 digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                if known != f"sha256={digest}":
+                    raise Unverified(f"{source} differs from the RECORD of {found.name} {found.version}")
                 lines.append(f"{name},sha256={digest},{len(data)}\n")
                 _add(wheel, name, data, 0o755 if ".data/scripts/" in name else 0o644)
             record = f"{_info(found)}/RECORD"
@@ -98,16 +85,17 @@ def _add(wheel: zipfile.ZipFile, name: str, data: bytes, mode: int) -> None:
     wheel.writestr(entry, data)
 
 
-def _content(found: metadata.Distribution) -> Iterator[tuple[str, Path]]:
-    """What was in the wheel: name in it, and the file. Programs were put into the folder of programs."""
+def _content(found: metadata.Distribution) -> Iterator[tuple[str, Path, str]]:
+    """What was in the wheel: name in it, the file, and the digest that RECORD has. Programs were put into ``bin``."""
     for one in found.files or ():
         name, source = one.as_posix(), Path(str(found.locate_file(one)))
+        known = f"{one.hash.mode}={one.hash.value}" if one.hash else ""
         if one.suffix == ".pyc" or (name.startswith(_info(found)) and one.name in _ADDED):
             continue
         if ".." not in one.parts and not one.is_absolute():
-            yield name, source
+            yield name, source, known
         elif one.parent.name in ("bin", "Scripts") and not _is_starter(source):
-            yield f"{_info(found).removesuffix('.dist-info')}.data/scripts/{one.name}", source
+            yield f"{_info(found).removesuffix('.dist-info')}.data/scripts/{one.name}", source, known
 
 
 def _is_starter(source: Path) -> bool:

@@ -23,6 +23,7 @@ from ..remote.programs import safe_path, which
 from .channels import Indexes, mask, password_in_netrc, without_secret
 from .dependencies import PipLine
 from .platforms import Platform
+from .uv_environment import uv_environment
 from .words import shorten
 
 if sys.version_info >= (3, 11):
@@ -90,10 +91,16 @@ def find_uv(environ: Mapping[str, str]) -> str:
     return found
 
 
-def run_uv(words: Sequence[str], environ: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """uv's answer, with the user's own settings in the environment."""
+def run_uv(
+    words: Sequence[str], environ: Mapping[str, str], folder: Path, *, reads_project: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """uv's answer, with the user's own settings in the environment.
+
+    ``reads_project``: what it reads may name variables, so that it gets none that could hold a secret.
+    """
+    given = uv_environment(environ) if reads_project else environ
     # Certificates of this machine: companies have their own. A file named in the environment still wins.
-    settings = {"UV_SYSTEM_CERTS": "1", **environ, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+    settings = {"UV_SYSTEM_CERTS": "1", **given, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
     settings["PATH"] = safe_path(environ.get("PATH"))  # where uv looks for git
     try:
         return subprocess.run(

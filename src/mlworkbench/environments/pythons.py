@@ -42,7 +42,10 @@ def uv_python(platform: Platform, pin: str | None, environ: Mapping[str, str], f
     system = "linux" if platform.linux else "macos"
     words = ["python", "list", "--all-versions", "--all-platforms", "--all-arches", "--only-downloads"]
     done = run_uv(
-        [*words, "--output-format", "json", "--no-config"], {**environ, "UV_PYTHON_DOWNLOADS": "automatic"}, folder
+        [*words, "--output-format", "json", "--no-config"],
+        {**environ, "UV_PYTHON_DOWNLOADS": "automatic"},
+        folder,
+        reads_project=False,  # a mirror of the user's counts
     )
     if done.returncode:
         return None

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -24,7 +23,8 @@ from .channels import Indexes, channels_of, indexes_of, known_words, mask
 from .conda import Asked, provided, solve_conda
 from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
 from .libc import has_sources, needed_glibc
-from .pip import Found, Wanted, requirement, run_uv, solve_pip
+from .pinned_tools import Installer, find_tools, table_digest
+from .pip import Found, Wanted, requirement, solve_pip
 from .pip import digest_of as file_digest
 from .platforms import Platform
 from .pythons import DEFAULT, OLDEST_FOR_UV, choose_python, satisfies
@@ -78,8 +78,19 @@ def solve(
         return known
     tell(f"solving the environment of {request.dependencies.file or 'the project'} for {request.platform.subdir}")
     solved = _solve(request, indexes, cache, environ)
+    where = Installer(request.machine or request.platform, request.installer)
+    solved = with_tools(solved, where, cache, environ, tell)
     _remember(note, solved)
     return solved
+
+
+def with_tools(
+    solved: Solved, where: Installer, cache: Path, environ: Mapping[str, str], tell: Callable[[str], None]
+) -> Solved:
+    """With what builds it there, which is no part of what it is: whatever tools a lock named before, these are used."""
+    conda = bool(solved.lock["conda"])
+    tools, files = find_tools(where, conda=conda, cache=cache, environ=environ, tell=tell)
+    return replace(solved, lock={**solved.lock, "tools": tools}, files={**solved.files, **files})
 
 
 def _solve(request: Request, indexes: Indexes, cache: Path, environ: Mapping[str, str]) -> Solved:
@@ -143,9 +154,8 @@ class _Solver:
         lock["glibc"] = needed_glibc(lock, self._aim)
         lock["digest"] = digest_of(lock)
         if python["source"] == "uv" and self._request.host:
-            lock["instead"] = self._instead(self._request.host[1])  # no part of what it is, as the tools are none
-        lock["tools"], tools = self._tools(bool(conda))
-        return Solved(lock, {**pip.files, **local_files(conda), **tools})
+            lock["instead"] = self._instead(self._request.host[1])  # no part of what it is
+        return Solved(lock, {**pip.files, **local_files(conda)})
 
     def _interpreter(self) -> tuple[JsonDict, list[JsonDict]]:
         """The interpreter, and conda's packages if it is one of them."""
@@ -199,51 +209,10 @@ class _Solver:
             return []
         return ["pip"] if satisfies(python, ">=3.12") else ["pip", "setuptools"]
 
-    def _tools(self, conda: bool) -> tuple[list[JsonDict], dict[str, Path]]:
-        """What builds it there: entries, and files of this machine. If no index has them, they are sent from here."""
-        names = [f"uv=={own_version('uv', self._environ)}", *(["py-rattler"] if conda else [])]
-        try:
-            found = self._tool(*names)
-            return list(found.packages), dict(found.files)
-        except SolveError:
-            pass  # perhaps the index has one of them
-        entries: list[JsonDict] = []
-        files: dict[str, Path] = {}
-        for name in names:
-            try:
-                one = self._tool(name) if len(names) > 1 else Found((), {})
-            except SolveError:
-                one = Found((), {})
-            packed = None if one.packages else self._pack(name.partition("=")[0])
-            if packed:
-                one = Found((packed[0],), {str(packed[0]["sha256"]): packed[1]})
-            entries += one.packages
-            files.update(one.files)
-        return entries, files
-
-    def _tool(self, *names: str) -> Found:
-        machine = self._request.machine or self._request.platform
-        wanted = Wanted(names, machine, self._request.installer, self._indexes, file="mlw", options=["--no-deps"])
-        return solve_pip(wanted, self._environ)
-
-    def _pack(self, name: str) -> tuple[JsonDict, Path] | None:
-        from .own import pack  # noqa: PLC0415 - most indexes have the tools
-
-        machine = self._request.machine or self._request.platform
-        return pack(name, machine, self._request.installer, self._cache)
-
 
 def local_files(conda: list[JsonDict]) -> dict[str, Path]:
     """Those of a channel on this machine; where it lies is nobody else's business, and leaves the lock."""
     return {one["sha256"]: Path(url2pathname(urlsplit(one.pop("here")).path)) for one in conda if "here" in one}
-
-
-def own_version(name: str, environ: Mapping[str, str]) -> str:
-    """Version of a tool beside mlw."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return run_uv(["--version"], environ, Path()).stdout.split()[1]
 
 
 def _conda_python(pin: str) -> str:
@@ -271,6 +240,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
         "machine": [request.machine.libc if request.machine else None, request.installer],
         "fallback": request.fallback.libc if request.fallback else None,
         "host": request.host,
+        "tools": table_digest(),
         "uv": [mask(f"{name}={value}") for name, value in sorted(environ.items()) if name in _UV_SETTINGS],
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -21,7 +21,7 @@ from ..remote.environments.network import NOT_FETCHED
 from ..remote.environments.supplies import archive_of
 from ..remote.environments.tools import NoEnvironment, fetch, get, take_in
 from ..remote.folder import Root
-from .channels import expanded, indexes_of, password_in_netrc
+from .channels import indexes_of, password_in_netrc
 from .dependencies import Dependencies
 from .pip import digest_of
 from .solve import Solved
@@ -49,8 +49,10 @@ def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -
     """What a target says it lacks: name there → file here. It may say anything; only what the lock names is sent."""
     asked = {str(one) for one in lacking.get("digests") or ()}
     wanted = {str(one["sha256"]): one for one in _entries(lock) if str(one["sha256"]) in asked}
+    missing = [one for sha256, one in wanted.items() if not os.path.isfile(store.package(sha256))]
+    _refuse_tools(one for one in missing if one in lock.get("tools", ()) and not one.get("url"))
     try:
-        _fetch([one for sha256, one in wanted.items() if not os.path.isfile(store.package(sha256))], store, {})
+        _fetch(missing, store, {})
         found = {sha256: Package(sha256, Path(store.package(sha256))) for sha256 in wanted}
         if lacking.get("python") and lock["python"].get("source") == "uv":
             path = _python(lock, store)
@@ -58,6 +60,16 @@ def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -
     except NoEnvironment as error:
         raise _complaint(error) from None
     return found
+
+
+def _refuse_tools(missing: Iterable[JsonDict]) -> None:
+    for one in missing:
+        pin = f"{one['name']}=={one['version']}"
+        raise SolveError(
+            f"the target needs {pin}, which is neither on your package index nor installed beside mlw",
+            f"pip install {pin}, or let PIP_INDEX_URL name an index that has {one['file']}",
+            more="index-not-reached",
+        )
 
 
 def _entries(lock: Mapping[str, Any]) -> list[JsonDict]:
@@ -108,7 +120,7 @@ def _keys(dependencies: Dependencies, environ: Mapping[str, str]) -> dict[str, s
     """Host → user:password, from the addresses that the project and the user's settings name."""
     indexes = indexes_of(dependencies, environ)
     addresses = [indexes.index_url or "", *indexes.extra, *indexes.find_links, *dependencies.channels]
-    addresses += [expanded(one.url, environ) for one in dependencies.pip if one.url]
+    addresses += [one.url for one in dependencies.pip if one.url]
     found = {}
     for one in addresses:
         parts = urlsplit(one)

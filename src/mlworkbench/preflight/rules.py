@@ -324,7 +324,8 @@ def password_in_file(case: Case) -> Iterator[Finding]:
         address = line.value if isinstance(line, Option) else line.url or ""
         word = urlsplit(address).netloc.rpartition("@")[0].partition(":")[2]
         if word and not word.startswith("${"):
-            hint = "write ${NAME} there and set that variable here, or keep the password in ~/.netrc"
+            host = urlsplit(address).netloc.rpartition("@")[2]
+            hint = f"keep it in ~/.netrc, or write ${{NAME}} there and run: mlw settings add index-hosts {host}"
             yield found("password", WARNING, line, "the password in this address travels with the project", hint)
 
 

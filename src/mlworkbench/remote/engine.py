@@ -86,6 +86,22 @@ def run_command(spec: Dict[str, Any], run: RunFolder, umask: int = 0o022) -> Lis
     return [*words, "--entrypoint", "/bin/sh", container["image"], *inside]
 
 
+def build_command(
+    container: Container, mounts: "List[List[str]]", environment: "Dict[str, str]", argv: "List[str]"
+) -> List[str]:
+    """A container for a build: guarded and limited like a run's, without a GPU, removed when it ends."""
+    words = [container["program"], "run", "--rm", "--pull", "never", "--name", container["name"], "--init"]
+    # A run may want no network at all, or the machine's own; what a build requires is fetched the usual way.
+    words += ["--workdir", environment["HOME"], *_guards(container), *_limits(dict(container, network=None))]
+    words += ["--cap-drop", "ALL"]  # also for root, who needs none to write a folder of its own
+    for mount in mounts:
+        words += ["--mount", mount_option(*mount)]
+    for name, value in sorted(environment.items()):
+        words += ["--env", "%s=%s" % (name, value)]
+    words += container.get("options") or ()
+    return [*words, "--entrypoint", argv[0], container["image"], *argv[1:]]
+
+
 def _guards(container: Container) -> List[str]:
     words = [*_INIT_LOG[container["engine"]], "--security-opt", "no-new-privileges", "--stop-signal", "TERM"]
     user = container.get("user")

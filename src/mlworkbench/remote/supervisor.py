@@ -87,7 +87,7 @@ class Supervisor:
         if self._is_managed():
             from .environments.ready import make_ready  # noqa: PLC0415 - other runs do without
 
-            problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._beat_heart)
+            problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._beat_heart, self._secrets)
             if problem:
                 return problem
         if self.spec.get("spark"):

@@ -54,7 +54,7 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
     image = compute.base_docker_image or DEFAULT_IMAGE
     run = places.root.run(places.run_id)
     home = posixpath.join(places.root.path, "homes", places.project_id)
-    user = _user(engine, places)
+    user = user_in(engine, places.uid, places.gid)
     wanted = gpus if gpus is not None else (("all",) if compute.nvidia_docker else None)
     return Container(
         engine=engine.kind,
@@ -82,7 +82,7 @@ def contain(compute: Compute, engine: Engine, places: Places, gpus: tuple[str, .
         memory=compute.memory,
         cpus=compute.cpus,
         keep_entrypoint=compute.keep_entrypoint,
-        options=_options(engine),
+        options=options_for(engine),
         registry=registry_of(compute, image),
         libc=places.libc,
     )
@@ -93,9 +93,9 @@ def command(spec: RunSpec, root: Root) -> list[str]:
     return run_command(spec.to_json(), root.run(spec.id))
 
 
-def _user(engine: Engine, places: Places) -> str:
+def user_in(engine: Engine, uid: int, gid: int) -> str:
     """Files in ``outputs/`` belong to the user: a rootless Docker calls that user root."""
-    return "0:0" if engine.kind == "docker" and engine.rootless else f"{places.uid}:{places.gid}"
+    return "0:0" if engine.kind == "docker" and engine.rootless else f"{uid}:{gid}"
 
 
 def _environment(home: str, places: Places) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _environment(home: str, places: Places) -> dict[str, str]:
     return found
 
 
-def _options(engine: Engine) -> tuple[str, ...]:
+def options_for(engine: Engine) -> tuple[str, ...]:
     found = ["--userns=keep-id"] if engine.kind == "podman" and engine.rootless else []
     # Our folders carry no label that a container may touch, and relabelling a user's files is not for us to do.
     return (*found, *(("--security-opt", "label=disable") if engine.selinux else ()))

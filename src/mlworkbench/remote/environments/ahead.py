@@ -52,21 +52,26 @@ def body_of(root: Root, message: Answer) -> Callable[[Callable[[Answer], None]],
             if os.path.exists(path):
                 os.unlink(path)
         tell({"ok": True, "state": "building"})
-        problem = None if lock["kind"] == IMAGE else _build(root, lock, places, packs)
-        if container and not problem:
-            problem = _fetch(dict(container, name="mlw-%s" % lock["digest"][:16]), places, password)
+        problem = None
+        named = dict(container, name="mlw-%s" % lock["digest"][:16]) if container else None
+        if named:  # first: source packages are built in it
+            from .pulling import pull_image  # noqa: PLC0415 - loads much, and here only
+
+            problem = pull_image(named, places.log, lambda text: _say(places, text), password)
+        if lock["kind"] != IMAGE and not problem:
+            problem = _build(root, lock, places, packs, named)
         write_whole(places.result, {"problem": problem})
 
     return body
 
 
-def _build(root: Root, lock: Answer, places: Places, packs: bool) -> Any:
+def _build(root: Root, lock: Answer, places: Places, packs: bool, container: Any) -> Any:
     from .build import ensure  # noqa: PLC0415 - loads much, and here only
     from .tools import NoEnvironment  # noqa: PLC0415
 
     hold(root, lock)
     try:
-        ensure(root, lock, places.log, lambda text: _say(places, text))
+        ensure(root, lock, places.log, lambda text: _say(places, text), container=container)
         if packs:
             from ..spark.pack import pack  # noqa: PLC0415 - few need it
 
@@ -75,35 +80,6 @@ def _build(root: Root, lock: Answer, places: Places, packs: bool) -> Any:
         return str(error)
     except (OSError, ValueError, KeyError, TypeError) as error:
         return "%s: %s" % (type(error).__name__, error)
-    return None
-
-
-def _fetch(container: Answer, places: Places, password: Any) -> Any:
-    """The image, if it is not there. The password is in memory only, and so is the log-in."""
-    from ..complaints import explain_pull  # noqa: PLC0415
-    from ..engine import Engine, forget_login  # noqa: PLC0415
-
-    engine = Engine(container)
-    if engine.call("image", "inspect", container["image"])[0] == 0:
-        return None
-    _say(places, "pulling image %s" % container["image"])
-    try:
-        env, complaint = engine.log_in(password) if container.get("registry") and password else ({}, "")
-        return explain_pull(complaint, container) if complaint else _pull(engine, env, places)
-    except OSError as error:
-        return "image %s cannot be pulled: %s" % (container["image"], error)
-    finally:
-        forget_login(engine.name)
-
-
-def _pull(engine: Any, env: Dict[str, str], places: Places) -> Any:
-    from ..complaints import explain_pull  # noqa: PLC0415
-
-    container = engine.container
-    with open(places.log, "ab") as file:
-        process = engine.begin([container["program"], "pull", container["image"]], stdout=file, stderr=file, env=env)
-    if process.wait():
-        return explain_pull(read_plain(places.log, 0, _CHUNK).decode("utf-8", "replace")[-4096:], container)
     return None
 
 

@@ -33,6 +33,7 @@ from .environment import (
     unprotect,
 )
 from .network import address_in, why_not_reached
+from .sources import ImageBuilds, check_place, file_name, sources_of
 from .supplies import archive_of
 from .tools import (
     NoEnvironment,
@@ -65,20 +66,31 @@ class Cancelled(Exception):
     """Somebody asked for the end of the run that the environment was for."""
 
 
-def ensure(root: Root, lock: Lock, log: str, say: Say, cancelled: Callable[[], bool] = lambda: False) -> str:
+def ensure(
+    root: Root,
+    lock: Lock,
+    log: str,
+    say: Say,
+    cancelled: Callable[[], bool] = lambda: False,
+    container: Optional[Dict[str, Any]] = None,
+    password: Optional[str] = None,
+) -> str:
     """The environment's folder, built if it is not there or not sound. Raises NoEnvironment, Cancelled or OSError.
 
     ``log``: file that the programs' output is appended to. ``say``: told in a few words what is going on.
+    ``container``: of the run, in whose image source packages are built; ``password``: of the image's registry.
     """
     prefix = prefix_of(root, lock)
     if is_sound(root, lock):
         return prefix
     if digest_of(lock) != lock["digest"]:
         raise NoEnvironment("the lock was changed after it was made: its digest differs; hint: submit again")
+    check_place(lock, container["image"] if container else None)
     holder = take_lock(prefix + ".lock", say, cancelled)
     try:
         if not is_sound(root, lock):  # somebody else may have built it meanwhile
-            _Builder(root, lock, log, say, cancelled, holder).build()
+            builder = _Builder(root, lock, log, say, cancelled, holder)
+            builder.build(ImageBuilds(root, lock, container, password, log, say) if container else None)
     finally:
         os.close(holder)
     return prefix
@@ -112,14 +124,15 @@ class _Builder:
         self._env = building_environment(root)
         self._scratch = self._prefix + ".tmp"
 
-    def build(self) -> None:
+    def build(self, image: Optional[ImageBuilds]) -> None:
+        """``image``: where source packages are built; None: here."""
         begun = time.monotonic()
         caches = hold_caches(self._root)
         self._clear()
         failpoint("env-cleared")
         try:
             os.mkdir(self._scratch, 0o700)
-            self._install()
+            self._install(image)
             publish(self._root, self._lock, {"built": time.time(), "seconds": round(time.monotonic() - begun, 1)})
         except BaseException as error:
             discard(self._prefix)
@@ -132,7 +145,7 @@ class _Builder:
         failpoint("env-published")
         self._say("environment ready after %.1f s" % (time.monotonic() - begun))
 
-    def _install(self) -> None:
+    def _install(self, image: Optional[ImageBuilds]) -> None:
         if self._lock["conda"]:
             self._conda()
             failpoint("env-conda")
@@ -140,7 +153,7 @@ class _Builder:
             self._venv()
             failpoint("env-venv")
         if self._lock["pip"]:
-            self._pip()
+            self._pip(image)
             failpoint("env-pip")
         self._say("compiling bytecode")
         borrow(self._root, self._lock, self._prefix)
@@ -234,18 +247,23 @@ class _Builder:
         os.symlink(path, os.path.join(folder, os.path.basename(path)))
         return {"UV_PYTHON_INSTALL_MIRROR": "file://" + os.path.join(self._scratch, "mirror")}
 
-    def _pip(self) -> None:
+    def _pip(self, image: Optional[ImageBuilds]) -> None:
         packages = self._lock["pip"]
         self._say("pip: %d packages" % len(packages))
         path = os.path.join(self._scratch, "requirements.txt")
+        built = image.wheels(self._scratch, self._uv, self._run) if image else {}
         with open(path, "w", encoding="utf-8") as file:
-            file.writelines(self._requirement(one) + "\n" for one in packages)
+            # uv replaces ${NAME} by this machine's variables, and an index may have put such a name into an address.
+            file.writelines(self._requirement(one, built).replace("${", "%24{") + "\n" for one in packages)
         words = [self._uv(), "pip", "install", "--python", python_of(self._prefix), "--break-system-packages"]
         failpoint("env-installing")
+        words += [] if sources_of(self._lock) and not built else ["--no-build"]
         self._run([*words, "--no-deps", "-r", path])
 
-    def _requirement(self, one: Dict[str, Any]) -> str:
+    def _requirement(self, one: Dict[str, Any], built: Dict[str, str]) -> str:
         """By its address: what uv has fetched from there before it takes from its cache, without asking again."""
+        if one["name"] in built:
+            return "%s @ file://%s" % (one["name"], urllib.request.pathname2url(built[str(one["name"])]))
         if one.get("git"):
             folder = "#subdirectory=%s" % one["folder"] if one.get("folder") else ""
             return "%s @ git+%s@%s%s" % (one["name"], one["git"], one["commit"], folder)
@@ -260,7 +278,7 @@ class _Builder:
         Always at the same path: by that uv finds again in its cache what it has unpacked for another environment.
         """
         folder = os.path.join(self._root.packages, "named", str(one["sha256"]))
-        path = os.path.join(folder, os.path.basename(_file_name(one)))
+        path = os.path.join(folder, file_name(one))
         make_private(folder)
         get(self._root, one)
         try:
@@ -274,7 +292,13 @@ class _Builder:
 
     # -- programs ----------------------------------------------------------------------------------
 
-    def _run(self, words: List[str], extra: Optional[Dict[str, str]] = None, check: bool = True) -> None:
+    def _run(
+        self,
+        words: List[str],
+        extra: Optional[Dict[str, str]] = None,
+        check: bool = True,
+        environ: Optional[Dict[str, str]] = None,
+    ) -> None:
         """Run a program with its output in the log; its last words are the reason if it fails."""
         with open(self._log, "ab") as file:
             start = file.tell()
@@ -283,7 +307,7 @@ class _Builder:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=dict(self._env, **extra or {}),
+                env=environ or dict(self._env, **extra or {}),
                 cwd=self._scratch,
                 pass_fds=(self._holder,),
                 start_new_session=True,
@@ -359,7 +383,3 @@ def _version(python: str) -> Optional[str]:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.decode("ascii", "replace").strip() or None
-
-
-def _file_name(one: Dict[str, Any]) -> str:
-    return str(one.get("file") or str(one["url"]).rsplit("/", 1)[1].replace("%2B", "+"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 YOUNG = 3600.0  # a package that came in the last hour: a run may be about to need it
 BUILDERS = ("uv", "conda")  # below cache/
 CARRIED = ("packages", "repodata")  # below cache/ of a client, which fetches for others
-_TOOL = re.compile(r"(uv|py-rattler)-.+-[0-9a-f]{8}(\.[0-9a-f]{8}\.part)?")
+_TOOL = re.compile(r"(uv|py-rattler)-.+-[0-9a-f]{8,32}(\.[0-9a-f]{8}\.part)?")
 _LEFT = re.compile(r"\.clean-[0-9a-f]{16}")
 
 

@@ -47,7 +47,8 @@ _LOOK = 0.005
 def digest_of(lock: Lock) -> str:
     """What makes two environments the same: platform, interpreter, and the content of every package.
 
-    Where a package is fetched from is not a part of it, nor the machine that it was solved for.
+    Where a package is fetched from is not a part of it, nor the machine that it was solved for. The image that source
+    packages are built in is: what comes out of a build is the image's doing, too.
     """
     python = lock["python"]
     identity = {
@@ -57,6 +58,8 @@ def digest_of(lock: Lock) -> str:
         "conda": [[one["name"], one["version"], one["build"], one["sha256"] or one["md5"]] for one in lock["conda"]],
         "pip": [[one["name"], one["version"], one.get("sha256") or one.get("commit")] for one in lock["pip"]],
     }
+    if lock.get("built_in"):
+        identity["built_in"] = lock["built_in"]
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 

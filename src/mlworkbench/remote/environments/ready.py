@@ -30,11 +30,17 @@ _UNPREPARED = (
 
 
 def make_ready(
-    root: Root, run: RunFolder, spec: Dict[str, Any], tell: Callable[[], None], beat: Callable[[], None]
+    root: Root,
+    run: RunFolder,
+    spec: Dict[str, Any],
+    tell: Callable[[], None],
+    beat: Callable[[], None],
+    secrets: Optional[Dict[str, str]] = None,
 ) -> Optional[str]:
     """Why there is no environment, in a few lines; None: it is ready, and nobody removes it while this process lives.
 
-    ``tell`` is called if it has to be built, ``beat`` every few seconds while it is.
+    ``tell`` is called if it has to be built, ``beat`` every few seconds while it is. Of the ``secrets`` only the
+    registry's password is used, if the image has to be pulled for the build.
     """
     lock = spec["lock"]
     hold(root, lock, spec["id"])
@@ -49,7 +55,7 @@ def make_ready(
         return "environments are built on Linux and macOS only, as yet"
     told, tell_result = os.pipe()
     os.set_inheritable(tell_result, True)
-    builder = machine.fork(lambda: _build(root, run, lock, packs, tell_result), keep=[tell_result])
+    builder = machine.fork(lambda: _build(root, run, spec, packs, secrets or {}, tell_result), keep=[tell_result])
     os.close(tell_result)
     answer = _listen(told, beat, lambda: _end(builder) if os.path.exists(run.cancel) else None)
     os.close(told)
@@ -83,10 +89,13 @@ def _killed(status: int) -> str:
     return "the builder died; hint: its log is supervisor.log in the run's folder"
 
 
-def _build(root: Root, run: RunFolder, lock: Lock, packs: bool, tell: int) -> None:
+def _build(root: Root, run: RunFolder, spec: Dict[str, Any], packs: bool, secrets: Dict[str, str], tell: int) -> None:
     """Body of the builder. What it says goes to the run's build.log, where followers see it."""
-    from .build import Cancelled, ensure  # noqa: PLC0415 - all that the supervisor does without
+    from ..engine import REGISTRY_PASSWORD  # noqa: PLC0415 - all that the supervisor does without
+    from .build import Cancelled, ensure  # noqa: PLC0415
     from .tools import NoEnvironment  # noqa: PLC0415
+
+    lock = spec["lock"]
 
     def say(text: str) -> None:
         with open(run.build_log, "ab") as file:
@@ -94,11 +103,12 @@ def _build(root: Root, run: RunFolder, lock: Lock, packs: bool, tell: int) -> No
 
     problem = None
     try:
-        ensure(root, lock, run.build_log, say, lambda: os.path.exists(run.cancel))
+        cancelled, password = lambda: os.path.exists(run.cancel), secrets.get(REGISTRY_PASSWORD)
+        ensure(root, lock, run.build_log, say, cancelled, container=spec.get("container"), password=password)
         if packs:
             from ..spark.pack import pack  # noqa: PLC0415 - few need it
 
-            pack(root, lock, say, lambda: os.path.exists(run.cancel))
+            pack(root, lock, say, cancelled)
     except Cancelled:
         problem = "cancelled before it started"
     except NoEnvironment as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Lock = Dict[str, Any]
 
 PATIENCE = 60.0
-_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
 class NoEnvironment(Exception):
@@ -71,7 +71,8 @@ def is_provided(root: Root, tool: Dict[str, Any]) -> bool:
 
 
 def _folder(root: Root, tool: Dict[str, Any]) -> str:
-    return os.path.join(root.tools, "%s-%s-%s" % (tool["name"], tool["version"], str(tool["sha256"])[:8]))
+    """Long enough that nobody can make another wheel with the same name of folder."""
+    return os.path.join(root.tools, "%s-%s-%s" % (tool["name"], tool["version"], str(tool["sha256"])[:32]))
 
 
 def uv_program(folder: str) -> str:
@@ -183,7 +184,7 @@ def _trust() -> ssl.SSLContext:
     """This machine's certificates; a Python from elsewhere may not know where they are."""
     context = ssl.create_default_context()
     if not context.cert_store_stats()["x509_ca"] and not os.environ.get("SSL_CERT_FILE"):
-        bundle = next((path for path in _BUNDLES if os.path.exists(path)), None)
+        bundle = next((path for path in CERTIFICATES if os.path.exists(path)), None)
         if bundle:
             context.load_verify_locations(bundle)
     return context

@@ -1,0 +1,79 @@
+"""A project cannot send the user's environment variables to a package index."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.e2e.package_index import serving, wheel
+from tests.e2e.test_environment import manage
+from tests.e2e.test_environment_sources import SAY, ask
+
+SECRETS = {"AWS_SECRET_ACCESS_KEY": "aws-71c2", "MLW_REGISTRY_PASSWORD": "registry-9b1e"}
+LINES = {
+    "index": ["--index-url {url}/${{MLW_REGISTRY_PASSWORD}}/simple", "closed"],
+    "password": ["--index-url http://x:${{AWS_SECRET_ACCESS_KEY}}@{place}/main/simple", "closed"],
+    "extra index": ["--extra-index-url {url}/main/${{AWS_SECRET_ACCESS_KEY}}", "closed"],
+    "find links": ["--find-links {url}/${{AWS_SECRET_ACCESS_KEY}}/", "closed"],
+    "wheel": ["closed @ {url}/main/closed-1.0-py3-none-any.whl?${{AWS_SECRET_ACCESS_KEY}}"],
+    "repository": ["git+{url}/${{AWS_SECRET_ACCESS_KEY}}/closed#egg=closed"],
+    "other parsers": ["--index-url http://${{AWS_SECRET_ACCESS_KEY}}.invalid\\@{place}/main/simple", "closed"],
+}
+
+
+@pytest.fixture
+def project(user):
+    root = user.project("demo", say=SAY)
+    manage(root, "local")
+    return root
+
+
+def leaked(index):
+    return [asked for asked in index.asked if any(value in asked for value in SECRETS.values())]
+
+
+def test_variables_in_a_projects_addresses_are_refused(user, project, tmp_path):
+    wheel(tmp_path / "index/main", "closed", "1.0", "the index")
+    with serving(tmp_path / "index") as index:
+        for name, lines in LINES.items():
+            ask(project, *(line.format(url=index.url, place=f"{index.host}:{index.port}") for line in lines))
+            done = user.mlw(
+                "submit", "-c", "local", "say.py", "closed", cwd=project, env={**SECRETS, "UV_HTTP_RETRIES": "0"}
+            )
+            assert leaked(index) == [], name
+            assert done.code == 78, (name, done)
+            assert re.search(r"conda_dependencies.yml:\d+: .*\$\{\w+\}", done.err), done.err
+            assert "hint: " in done.err and "Traceback" not in done.err
+    assert index.asked == []
+    assert not any(value in done.err for value in SECRETS.values())
+
+
+def test_a_package_cannot_name_variables_in_its_metadata_or_file_names(user, project, tmp_path):
+    """uv expands them in the addresses of dependencies too, and in what the target is asked to install."""
+    with serving(tmp_path / "index") as index:
+        elsewhere = f"closed @ {index.url}/main/closed-1.0-py3-none-any.whl?${{AWS_SECRET_ACCESS_KEY}}"
+        wheel(tmp_path / "index/main", "closed", "1.0", "the index")
+        wheel(tmp_path / "index/main", "bait", "1.0", "the index", elsewhere)
+        ask(project, f"bait @ {index.url}/main/bait-1.0-py3-none-any.whl")
+        index.suffix = "?${MLW_REGISTRY_PASSWORD}"
+        first = user.mlw("submit", "-c", "local", "say.py", "closed", cwd=project, env=SECRETS)
+        ask(project, f"--index-url {index.url}/main/simple", "closed")
+        second = user.mlw("submit", "-c", "local", "say.py", "closed", cwd=project, env=SECRETS)
+    assert leaked(index) == []
+    assert any("closed-1.0" in asked and "$" in asked for asked in index.asked), index.asked
+    assert (first.out, second.out) == ("closed from the index\n",) * 2, (first, second)
+
+
+def test_a_host_that_the_user_has_named_gets_user_and_password(user, project, tmp_path):
+    wheel(tmp_path / "index/main", "closed", "1.0", "behind the door")
+    with serving(tmp_path / "index", key="reader:registry-9b1e") as index:
+        place = f"{index.host}:{index.port}"
+        ask(project, f"--index-url http://reader:${{MLW_REGISTRY_PASSWORD}}@{place}/main/simple", "closed")
+        words = ("submit", "-c", "local", "say.py", "closed")
+        refused = user.mlw(*words, cwd=project, env=SECRETS)
+        assert f"mlw settings add index-hosts {place}" in refused.err and index.asked == []
+        assert user.mlw("settings", "add", "index-hosts", place).code == 0
+        done = user.mlw(*words, cwd=project, env=SECRETS)
+    assert done.out == "closed from behind the door\n", done
+    assert index.seen == [], "command lines"

@@ -1,0 +1,120 @@
+"""Source packages of a lock: where they may be built, and what is taken from a folder that a build could write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.remote.engine import build_command
+from mlworkbench.remote.environments.environment import digest_of
+from mlworkbench.remote.environments.sources import _open_folders, _take, check_place, sources_of
+from mlworkbench.remote.environments.tools import NoEnvironment
+
+WHEEL = {"name": "a", "version": "1", "url": "https://x.example/a-1-py3-none-any.whl?q=.tar.gz#f", "sha256": "1" * 64}
+ARCHIVE = {"name": "bait", "version": "1", "url": "https://x.example/bait-1.tar.gz?x.whl", "sha256": "2" * 64}
+GIT = {"name": "c", "version": None, "git": "https://x.example/c.whl", "commit": "3" * 40, "folder": None}
+SENT = {"name": "d", "version": "1", "file": "d-1.zip", "sha256": "4" * 64}
+
+
+def lock(*pip, **more):
+    base = {"format": 1, "platform": "linux-64", "python": {"source": "uv", "version": "3.12.1"}, "conda": []}
+    return {**base, "pip": list(pip), **more}
+
+
+def test_which_packages_are_built():
+    assert sources_of(lock(WHEEL, ARCHIVE, GIT, SENT)) == [ARCHIVE, GIT, SENT]
+
+
+@pytest.mark.parametrize(
+    ("built_in", "image", "good"),
+    [(None, None, True), ("i:1", "i:1", True), (None, "i:1", False), ("i:1", None, False), ("i:2", "i:1", False)],
+)
+def test_a_lock_says_where(built_in, image, good):
+    """A lock that another version made, or for another image, is not built: not out here, and not in that image."""
+    check_place(lock(WHEEL, built_in=built_in), image)
+    if good:
+        check_place(lock(ARCHIVE, built_in=built_in), image)
+    else:
+        with pytest.raises(NoEnvironment, match="bait must be built from source, and the lock is not for"):
+            check_place(lock(ARCHIVE, built_in=built_in), image)
+
+
+def test_what_an_image_built_is_for_that_image_alone():
+    """An image of a stranger's makes other wheels of the same sources; no other project gets those."""
+    digests = {digest_of(lock(ARCHIVE, built_in=image)) for image in (None, "i:1", "i:2")}
+    assert len(digests) == 3
+    assert digest_of(lock(ARCHIVE)) == digest_of(lock(ARCHIVE, built_in=None)), "as ever"
+
+
+NAME = "bait-1.0-py3-none-any.whl"
+
+
+def test_a_wheel_is_taken(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / NAME).write_bytes(b"content")
+    path = _take(ARCHIVE, str(tmp_path / "out"), str(tmp_path / "taken"))
+    assert Path(path).read_bytes() == b"content" and os.path.basename(path) == NAME
+
+
+def link(out, private):
+    (out / NAME).symlink_to(private / NAME)
+
+
+def folder_link(out, private):
+    out.rmdir()
+    out.symlink_to(private)
+
+
+def fifo(out, private):
+    os.mkfifo(out / NAME)
+
+
+def two(out, private):
+    (out / NAME).write_bytes(b"")
+    (out / "bait-2.0-py3-none-any.whl").write_bytes(b"")
+
+
+def other(out, private):
+    (out / "pip-99-py3-none-any.whl").write_bytes(b"")
+
+
+def odd(out, private):
+    (out / "bait-1.0 @ x\n-py3-none-any.whl").write_bytes(b"")
+
+
+@pytest.mark.parametrize("trick", [link, folder_link, fifo, two, other, odd])
+def test_nothing_else_is_taken(tmp_path, trick):
+    private, out = tmp_path / "private", tmp_path / "out"
+    private.mkdir()
+    (private / NAME).write_bytes(b"of another project")
+    out.mkdir()
+    trick(out, private)
+    with pytest.raises((NoEnvironment, OSError)):
+        _take(ARCHIVE, str(out), str(tmp_path / "taken"))
+    assert not (tmp_path / "taken" / NAME).exists()
+
+
+def test_folders_can_be_removed_whatever_a_build_did_to_them(tmp_path):
+    outside, inside = tmp_path / "outside", tmp_path / "place" / "a" / "b"
+    outside.mkdir(mode=0o755)
+    inside.mkdir(parents=True)
+    (tmp_path / "place" / "link").symlink_to(outside)
+    inside.chmod(0)
+    inside.parent.chmod(0)
+    _open_folders(str(tmp_path / "place"))
+    assert [path.stat().st_mode & 0o777 for path in (inside, outside)] == [0o700, 0o755]
+
+
+def test_a_build_is_guarded_like_a_run():
+    container = {"program": "docker", "engine": "docker", "name": "n", "image": "i:1", "user": "0:0", "network": "host"}
+    words = build_command(container, [["/p", "/p", "ro"]], {"HOME": "/w"}, ["/uv", "build"])
+    text = " ".join(words)
+    for part in ("--rm", "--pull never", "no-new-privileges", "--cap-drop ALL", "--pids-limit", "--user 0:0"):
+        assert part in text
+    assert "--network" not in text and "--gpus" not in text
+    assert words[-4:] == ["--entrypoint", "/uv", "i:1", "build"]
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--mount"] == [
+        "type=bind,source=/p,target=/p,readonly"
+    ]

@@ -1,0 +1,121 @@
+"""Variables of the user in what a project names: which are expanded, for whom, and what uv gets to see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.environments.channels import indexes_of, user_indexes
+from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
+from mlworkbench.environments.reading import pip_entry
+from mlworkbench.environments.uv_environment import uv_environment
+from mlworkbench.environments.variables import Allowed, expand_credentials
+from mlworkbench.errors import ConfigError
+
+ENVIRON = {"WHO": "ada", "WORD": "p/w@x:y$%20", "BOTH": "ada:hush"}
+ALLOWED = Allowed(ENVIRON, frozenset({"index.example.org", "plain.example.org:80", "other.example.org:8443"}))
+
+
+def expand(address: str) -> str:
+    option = Option(address, "requirements.txt", 3, "--extra-index-url", address)
+    return expand_credentials(Dependencies(options=(option,)), ALLOWED).extra_index_urls[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "filled"),
+    [
+        ("https://${WHO}@index.example.org/simple", "https://ada@index.example.org/simple"),
+        ("https://${BOTH}@INDEX.example.org:443/", "https://ada:hush@INDEX.example.org:443/"),
+        ("https://x-${WHO}:${WORD}@index.example.org", "https://x-ada:p%2Fw%40x:y%24%20@index.example.org"),
+        ("http://${WHO}@plain.example.org/simple", "http://ada@plain.example.org/simple"),
+        ("git+https://${WHO}@other.example.org:8443/a@v1", "git+https://ada@other.example.org:8443/a@v1"),
+        ("https://evil.example.org/$WHO/${who}/%24{WHO}", "https://evil.example.org/$WHO/${who}/%24{WHO}"),
+    ],
+)
+def test_user_and_password_for_hosts_that_the_user_has_named(address, filled):
+    assert expand(address) == filled
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://${WHO}@evil.example.org/simple",
+        "https://${WHO}@index.example.org.evil.example.org/",
+        "http://${WHO}@index.example.org/simple",  # named for HTTPS
+        "https://${WHO}@index.example.org:8443/",
+        "https://${WHO}@index.example.org@evil.example.org/",
+        "https://evil.example.org/${WHO}@index.example.org/",
+        "https://evil.example.org\\${WHO}@index.example.org/",
+        "https://evil.example.org?${WHO}@index.example.org/",
+        "https://evil.example.org#${WHO}@index.example.org/",
+        "https://evil.example.org\t/${WHO}@index.example.org/",
+        "https://[::1]${WHO}@index.example.org/",
+        "https://${WHO}@index.example.org\\.evil.example.org/",
+        "https://${WHO}.index.example.org/",
+        "https://${WHO}@index.example.org/${WHO}",
+        "https://${WHO}@index.example.org/?q=${WHO}",
+        "${WHO}://x@index.example.org/",
+        "git+ssh://${WHO}@index.example.org/a",
+        "/folder/${WHO}",
+        "https://${UNSET}@index.example.org/",
+    ],
+)
+def test_all_else_is_refused_with_file_and_line(address):
+    with pytest.raises(ConfigError, match=r"requirements.txt:3: variable \$\{[A-Z]+\} is not .*") as caught:
+        expand(address)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "dependencies",
+    [
+        Dependencies("a.yml", channels=("https://evil.example.org/${WHO}",)),
+        Dependencies("a.yml", conda=(Requirement("https://evil.example.org/${WHO}::a", "a.yml", 1, "a"),)),
+        Dependencies("a.yml", pip=(pip_entry(Line("./${WHO}/a-1.0.whl", "a.yml", 1), Path("/p"), Path("/p")),)),
+        Dependencies("a.yml", pip=(pip_entry(Line("a @ https://e.org/${WHO}.whl", "a.yml", 1), Path(), Path()),)),
+        Dependencies("a.yml", constraints=(pip_entry(Line("https://e.org/${WHO}.whl", "a.yml", 1), Path(), Path()),)),
+    ],
+    ids=["channel", "conda", "path", "address", "constraint"],
+)
+def test_wherever_a_project_names_a_place(dependencies):
+    with pytest.raises(ConfigError, match=r"\$\{WHO\}"):
+        expand_credentials(dependencies, ALLOWED)
+
+
+def test_uv_gets_no_variable_that_could_hold_a_secret():
+    needed = {"PATH": "/bin", "HOME": "/home/ada", "UV_CACHE_DIR": "/c", "UV_INDEX_STRATEGY": "first-index"}
+    secret = {
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "UV_INDEX_OWN_PASSWORD": "x",
+        "UV_INDEX_URL": "https://u:x@h/",
+        "TOKEN": "x",
+    }
+    proxies = {"HTTPS_PROXY": "http://u:x@proxy:1", "no_proxy": "localhost"}
+    passed = {"https_proxy": "http://u:x@proxy:1", "no_proxy": "localhost"}
+    assert uv_environment({**needed, **secret, **proxies}) == {**needed, **passed}
+
+
+def test_settings_for_uv_become_lines_of_its_file():
+    environ = {
+        "UV_DEFAULT_INDEX": "own-1=https://own.example.org/simple",
+        "UV_INDEX_OWN_1_USERNAME": "ada",
+        "UV_INDEX_OWN_1_PASSWORD": "a/b",
+        "UV_INDEX": "https://${WHO}@one.example.org/ two=https://two.example.org/",
+        "UV_EXTRA_INDEX_URL": "https://three.example.org/",
+        "UV_FIND_LINKS": "https://four.example.org/,https://five.example.org/",
+        "PIP_INDEX_URL": "https://pip.example.org",
+        **ENVIRON,
+    }
+    option = Option("", "r.txt", 1, "--index-url", "https://project.example.org/")
+    more = Option("", "r.txt", 2, "--extra-index-url", "https://${WHO}.project.example.org/")
+    assert indexes_of(Dependencies(options=(option, more)), environ).lines() == [
+        "--index-url https://ada:a%2Fb@own.example.org/simple",
+        "--extra-index-url https://ada@one.example.org/",
+        "--extra-index-url https://two.example.org/",
+        "--extra-index-url https://three.example.org/",
+        "--extra-index-url https://${WHO}.project.example.org/",
+        "-f https://four.example.org/",
+        "-f https://five.example.org/",
+    ]
+    assert "project" not in "".join(user_indexes(environ).lines())
