@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -63,19 +62,19 @@ _FULL = Refused("503 Service Unavailable", "too many connections are open")
 class Connections:
     """Those of one server. ``table``: where users of this machine are looked up, None if they cannot be.
 
-    ``own_user_only``: connections of this machine's other users are refused, and those whose user is unknown.
+    ``only_user``: the user ID that may connect, beside root; an unknown user may not. None: everybody may.
     """
 
-    def __init__(self, limits: Limits, table: SocketTable | None = None, own_user_only: bool = False) -> None:
+    def __init__(self, limits: Limits, table: SocketTable | None = None, only_user: int | None = None) -> None:
         self._limits = limits
         self._table = table
-        self._own_user_only = own_user_only
+        self._only_user = only_user
         self._open: list[Connection] = []  # oldest first
 
     def admit(self, transport: asyncio.Transport) -> Connection | Refused:
         """Decide once, when the connection is made: its user cannot change afterwards."""
         address, owner = transport.get_extra_info("peername"), self._owner(transport)
-        if self._own_user_only and (owner is None or not owner.may_connect(os.getuid())):
+        if self._only_user is not None and (owner is None or not owner.may_connect(self._only_user)):
             log.warning("refused a connection of %s", "an unknown user" if owner is None else _user(owner))
             return _OTHER_USER
         peer = _user(owner) if owner else str(address[0]) if address else "an unknown peer"

@@ -130,10 +130,11 @@ def open_table(required: bool) -> SocketTable | None:
         return None
     try:
         table = SocketTable()
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
-            found = table.owner(endpoint(client.getsockname()), endpoint(server.getsockname()))
-        if found is None or not found.may_connect(os.getuid()):
-            raise OSError(errno.EOPNOTSUPP, f"the kernel reports {found} for a connection of user id {os.getuid()}")
+        try:
+            _probe(table)
+        except OSError:
+            table.close()
+            raise
     except OSError as error:
         if not required:
             return None
@@ -143,3 +144,10 @@ def open_table(required: bool) -> SocketTable | None:
             more="ui-not-reached",
         ) from error
     return table
+
+
+def _probe(table: SocketTable) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        found = table.owner(endpoint(client.getsockname()), endpoint(server.getsockname()))
+    if found is None or not found.may_connect(os.getuid()):
+        raise OSError(errno.EOPNOTSUPP, f"the kernel reports {found} for a connection of user ID {os.getuid()}")

@@ -162,8 +162,9 @@ class Server:
     ) -> None:
         self.listening = listening
         # A server that listens to other machines is for other people, too: whoever has the password.
-        self._own_user_only = peer.SUPPORTED and listening.this_machine_only and not any_local_user
-        self._table = peer.open_table(required=self._own_user_only)
+        own_user_only = peer.SUPPORTED and listening.this_machine_only and not any_local_user
+        self._only_user = os.getuid() if own_user_only else None
+        self._table = peer.open_table(required=own_user_only)
         self._files = files
         self._door = door_of(listening)
         self._password = password
@@ -181,7 +182,7 @@ class Server:
         from .limited_server import ACCEPTED_AT_ONCE, LimitedServer, protocol_for  # noqa: PLC0415 - the same
 
         log_to(self._files.log)
-        connections = Connections(raise_limits(), self._table, self._own_user_only)
+        connections = Connections(raise_limits(), self._table, self._only_user)
         login = Login(self.sessions, Password(self._password) if self._password else None)
         server = LimitedServer(
             uvicorn.Config(
