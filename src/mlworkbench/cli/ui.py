@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(1, 65535), help="On this port; else on the first free one from 8521 on.")
 @click.option("--browser/--no-browser", default=True, help="Open the browser (default), or only print the link.")
 @click.option("--host", metavar="ADDRESS", help="Listen to other machines, too. Asks for a password.")
-@click.option("--any-local-user", is_flag=True, help="Accept connections of other users of this machine (Linux).")
+@click.option("--any-local-user", is_flag=True, help="Accept connections from other users of this machine (Linux).")
 @in_project
 @debugging
 def ui(port: int | None, browser: bool, host: str | None, any_local_user: bool, folder: str | None) -> None:

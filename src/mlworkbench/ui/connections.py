@@ -75,11 +75,11 @@ class Connections:
         """Decide once, when the connection is made: its user cannot change afterwards."""
         address, owner = transport.get_extra_info("peername"), self._owner(transport)
         if self._only_user is not None and (owner is None or not owner.may_connect(self._only_user)):
-            log.warning("refused a connection of %s", "an unknown user" if owner is None else _user(owner))
+            log.warning("refused a connection from %s", "an unknown user" if owner is None else _user(owner))
             return _OTHER_USER
         peer = _user(owner) if owner else str(address[0]) if address else "an unknown peer"
         if not self._make_room(peer):
-            log.warning("refused a connection of %s: %d are open", peer, len(self._open))
+            log.warning("refused a connection from %s: %d are open", peer, len(self._open))
             return _FULL
         connection = Connection(transport, peer)
         self._open.append(connection)
@@ -116,7 +116,7 @@ def _user(owner: Owner) -> str:
 
 
 def _close(connection: Connection) -> None:
-    log.warning("closed the oldest connection of %s that has not logged in: too many are open", connection.peer)
+    log.warning("closed the oldest connection from %s that has not logged in: too many are open", connection.peer)
     connection.transport.abort()
 
 

@@ -140,7 +140,7 @@ def open_table(required: bool) -> SocketTable | None:
             return None
         raise UsageError(
             f"cannot determine which user opens a connection on this machine: {error.strerror}",
-            "to accept connections of all users of this machine, add --any-local-user",
+            "to accept connections from all users of this machine, add --any-local-user",
             more="ui-not-reached",
         ) from error
     return table
