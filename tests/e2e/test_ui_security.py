@@ -398,7 +398,7 @@ def test_nothing_tells_the_code_the_token_or_the_cookie(user, tmp_path):
 
 @pytest.mark.skipif(os.getuid() != 0 or not os.access("/usr/bin/python3", os.X_OK), reason="only root can be nobody")
 def test_another_user_of_this_machine(bench, user):
-    """May connect, and gets no further; the files are closed even if the folders above them are open."""
+    """Is refused whatever they ask for; the files are closed even if the folders above them are open."""
     for folder in (user.store, *user.store.parents):
         if not folder.stat().st_mode & stat.S_IXOTH and folder != user.store:
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
@@ -422,7 +422,7 @@ print(found)
         ["/usr/bin/python3", "-I", "-c", script, bench.address + "/", *files],
         user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=True, cwd="/",
     )  # fmt: skip
-    assert done.stdout.strip() == "[401]"
+    assert done.stdout.strip() == "[403]"
 
 
 # -- leaving -----------------------------------------------------------------------------------------------

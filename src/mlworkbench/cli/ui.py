@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(1, 65535), help="On this port; else on the first free one from 8521 on.")
 @click.option("--browser/--no-browser", default=True, help="Open the browser (default), or only print the link.")
 @click.option("--host", metavar="ADDRESS", help="Listen to other machines, too. Asks for a password.")
+@click.option("--any-local-user", is_flag=True, help="Accept connections from other users of this machine (Linux).")
 @in_project
 @debugging
-def ui(port: int | None, browser: bool, host: str | None, folder: str | None) -> None:
+def ui(port: int | None, browser: bool, host: str | None, any_local_user: bool, folder: str | None) -> None:
     """Open the Workbench in the browser.
 
     Only this machine, and only with the link that is printed, unless --host is given. Ctrl-C stops it; runs go on.
@@ -44,7 +45,7 @@ def ui(port: int | None, browser: bool, host: str | None, folder: str | None) ->
     here = maybe_project(folder)
     # Helpers of libraries are started with ``python -c``, which imports from the current folder: not from a project.
     os.chdir(files.folder)
-    made = server.Server(server.listen(host, port), files, password)
+    made = server.Server(server.listen(host, port), files, password, any_local_user)
     _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
     from ..ui.app import make  # noqa: PLC0415 - takes a second
 

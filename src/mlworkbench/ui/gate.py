@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from .admission import Door, Refusal, Request, judge, wants_login, wants_logout
+from .connections import mark_authenticated
 from .headers import harden
 from .login import Login
 from .sessions import Sessions
@@ -62,6 +63,7 @@ class Gate:
         if refusal is not None:
             await refuse(send, refusal, request)
             return
+        mark_authenticated(scope)
         if wants_logout(request):
             await self._login.leave(request, send)
             return
@@ -73,6 +75,7 @@ class Gate:
             await receive()  # websocket.connect
             await send({"type": "websocket.close", "code": _POLICY})
             return
+        mark_authenticated(scope)
         ending = self._sessions.ending(request) if request.bearer is None else asyncio.Event()
         over = asyncio.ensure_future(ending.wait())
         try:

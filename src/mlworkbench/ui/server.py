@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import faulthandler
 import json
-import logging
 import os
 import secrets
 import signal
@@ -19,9 +17,12 @@ from pathlib import Path
 from ..errors import UsageError
 from ..paths import UserPaths
 from ..remote.journal import read_json, write_whole
+from . import peer
 from .admission import Door
+from .connections import Connections, raise_limits
 from .gate import App, Gate
 from .login import Login, Password
+from .server_log import log_to
 from .sessions import Sessions
 
 PORT = 8521
@@ -71,6 +72,10 @@ class Listening:
     @property
     def everywhere(self) -> bool:
         return self.host in _EVERYWHERE
+
+    @property
+    def this_machine_only(self) -> bool:
+        return all(peer.is_loopback(one.getsockname()[:2]) for one in self.sockets)
 
     @property
     def address(self) -> str:
@@ -152,8 +157,14 @@ def _bracketed(host: str) -> str:
 class Server:
     """One server of this user, from its sockets on."""
 
-    def __init__(self, listening: Listening, files: Places, password: str | None = None) -> None:
+    def __init__(
+        self, listening: Listening, files: Places, password: str | None = None, any_local_user: bool = False
+    ) -> None:
         self.listening = listening
+        # A server that listens to other machines is for other people, too: whoever has the password.
+        own_user_only = peer.SUPPORTED and listening.this_machine_only and not any_local_user
+        self._only_user = os.getuid() if own_user_only else None
+        self._table = peer.open_table(required=own_user_only)
         self._files = files
         self._door = door_of(listening)
         self._password = password
@@ -168,14 +179,16 @@ class Server:
         """Until it is stopped by Ctrl-C or SIGTERM."""
         import uvicorn  # noqa: PLC0415 - slow to load
 
-        from .patience import Patient  # noqa: PLC0415 - the same
+        from .limited_server import ACCEPTED_AT_ONCE, LimitedServer, protocol_for  # noqa: PLC0415 - the same
 
         log_to(self._files.log)
+        connections = Connections(raise_limits(), self._table, self._only_user)
         login = Login(self.sessions, Password(self._password) if self._password else None)
-        server = uvicorn.Server(
+        server = LimitedServer(
             uvicorn.Config(
                 Gate(app, self._door, self.sessions, login),
-                http=Patient,
+                http=protocol_for(connections),
+                backlog=ACCEPTED_AT_ONCE,
                 log_config=None,
                 access_log=False,  # it would hold the codes of links
                 server_header=False,
@@ -227,16 +240,3 @@ def opener_file(files: Places, link: str) -> str:
         file.write(page)
     os.replace(part, path)
     return path.as_uri()
-
-
-def log_to(path: Path) -> None:
-    """What goes wrong inside, for whoever looks into it."""
-    handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # else whoever sends nonsense could fill the disk
-    path.touch(mode=0o600)
-    if hasattr(faulthandler, "register"):  # `kill -USR1` has a server that hangs write down where
-        faulthandler.register(signal.SIGUSR1, open(path, "a"), all_threads=True)
