@@ -15,6 +15,7 @@ from . import render
 from .options import debugging, in_project, maybe_project
 
 if TYPE_CHECKING:
+    from ..ui.address import Style
     from ..ui.server import Places
 
 
@@ -22,25 +23,34 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(1, 65535), help="On this port; else on the first free one from 8521 on.")
 @click.option("--browser/--no-browser", default=True, help="Open the browser (default), or only print the link.")
 @click.option("--host", metavar="ADDRESS", help="Listen to other machines, too. Asks for a password.")
+@click.option(
+    "--address",
+    "style",
+    type=click.Choice(("hostname", "path")),
+    help="Secret part of the link: a host name below .localhost (default on Linux) or a path.",
+)
 @in_project
 @debugging
-def ui(port: int | None, browser: bool, host: str | None, folder: str | None) -> None:
+def ui(port: int | None, browser: bool, host: str | None, style: Style | None, folder: str | None) -> None:
     """Open the Workbench in the browser.
 
     Only this machine, and only with the link that is printed, unless --host is given. Ctrl-C stops it; runs go on.
     """
-    from ..ui import server  # noqa: PLC0415 - other commands do without
+    from ..ui import address, running, server  # noqa: PLC0415 - other commands do without
 
+    if host and style == "hostname":
+        raise UsageError("--address hostname works on this machine only", "leave it out, or leave out --host")
     _expect_parts()
     files = server.places(user_paths())
+    style = style or address.default_style(host)
     if host is None:
-        link = server.running_link(files, port)
+        link = running.running_link(files.running, address.secret_address(files.address), style, port)
         if link:
             render.message("mlw ui is running already")
             _open(files, link, browser)
             return
     password = _password(host) if host else None
-    made = server.Server(server.listen(host, port), files, password)
+    made = server.Server(server.listen(host, port), files, style, password)
     _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
     from ..ui.app import make  # noqa: PLC0415 - takes a second
 
