@@ -114,8 +114,8 @@ class Looker:
 
     def must_be_content(self) -> None:
         """No page complained, and none asked another host for anything."""
-        assert self.complaints == []
-        assert self.outside == []
+        assert self.complaints == [], self.complaints
+        assert self.outside == [], self.outside
 
     def _note(self, request: Any) -> None:
         if not request.url.startswith((self.bench.address, "data:", "blob:")):

@@ -24,7 +24,9 @@ _LARGEST = 4096
 _MOST = 1000  # machines whose guesses are counted
 _SLOWEST = 20.0  # seconds for the password to arrive
 _PAUSE, _LONGEST = 0.5, 30.0  # seconds after a wrong password; twice as long after each further one
+# Without an icon of its own, the browser would ask for one outside the secret path.
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ML Workbench</title>
+<link rel="icon" href="data:,">
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:4rem auto;padding:0 1rem;
 color-scheme:light dark}}input,button{{font:inherit;padding:.4rem .6rem}}</style>
 <main><h1>ML Workbench</h1><p role="status">{words}</p>{form}</main></html>"""

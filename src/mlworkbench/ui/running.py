@@ -71,8 +71,8 @@ def running_link(file: Path, secret: SecretAddress, style: Style, port: int | No
         return None
     try:
         code = secret.code_of(_ask(server), server.address)
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
-        return None  # it ends just now
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError):
+        return None  # it is ending, or its answer is none of ours
     return secret.link(style, server.address, code) if code else None
 
 
