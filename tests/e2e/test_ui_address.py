@@ -114,6 +114,9 @@ def test_pages_below_a_secret_path(user, tmp_path):
             assert page.evaluate(_OUTSIDE, base) == [], path
             broken = "[...document.images].filter(one => one.complete && !one.naturalWidth).map(one => one.src)"
             assert page.evaluate(broken) == [], path
+        assert base not in looker.ask("/api/openapi.json").text()
+        moved = looker.ask("/runs/", max_redirects=0)
+        assert (moved.status, moved.headers["location"]) == (307, "./../runs")
         page = looker.go(f"/p/{key}/runs")
         page.get_by_role("link", name=runs[0]).click()
         page.wait_for_url(f"{looker.bench.address}/runs/{runs[0]}*")

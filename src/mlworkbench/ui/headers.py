@@ -50,18 +50,26 @@ def policy(host: str) -> str:
     )
 
 
+def _relative(location: bytes, request: Request) -> bytes:
+    """Where a redirect leads, without the name of the host and the secret path."""
+    path = location.removeprefix(f"http://{request.host}".encode("latin-1"))
+    base = f"{request.base}/".encode()
+    if not request.base or not path.startswith(base):
+        return path
+    return b"./" + b"../" * (request.path.count(b"/") - 1) + path.removeprefix(base)
+
+
 def harden(send: Send, request: Request, admitted: bool) -> Send:
     """``send`` with the headers in place. A stricter policy of the application's own stays: that of an output file."""
     fallback = policy(request.host if admitted else "").encode()
     kept_long = bool(request.base) and _LASTING.match(request.path) is not None
-    ours = f"http://{request.host}".encode("latin-1")
 
     async def hardened(message: Message) -> None:
         if message["type"] == "http.response.start":
             given = [(name.lower(), value) for name, value in message.get("headers", ())]
             own = next((value for name, value in given if name == _POLICY and value.startswith(b"sandbox")), fallback)
             kept = [(name, value) for name, value in given if name not in (*_FIXED, *_NEVER, _POLICY)]
-            kept = [(name, value.removeprefix(ours) if name == b"location" else value) for name, value in kept]
+            kept = [(name, _relative(value, request) if name == b"location" else value) for name, value in kept]
             if not any(name == b"cache-control" for name, _ in kept):
                 lasting = kept_long and message["status"] == 200
                 kept.append((b"cache-control", b"private, max-age=31536000, immutable" if lasting else b"no-store"))
