@@ -121,10 +121,10 @@ def start_theirs(context: Context, peer: peers.Peer, database: str) -> Server:
 
 
 def wait_for_port(server: Server) -> None:
-    host, _, port = server.address.removeprefix("http://").rpartition(":")
+    port = server.address.rpartition(":")[2]
     while True:
         try:
-            socket.create_connection((host, int(port)), timeout=1).close()
+            socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
             return
         except OSError:
             if server.process.poll() is not None or time.perf_counter() - server.began > LONGEST:

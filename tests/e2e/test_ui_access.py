@@ -245,7 +245,7 @@ def test_views_are_found_again(used, tmp_path):
             before[path] = _settled(looker.page)
             looker.page.reload()
             assert _settled(looker.page) == before[path]
-        port = bench.address.rpartition(":")[2]
+        port = bench.port
         looker.page.goto("about:blank")
         bench.stop()
         with workbench(used.user, used.root, tmp_path, "--port", port):

@@ -278,8 +278,8 @@ def test_the_api_stays_in_the_project(user, tmp_path):
         token = json.loads((user.store / "ui/server.json").read_text())["token"]
 
         def ask(method: str, path: str, body: object = None) -> tuple[int, str]:
-            host, _, port = bench.address.removeprefix("http://").rpartition(":")
-            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Origin": bench.address}
+            host, _, port = bench.numeric.removeprefix("http://").rpartition(":")
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Origin": bench.numeric}
             with closing(http.client.HTTPConnection(host, int(port), timeout=20)) as connection:
                 connection.request(method, path, json.dumps(body) if body is not None else None, headers)
                 answer = connection.getresponse()

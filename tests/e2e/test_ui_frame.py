@@ -32,7 +32,7 @@ def test_a_small_screen_a_session_that_ends_and_a_second_start(user, tmp_path):
         page.get_by_role("button", name="Menu").click()
         expect(page.get_by_role("link", name="Projects")).to_be_in_viewport()
 
-        port = looker.bench.address.rpartition(":")[2]
+        port = looker.bench.port
         again = user.mlw("ui", "--no-browser", "--port", port, cwd=root)
         assert again.code == 0 and "running already" in again.err
         with looker.context.browser.new_context() as another:

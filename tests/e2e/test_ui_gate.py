@@ -29,9 +29,8 @@ def bench(user, tmp_path):
 
 
 def ask(bench, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
-    host, _, port = bench.address.removeprefix("http://").rpartition(":")
-    with closing(http.client.HTTPConnection(host, int(port), timeout=20)) as connection:
-        connection.request(method, path, headers=headers)
+    with closing(http.client.HTTPConnection("127.0.0.1", int(bench.port), timeout=20)) as connection:
+        connection.request(method, path, headers={"Host": bench.address.removeprefix("http://"), **headers})
         answer = connection.getresponse()
         answer.read()
         return answer
@@ -114,12 +113,16 @@ def test_its_files_and_its_command_line_tell_nobody(bench, user):
     folder = user.store / "ui"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     token = json.loads((folder / "server.json").read_text())["token"]
+    secret = json.loads((folder / "address.json").read_text())["secret"]
+    assert bench.address == f"http://{secret}.localhost:{bench.port}"
     for path in folder.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         text = path.read_text()
         assert code not in text and session.partition("=")[2] not in text
         assert token not in text or path.name == "server.json"
-    assert token not in Path(f"/proc/{bench.process.pid}/cmdline").read_text()
+        assert secret not in text or path.name == "address.json"
+    command = Path(f"/proc/{bench.process.pid}/cmdline").read_text()
+    assert token not in command and secret not in command
 
 
 def test_a_second_one_opens_the_first(bench, user):
@@ -143,7 +146,8 @@ def test_the_browser_is_not_told_the_code_on_a_command_line(user, tmp_path):
     try:
         wait_until(told.exists, "the browser")
         command, page, mode = told.read_text().splitlines()
-        assert command.startswith("file://") and "code" not in command
+        secret = json.loads((user.store / "ui" / "address.json").read_text())["secret"]
+        assert command.startswith("file://") and "code" not in command and secret not in command
         assert "login?code=" in page and mode == "600"
     finally:
         process.terminate()
@@ -242,7 +246,7 @@ def test_another_site_gets_nothing_out_of_a_browser_that_is_in(bench, place):
 
 def test_another_name_for_this_machine_is_refused(bench):
     """DNS rebinding: the browser believes that it speaks to evil.example."""
-    port = bench.address.rpartition(":")[2]
+    port = bench.port
     with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as browser:
         answer = browser.new_page().goto(f"http://evil.example:{port}/login?code={bench.link.partition('code=')[2]}")
         assert answer.status == 421
@@ -259,7 +263,7 @@ def test_raw_requests(bench):
         (b"GET / HTTP/1.1\r\nHost: %s:%s\r\nHost: evil.example", b"400"),
         (b"TRACE / HTTP/1.1\r\nHost: %s:%s", b"403"),
     ):
-        with socket.create_connection((host, int(port)), timeout=20) as raw:
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as raw:
             address = (host.encode(), port.encode())
             raw.sendall(line % address + b"\r\nCookie: " + session.encode() + b"\r\nConnection: close\r\n\r\n")
             with raw.makefile("rb") as said:
@@ -271,7 +275,7 @@ def test_stopping_it_leaves_nothing(user, tmp_path):
     with workbench(user, user.home, tmp_path) as running:
         assert ask(running, "GET", "/").status == 401
         running.stop()
-    assert {path.name for path in (user.store / "ui").iterdir()} <= {"server.log", "sessions.json"}
+    assert {path.name for path in (user.store / "ui").iterdir()} <= {"server.log", "sessions.json", "address.json"}
     assert "runs go on" in running.words()
 
 

@@ -123,7 +123,7 @@ def see_log(looker, run: str, user) -> None:
     search.fill("done")
     search.press("Enter")
     expect(page.locator(".mlw-log-here .mlw-log-text")).to_have_text("done 100%")
-    answer = page.request.get(f"{looker.bench.address}/api/runs/{run}/log/raw")
+    answer = looker.ask(f"/api/runs/{run}/log/raw")
     assert answer.body() == (user.folder(run) / "log").read_bytes()
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.headers["content-security-policy"].startswith("sandbox")
@@ -132,7 +132,7 @@ def see_log(looker, run: str, user) -> None:
 
 def see_metrics(looker, run: str) -> None:
     page = looker.page
-    answer = page.request.get(f"{looker.bench.address}/runs/{run}?tab=metrics")
+    answer = looker.ask(f"/runs/{run}?tab=metrics")
     assert "/series?name=" in answer.text(), "a page that is made quickly comes whole"
     tab(page, "Metrics")
     chart = page.get_by_role("img", name=re.compile("^loss: last"))
@@ -159,7 +159,7 @@ def see_metrics(looker, run: str) -> None:
     page.get_by_role("button", name="Close").last.click()
     expect(page.get_by_text("<i>fine</i>")).to_be_visible()
     expect(page.get_by_role("region", name="report")).to_contain_text("precision")
-    rows = page.request.get(f"{looker.bench.address}/api/runs/{run}/metrics.csv?name=loss").text().splitlines()
+    rows = looker.ask(f"/api/runs/{run}/metrics.csv?name=loss").text().splitlines()
     assert rows[0] == "name,step,time,value" and len(rows) == 3001 and rows[1].startswith("loss,0,")
 
 
@@ -181,12 +181,12 @@ def see_outputs(looker, run: str) -> None:
     wait_until(lambda: picture.evaluate("one => one.naturalWidth") == 8, "the picture")
     tab(page, "Visualisations")
     expect(page.get_by_role("heading", name="plots/heat.png")).to_be_visible()
-    answer = page.request.get(f"{looker.bench.address}/api/runs/{run}/outputs/file?path=page.html")
+    answer = looker.ask(f"/api/runs/{run}/outputs/file?path=page.html")
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["content-disposition"].startswith("attachment")
     assert answer.headers["content-security-policy"].startswith("sandbox")
     for path in ("../../spec.json", "%2e%2e/%2e%2e/spec.json", "/etc/passwd", "..%2F..%2Flog"):
-        assert page.request.get(f"{looker.bench.address}/api/runs/{run}/outputs/file?path={path}").status == 404
+        assert looker.ask(f"/api/runs/{run}/outputs/file?path={path}").status == 404
 
 
 def see_code(looker, run: str, root: Path) -> None:
@@ -310,7 +310,7 @@ def test_the_verdict_on_gpus_and_their_curves(user, tmp_path):
         tab(page, "Metrics")
         expect(page.get_by_role("img", name=re.compile("^GPU load: GPU 0: NVIDIA H200: last"))).to_be_visible()
         expect(page.get_by_role("img", name=re.compile("^Processors kept busy: last"))).to_be_visible()
-        told = page.request.get(f"{looker.bench.address}/api/runs/{run}/machine").json()
+        told = looker.ask(f"/api/runs/{run}/machine").json()
         assert {"GPU load", "Memory of the run"} <= {one["title"] for one in told}
-        assert json.loads(page.request.get(f"{looker.bench.address}/api/openapi.json").text())["paths"]
+        assert json.loads(looker.ask("/api/openapi.json").text())["paths"]
         looker.must_be_content()

@@ -310,7 +310,7 @@ def test_the_api_of_runs(user, demo, tmp_path):
     """What other programs of the user ask; and that no text of theirs becomes an option of a command."""
     root, (first, second) = demo
     with looking(user, root, tmp_path) as looker:
-        ask = _asker(user, looker.bench.address)
+        ask = _asker(user, looker.bench.numeric)
         found = ask("GET", "/runs/rows?column=metrics.loss&sort=metrics.loss&limit=1")
         assert found["total"] == 2 and found["rows"][0]["id"] == first
         assert found["rows"][0]["values"]["metrics.loss"] == pytest.approx(1 / 3)
@@ -364,7 +364,7 @@ def test_a_program_sees_a_run_go_on_without_any_page(user, tmp_path):
         def ask(path: str, body: dict[str, Any] | None = None) -> Any:
             data = None if body is None else json.dumps(body).encode()
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            with urllib.request.urlopen(urllib.request.Request(bench.address + path, data, headers)) as answer:
+            with urllib.request.urlopen(urllib.request.Request(bench.numeric + path, data, headers)) as answer:
                 return json.load(answer)
 
         project = ask("/api/projects")[0]["key"]

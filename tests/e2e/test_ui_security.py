@@ -36,6 +36,7 @@ from tests.machines.doors import (
     pages,
     program,
     routes,
+    secret_of,
     session,
     token_of,
 )
@@ -69,7 +70,7 @@ def must_be_hardened(answer, where: object) -> None:
 
 def test_every_way_in_is_closed(bench, user):
     """All routes, files, sub-applications and sockets, by every method, with nothing to show or the wrong thing."""
-    cookie = bench.address.rpartition(":")[2]
+    cookie = bench.port
     caller = Caller(bench.address)
     strangers: list[dict[str, str]] = [
         {},
@@ -124,7 +125,7 @@ def test_what_has_expired_opens_nothing(user, tmp_path):
         caller = Caller(running.address)
 
         def opens(name: str) -> bool:
-            return caller.ask("GET", "/", Cookie=f"mlw_{running.address.rpartition(':')[2]}={name}").status == 200
+            return caller.ask("GET", "/", Cookie=f"mlw_{running.port}={name}").status == 200
 
         assert opens("young") and not opens("old") and not opens("none")
         wait_until(lambda: not opens("aging"), "the end of a session")
@@ -132,7 +133,7 @@ def test_what_has_expired_opens_nothing(user, tmp_path):
         session(running)
         assert caller.ask("GET", running.link.removeprefix(running.address)).status == 401
         before = token_of(user.store)
-        port = running.address.rpartition(":")[2]
+        port = running.port
     with workbench(user, user.home, tmp_path, "--port", port) as again:
         for word in (before, ""):
             answer = Caller(again.address).ask("POST", "/api/link", Authorization=f"Bearer {word}")
@@ -186,17 +187,22 @@ def test_odd_requests(bench, user):
 
 def test_names_that_are_not_ours(bench, user):
     """Before anything else is looked at, the cookie too; and no header talks the server into another name."""
-    caller, cookie = Caller(bench.address), session(bench)
+    caller, cookie, secret = Caller(bench.address), session(bench), secret_of(user.store)
     name, port = caller.place
     for host in (
         "", "evil.example", f"evil.example:{port}", f"{name}", f"{name}:{port + 1}", f"{name}:{port}.evil.example",
         f"{name}:{port}/", f"{name}:{port}?x=", f"a@{name}:{port}", f"{name}:{port}#", f"a/?x={name}:{port}",
         f"{name}.:{port}", f"0.0.0.0:{port}", f"127.1:{port}", f"2130706433:{port}", f"localhost.evil.example:{port}",
         f"{name}:0{port}", f"[::ffff:127.0.0.1]:{port}", f"{name}:{port},evil.example",
+        f"{secret[:-1]}.localhost:{port}", f"{secret}.localhost.evil.example:{port}", f"x.{secret}.localhost:{port}",
+        f"{secret}.localhost.:{port}", f"{secret}:{port}", f"{secret}.localhost:{port}/", f"{secret}.localhost:x",
     ):  # fmt: skip
         for path in ("/", "/login", "/api/link", "/static/mlw.css", SOCKET + "polling"):
             assert caller.ask("GET", path, Host=host, Cookie=cookie).status in (400, 421), (host, path)
     for host in (f"{name}:{port}", f"localhost:{port}", f"LocalHost:{port}", f"[::1]:{port}"):
+        assert caller.ask("GET", "/", Host=host, Cookie=cookie).status == 401, "a session counts at the secret address"
+        assert caller.ask("GET", "/", Host=host, Authorization=f"Bearer {token_of(user.store)}").status == 200
+    for host in (f"{secret}.localhost:{port}", f"{secret.upper()}.LOCALHOST:{port}", f"{secret}.localhost:1"):
         assert caller.ask("GET", "/", Host=host, Cookie=cookie).status == 200
     for header in ("X_Forwarded_Host", "X_Forwarded_Prefix", "X_Original_URL", "X_Rewrite_URL", "Forwarded", "X_Host"):
         answer = caller.ask("GET", "/", Cookie=cookie, **{header: "evil.example/x"})
@@ -312,7 +318,7 @@ def test_no_other_site_reaches_any_way_in(bench, user, name):
 
 def test_a_rebound_name_gets_nothing(bench, user):
     """The browser believes that all of this server is evil.example's own."""
-    port = bench.address.rpartition(":")[2]
+    port = bench.port
     with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as browser:
         page = browser.new_context().new_page()
         assert page.goto(f"http://evil.example:{port}/").status == 421
@@ -375,23 +381,24 @@ def test_nothing_tells_the_code_the_token_or_the_cookie(user, tmp_path):
         cookies = looker.context.cookies()
         assert [(one["httpOnly"], one["sameSite"], one["path"]) for one in cookies] == [(True, "Strict", "/")]
         code, token = looker.bench.link.partition("code=")[2], token_of(user.store)
-        secrets = [code, token, cookies[0]["value"]]
+        secrets, address = [code, token, cookies[0]["value"]], secret_of(user.store)
         told = looker.page.evaluate(
             "[document.cookie, JSON.stringify(localStorage), JSON.stringify(sessionStorage), document.body.innerHTML,"
             " location.href, JSON.stringify(performance.getEntries())].join()"
         )
         assert not any(secret in told for secret in secrets)
+        assert address not in looker.page.title() + looker.page.inner_text("body")
         assert asked and not any(headers.get("referer") for headers in asked)
         lines = _command_lines()
         for path in (path for path in user.store.rglob("*") if path.is_file()):
             data = path.read_bytes()
-            mine = path.name == "server.json"
-            assert not any(secret.encode() in data for secret in secrets if not (mine and secret == token)), path
-        assert not any(secret.encode() in lines for secret in secrets)
+            mine = {"server.json": token, "address.json": address}.get(path.name)
+            assert not any(secret.encode() in data for secret in (*secrets, address) if secret != mine), path
+        assert not any(secret.encode() in lines for secret in (*secrets, address))
         listening = subprocess.run(["ss", "-Hlntup"], capture_output=True, text=True, check=True).stdout.splitlines()
         ours = _tree(looker.bench.process.pid)
         places = [line.split()[4] for line in listening if {int(pid) for pid in re.findall(r"pid=(\d+)", line)} & ours]
-        port = looker.bench.address.rpartition(":")[2]
+        port = looker.bench.port
         assert sorted(places) == [f"127.0.0.1:{port}", f"[::1]:{port}"]
         assert code not in looker.bench.words().replace(looker.bench.link, "")
 
@@ -419,7 +426,7 @@ print(found)
 """
     files = [str(path) for path in (user.store / "ui").iterdir()] + [f"/proc/{bench.process.pid}/environ"]
     done = subprocess.run(
-        ["/usr/bin/python3", "-I", "-c", script, bench.address + "/", *files],
+        ["/usr/bin/python3", "-I", "-c", script, bench.numeric + "/", *files],
         user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=True, cwd="/",
     )  # fmt: skip
     assert done.stdout.strip() == "[403]"
@@ -450,7 +457,7 @@ def test_leaving_ends_the_session_everywhere_and_for_good(user, tmp_path):
         assert caller.ask("GET", "/", Cookie=mine).status == 401
         assert caller.ask("GET", SOCKET + "websocket", Cookie=mine, Origin=bench.address, **UPGRADE).status == 403
         assert caller.ask("GET", "/", Cookie=other).status == 200
-        port = bench.address.rpartition(":")[2]
+        port = bench.port
     with workbench(user, user.home, tmp_path, "--port", port) as again:
         assert Caller(again.address).ask("GET", "/", Cookie=mine).status == 401
         assert Caller(again.address).ask("GET", "/", Cookie=other).status == 200
@@ -498,7 +505,7 @@ def test_the_password_of_a_server_for_other_machines(user, tmp_path):
 
 def test_a_session_is_never_the_visitors_choice(bench, user):
     """A value that somebody else put into the browser beforehand stays worthless."""
-    name = f"mlw_{bench.address.rpartition(':')[2]}"
+    name = f"mlw_{bench.port}"
     caller = Caller(bench.address)
     answer = caller.ask("GET", bench.link.removeprefix(bench.address), Cookie=f"{name}=chosen")
     given = answer.headers["set-cookie"].partition(";")[0]
@@ -631,7 +638,9 @@ def test_two_hundred_tabs(bench, user):
         page = await asyncio.to_thread(Caller(bench.address).ask, "GET", "/runs", Cookie=cookie)
         (client,) = set(re.findall(rb"'client_id': '([0-9a-f-]{36})'", page.body))
         own = f"&client_id={client.decode()}&tab_id=t{number}&document_id=d{number}&next_message_id=0"
-        async with websockets.connect(address + own, additional_headers=headers) as line:
+        async with websockets.connect(
+            address + own, additional_headers=headers, host="127.0.0.1", port=int(bench.port)
+        ) as line:
             await line.recv()
             await line.send("40")
             said = str(await line.recv())
@@ -655,7 +664,7 @@ def test_killed_and_started_anew(user, tmp_path):
     """Nothing has to be tidied up; the page comes back by its address, in the browser that was in."""
     root = user.project("demo", train="print(1)")
     with looking(user, root, tmp_path, "--port", free_port()) as looker:
-        port = looker.bench.address.rpartition(":")[2]
+        port = looker.bench.port
         looker.go("/runs?q=nothing")
         looker.page.get_by_text("ML Workbench").first.wait_for()
         looker.bench.process.send_signal(signal.SIGKILL)

@@ -70,9 +70,7 @@ class Targets:
         return self.page.get_by_role("dialog")
 
     def post(self, path: str, **body: Any) -> Any:
-        return self.page.request.post(
-            self.looker.bench.address + path, data=body, headers={"Origin": self.looker.bench.address}
-        )
+        return self.looker.ask(path, "POST", data=body)
 
     def must_not_know(self, *secrets: str) -> None:
         """Nothing in the page, in what the browser keeps, in its address."""
@@ -232,7 +230,7 @@ def test_a_key_to_append_and_what_the_api_refuses(laptop, machine, tmp_path):
         dialog.get_by_text("box is attached").wait_for(timeout=60_000)
         dialog.get_by_role("button", name="Done").click()
         targets.card("box").get_by_text("reachable").wait_for(timeout=30_000)
-        listed = page.request.get(f"{looker.bench.address}/api/targets?project={targets.key}").json()
+        listed = looker.ask(f"/api/targets?project={targets.key}").json()
         assert {one["name"]: one["elsewhere"] for one in listed} == {"box": True, "docker": False, "local": False}
         looker.must_be_content()
 
@@ -265,7 +263,7 @@ def test_the_api_alone(user, tmp_path):
     root = user.project("demo", train="import os\nprint(len(os.environ['TOKEN_OF_MINE']))\n")
     with workbench(user, root, tmp_path) as bench:
         token = json.loads((user.store / "ui" / "server.json").read_text())["token"]
-        host, _, port = bench.address.removeprefix("http://").rpartition(":")
+        host, _, port = bench.numeric.removeprefix("http://").rpartition(":")
 
         def post(path: str, **body: Any) -> tuple[int, Any]:
             with closing(HTTPConnection(host, int(port), timeout=60)) as connection:

@@ -114,7 +114,7 @@ def test_to_be_asked_for_the_page_starts_nothing(user, tmp_path):
             assert user.mlw("submit", "train.py", cwd=project).code == 0
         page = looker.go("/")  # both projects are known from their runs
         expect(page.get_by_role("link", name="opened", exact=True)).to_be_visible()
-        answer = looker.context.request.get(f"{looker.bench.address}/p/{key_of(asked)}/terminal")
+        answer = looker.ask(f"/p/{key_of(asked)}/terminal")
         assert answer.status == 200
         page = looker.go(f"/p/{key_of(root)}/terminal")
         wait_until(lambda: started.exists() and started.read_text() == f"{root}\n", "the shell of the open page only")

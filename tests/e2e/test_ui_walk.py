@@ -127,7 +127,7 @@ def fetch(looker, run: str) -> None:
         assert begun.value.suggested_filename == name
         assert zipfile.ZipFile(begun.value.path()).testzip() is None
         expect(page.get_by_role("dialog")).to_have_count(0)
-    answer = page.request.get(f"{looker.bench.address}/api/runs/{run}/outputs.zip")
+    answer = looker.ask(f"/api/runs/{run}/outputs.zip")
     assert answer.headers["content-security-policy"].startswith("sandbox")
     assert answer.headers["content-disposition"].startswith("attachment")
     found = zipfile.ZipFile(io.BytesIO(answer.body()))

@@ -160,8 +160,8 @@ def test_files_that_are_looked_at(witness, hostile):
     key, names = key_of(found.root), file_names()
     for name in (*OUTPUTS, names[0], names[1] + ".png"):
         witness.see(f"/runs/{found.run}?tab=outputs&path={quote(name, safe='')}")
-        api = f"{witness.bench.address}/api/runs/{found.run}/outputs/file?path={quote(name, safe='')}"
-        answer = witness.context.request.get(api)
+        api = f"/api/runs/{found.run}/outputs/file?path={quote(name, safe='')}"
+        answer = witness.ask(api)
         assert answer.status == 200, (name, answer.text())
         assert answer.headers["content-security-policy"].startswith("sandbox"), name
         assert answer.headers["content-disposition"].startswith("attachment"), name

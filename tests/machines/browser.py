@@ -47,7 +47,9 @@ class Workbench:
         self._said = said
         wait_until(lambda: "login?code=" in self.words() or process.poll() is not None, "mlw ui")
         self.link = re.findall(r"http://\S+", self.words())[0]
-        self.address = self.link.partition("/login")[0]
+        self.address = self.link.partition("/login")[0]  # for browsers, with the secret
+        self.port = re.findall(r":(\d+)/", self.link)[0]
+        self.numeric = f"http://127.0.0.1:{self.port}"  # for programs
 
     def words(self) -> str:
         return self._said.read_text(errors="replace")
@@ -95,6 +97,14 @@ class Looker:
         self.page.goto(self.bench.address + path)
         return self.page
 
+    def ask(self, path: str, method: str = "GET", **more: Any) -> Any:
+        """A request of its own, with the cookies of this browser. Names below .localhost only a browser resolves."""
+        cookies = "; ".join(f"{one['name']}={one['value']}" for one in self.context.cookies())
+        host, _, base = self.bench.address.removeprefix("http://").partition("/")
+        headers = {"Host": host, "Cookie": cookies, "Origin": f"http://{host}"}
+        address = f"{self.bench.numeric}/{base}".rstrip("/") + path
+        return self.context.request.fetch(address, method=method, headers=headers, **more)
+
     def keep(self, place: Path) -> None:
         """What is on the screen, and where the server is, for whoever asks why a test failed."""
         self.page.screenshot(path=place / "failed.png", timeout=5000)
@@ -104,8 +114,8 @@ class Looker:
 
     def must_be_content(self) -> None:
         """No page complained, and none asked another host for anything."""
-        assert self.complaints == []
-        assert self.outside == []
+        assert self.complaints == [], self.complaints
+        assert self.outside == [], self.outside
 
     def _note(self, request: Any) -> None:
         if not request.url.startswith((self.bench.address, "data:", "blob:")):

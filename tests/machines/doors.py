@@ -106,9 +106,14 @@ class Caller:
     _line: http.client.HTTPConnection | None = None
 
     @property
+    def host(self) -> str:
+        return self.address.removeprefix("http://").partition("/")[0]
+
+    @property
     def place(self) -> tuple[str, int]:
-        host, _, port = self.address.removeprefix("http://").rpartition(":")
-        return host, int(port)
+        """Browsers resolve names below .localhost themselves; this machine may not."""
+        host, _, port = self.host.rpartition(":")
+        return "127.0.0.1" if host.endswith(".localhost") else host, int(port)
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """``_`` stands for ``-`` in the name of a header."""
@@ -117,7 +122,8 @@ class Caller:
                 self._line = http.client.HTTPConnection(*self.place, timeout=30)
             try:
                 given = {name.replace("_", "-"): value for name, value in headers.items()}
-                self._line.request(method, path, body, {**self.headers, **given})
+                base = self.address.removeprefix("http://").removeprefix(self.host)
+                self._line.request(method, base + path, body, {"Host": self.host, **self.headers, **given})
                 got = self._line.getresponse()
                 told = [(name.lower(), value) for name, value in got.getheaders()]
                 names = [name for name, _ in told]
@@ -162,9 +168,14 @@ def token_of(store: Path) -> str:
     return str(json.loads((store / "ui" / "server.json").read_text())["token"])
 
 
+def secret_of(store: Path) -> str:
+    """Of the address for browsers."""
+    return str(json.loads((store / "ui" / "address.json").read_text())["secret"])
+
+
 def program(bench: Any, store: Path) -> Caller:
     """A program of this user."""
-    return Caller(bench.address, {"Authorization": f"Bearer {token_of(store)}"})
+    return Caller(bench.numeric, {"Authorization": f"Bearer {token_of(store)}"})
 
 
 def session(bench: Any, link: str | None = None) -> str:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.ui.admission import Door, Request, judge, safe_next
+from mlworkbench.ui.admission import Door, Request, judge, locate, safe_next
+from mlworkbench.ui.headers import policy
 
 DOOR = Door(frozenset({"127.0.0.1:8521", "localhost:8521", "[::1]:8521"}), "mlw_8521")
 OWN = {"host": "127.0.0.1:8521"}
@@ -33,6 +34,65 @@ def test_our_names(host):
 )
 def test_names_that_are_not_ours(host):
     assert status("GET", b"/", {"host": host}) == 421
+
+
+SECRET = "0123456789abcdef" * 2
+PRIVATE = replace(DOOR, secret=SECRET)
+
+
+def located(host: str, path: bytes = b"/runs") -> Request:
+    return locate(Request("GET", path, b"", {"host": host}), PRIVATE)
+
+
+@pytest.mark.parametrize("port", [":8521", ":9000", ""])
+def test_the_secret_name_at_whatever_port_it_is_forwarded_to(port):
+    request = located(f"{SECRET.upper()}.localhost{port}")
+    assert request.private and request.base == "" and judge(request, PRIVATE) is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8521", "127.0.0.1:9000", "localhost:9000", "[::1]:9000"])
+def test_the_secret_path_at_whatever_port_it_is_forwarded_to(host):
+    request = located(host, f"/{SECRET}/runs".encode())
+    assert (request.path, request.base, request.private) == (b"/runs", f"/{SECRET}", True)
+    assert judge(request, PRIVATE) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "path"),
+    [
+        ("127.0.0.1:8521", b"/runs"),
+        ("localhost:8521", f"/{SECRET}".encode()),
+        ("localhost:8521", f"/{SECRET}x/runs".encode()),
+        ("localhost:8521", f"/x/{SECRET}/runs".encode()),
+        ("localhost:8521", f"{SECRET}/runs".encode()),
+        ("localhost:8521", f"//{SECRET}/runs".encode()),
+        (f"{SECRET[:-1]}.localhost:8521", b"/"),
+        (f"{SECRET}.localhost.evil.example:8521", b"/"),
+        (f"x{SECRET}.localhost:8521", b"/"),
+        (f"x.{SECRET}.localhost:8521", b"/"),
+        (f"{SECRET}.localhost:8521@evil.example", b"/"),
+        (f"{SECRET}.localhost:8521; script-src *", b"/"),
+        (".localhost:8521", b"/"),
+    ],
+)
+def test_what_is_not_the_secret_address(host, path):
+    assert not located(host, path).private
+    assert host.endswith("localhost:8521") or host == "127.0.0.1:8521" or judge(located(host, path), PRIVATE)
+
+
+def test_without_a_secret_nothing_is_private():
+    for host, path in ((".localhost:8521", b"/"), ("localhost:8521", b"//runs"), ("localhost:8521", b"/")):
+        assert not locate(Request("GET", path, b"", {"host": host}), DOOR).private
+
+
+def test_a_rebound_name_is_refused_also_below_the_secret_path():
+    refusal = judge(located("evil.example:8521", f"/{SECRET}/runs".encode()), PRIVATE)
+    assert refusal and refusal.status == 421
+
+
+def test_the_policy_names_the_host_of_the_request_only():
+    assert f"connect-src 'self' ws://{SECRET}.localhost:9000;" in policy(f"{SECRET}.localhost:9000")
+    assert "connect-src 'self';" in policy("") and "connect-src 'self';" in policy("[::1]:8521")
 
 
 def test_a_request_without_a_host():

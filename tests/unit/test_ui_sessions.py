@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
@@ -15,7 +16,7 @@ from mlworkbench.ui.sessions import Sessions
 
 
 def asking(**headers: str) -> Request:
-    return Request("GET", b"/", b"", headers)
+    return Request("GET", b"/", b"", headers, private=True)
 
 
 def test_cookies_of_other_programs_keep_nobody_out(tmp_path):
@@ -25,6 +26,14 @@ def test_cookies_of_other_programs_keep_nobody_out(tmp_path):
         assert sessions.knows(asking(cookie=cookie)), cookie
     for cookie in ("", "mlw_8521=", "mlw_8521=x", f"{ours}x", f"{ours}; mlw_8521=x", ours.replace("8521", "8522")):
         assert not sessions.knows(asking(cookie=cookie)), cookie
+
+
+def test_a_session_counts_at_the_secret_address_only(tmp_path):
+    sessions = Sessions(tmp_path / "sessions.json", "mlw_8521")
+    request = asking(cookie=f"mlw_8521={sessions.begin()}")
+    assert sessions.knows(request) and not sessions.knows(replace(request, private=False))
+    token = replace(request, headers={"authorization": f"Bearer {sessions.token}"}, private=False)
+    assert sessions.knows(token), "programs use the numeric address"
 
 
 def test_a_session_counts_at_its_own_port_and_ends_for_good(tmp_path):
@@ -40,7 +49,7 @@ def test_a_session_counts_at_its_own_port_and_ends_for_good(tmp_path):
 
 @pytest.mark.parametrize("password", ["plain", "pässwörd", "п€-密", "a+b %&=;"])
 def test_a_password_may_have_any_letters(tmp_path, password):
-    login = Login(Sessions(tmp_path / "sessions.json", "mlw_1"), Password(password))
+    login = Login(Sessions(tmp_path / "sessions.json", "mlw_1"), "/secret", Password(password))
     body = urlencode({"password": password, "next": "/runs"}).encode()
     sent = []
 
@@ -52,7 +61,10 @@ def test_a_password_may_have_any_letters(tmp_path, password):
 
     asyncio.run(login(Request("POST", b"/login", b"", {}), receive, send))
     assert sent[0]["status"] == 200
-    assert any(name == b"set-cookie" for name, _ in sent[0]["headers"])
+    (cookie,) = [value for name, value in sent[0]["headers"] if name == b"set-cookie"]
+    assert b"; Path=/secret/;" in cookie and b"url=/secret/runs" in sent[1]["body"], (
+        "it was typed at the numeric address"
+    )
 
 
 def test_a_machine_is_spoken_to_by_the_address_that_was_asked():

@@ -16,6 +16,7 @@ from . import render
 from .options import debugging, in_project, maybe_project
 
 if TYPE_CHECKING:
+    from ..ui.address import Style
     from ..ui.server import Places
 
 
@@ -24,19 +25,30 @@ if TYPE_CHECKING:
 @click.option("--browser/--no-browser", default=True, help="Open the browser (default), or only print the link.")
 @click.option("--host", metavar="ADDRESS", help="Listen to other machines, too. Asks for a password.")
 @click.option("--any-local-user", is_flag=True, help="Accept connections from other users of this machine (Linux).")
+@click.option(
+    "--address",
+    "style",
+    type=click.Choice(("hostname", "path")),
+    help="Secret part of the link: a host name below .localhost (default on Linux) or a path.",
+)
 @in_project
 @debugging
-def ui(port: int | None, browser: bool, host: str | None, any_local_user: bool, folder: str | None) -> None:
+def ui(
+    port: int | None, browser: bool, host: str | None, any_local_user: bool, style: Style | None, folder: str | None
+) -> None:
     """Open the Workbench in the browser.
 
     Only this machine, and only with the link that is printed, unless --host is given. Ctrl-C stops it; runs go on.
     """
-    from ..ui import server  # noqa: PLC0415 - other commands do without
+    from ..ui import address, running, server  # noqa: PLC0415 - other commands do without
 
+    if host and style == "hostname":
+        raise UsageError("--address hostname works on this machine only", "leave it out, or leave out --host")
     _expect_parts()
     files = server.places(user_paths())
+    style = style or address.default_style(host)
     if host is None:
-        link = server.running_link(files, port)
+        link = running.running_link(files.running, address.secret_address(files.address), style, port)
         if link:
             render.message("mlw ui is running already")
             _open(files, link, browser)
@@ -45,7 +57,7 @@ def ui(port: int | None, browser: bool, host: str | None, any_local_user: bool, 
     here = maybe_project(folder)
     # Helpers of libraries are started with ``python -c``, which imports from the current folder: not from a project.
     os.chdir(files.folder)
-    made = server.Server(server.listen(host, port), files, password, any_local_user)
+    made = server.Server(server.listen(host, port), files, style, password, any_local_user)
     _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
     from ..ui.app import make  # noqa: PLC0415 - takes a second
 

@@ -6,9 +6,10 @@ that are not ours (DNS rebinding), other sites and other ports of this machine (
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 LOGIN, LOGOUT = "/login", "/logout"
@@ -17,6 +18,7 @@ _READING = ("GET", "HEAD")
 _CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 _OURS = ("same-origin", "none")  # of Sec-Fetch-Site: our own page, or the user's hand
 _ONCE = ("host", "origin", "cookie", "authorization", "content-length", "sec-fetch-site")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
 # An encoded separator or dot, a doubled slash, a backslash: a later reader could take the path for another one.
 _ODD_PATH = re.compile(
     rb"//|\\|[^\x21-\x7e]|%(?:2[ef]|5c|[01][0-9a-f]|7f|(?![0-9a-f]{2}))|/\.{1,2}(?:/|\Z)", re.IGNORECASE
@@ -30,10 +32,26 @@ class Door:
     hosts: frozenset[str]
     cookie: str  # its name: browsers send one to all ports of a host
     anywhere: bool = False  # it listens on all addresses of this machine, whose names nobody can list
+    secret: str = ""  # of the address for browsers, see address.py; sessions count there only
 
-    def answers_to(self, host: str, server: str) -> bool:
-        """``server``: the address and port by which the request came in."""
-        return host in self.hosts or (self.anywhere and host == server != "")
+    @property
+    def label(self) -> str:
+        """The secret host name."""
+        return f"{self.secret}.localhost"
+
+    @property
+    def prefix(self) -> str:
+        """The secret path."""
+        return f"/{self.secret}"
+
+    def answers_to(self, request: Request) -> bool:
+        host = request.host
+        if host in self.hosts or (self.anywhere and host == request.server != ""):
+            return True
+        # Behind `ssh -L` the port has another number. Who knows the secret is no site that rebinds a name.
+        name = _HOST.fullmatch(host)
+        known = {self.label, *(one.rpartition(":")[0] for one in self.hosts)}
+        return request.private and name is not None and name[1] in known
 
 
 @dataclass(frozen=True)
@@ -55,6 +73,8 @@ class Request:
     doubled: tuple[str, ...] = ()  # headers that came more than once and must not
     client: str | None = None
     server: str = ""  # the address of ours by which it came, with the port
+    base: str = ""  # the secret path, if it came below that; ``path`` is without it
+    private: bool = False  # it came to the secret address
 
     @staticmethod
     def of(scope: Mapping[str, Any]) -> Request:
@@ -72,6 +92,10 @@ class Request:
         return Request(
             method, path, query, found, tuple(doubled), client[0] if client else None, _place(*server) if server else ""
         )
+
+    @property
+    def host(self) -> str:
+        return self.headers.get("host", "").lower()
 
     @property
     def length(self) -> int:
@@ -94,11 +118,24 @@ def _place(host: str, port: int | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def locate(request: Request, door: Door) -> Request:
+    """The request, with whether it came to the secret address, and its path without the secret."""
+    if not door.secret:
+        return request
+    name = _HOST.fullmatch(request.host)
+    if name is not None and hmac.compare_digest(name[1].encode(), door.label.encode()):
+        return replace(request, private=True)
+    first, slash, rest = request.path[1:].partition(b"/")
+    if slash and request.path[:1] == b"/" and hmac.compare_digest(first, door.secret.encode()):
+        return replace(request, path=b"/" + rest, base=door.prefix, private=True)
+    return request
+
+
 def judge(request: Request, door: Door) -> Refusal | None:
     """None: it may come in, if it can show who it is."""
     if request.doubled:
         return Refusal(400, f"the header {request.doubled[0]} came twice")
-    if not door.answers_to(request.headers.get("host", "").lower(), request.server):
+    if not door.answers_to(request):
         return Refusal(421, "this server does not have that name")
     if len(request.path) > _LONGEST or len(request.query) > _LONGEST_QUERY:
         return Refusal(414, "the address is too long")
@@ -113,7 +150,7 @@ def _foreign(request: Request) -> Refusal | None:
     """Whether another site, or another port of this machine, makes the browser ask."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     other = Refusal(403, "another site may not ask this server")
-    if origin is not None and origin.lower() != f"http://{request.headers['host'].lower()}":
+    if origin is not None and origin.lower() != f"http://{request.host}":
         return other
     if site is not None and site not in _OURS:
         # Following a link to a page of ours is harmless: it changes nothing, and no frame may hold it.

@@ -32,6 +32,7 @@ def make(paths: UserPaths, opened: Path | None, link: Callable[[], str]) -> App:
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        root_path_in_servers=False,  # the path is a secret of browsers
     )
     api.install(app, desk, link)
     nicegui_app.add_static_files("/static", _STATIC)

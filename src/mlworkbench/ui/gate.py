@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .admission import Door, Refusal, Request, judge, wants_login, wants_logout
+from .admission import Door, Refusal, Request, judge, locate, wants_login, wants_logout
 from .connections import mark_authenticated
 from .headers import harden
 from .login import Login
@@ -43,13 +43,14 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._http(_direct(scope), receive, harden(send, self._door))
+            await self._http(_direct(scope), receive, send)
         elif scope["type"] == "websocket":
             await self._socket(_direct(scope), receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request.of(scope)
+        request = locate(Request.of(scope), self._door)
         refusal = judge(request, self._door)
+        scope, send = _below(scope, request), harden(send, request, refusal is None)
         if refusal is None and wants_login(request):
             await _guarded(_Coming(receive), send, lambda receive, send: self._login(request, receive, send))
             return
@@ -58,7 +59,7 @@ class Gate:
         if refusal is None and request.length > LARGEST:
             refusal = Refusal(413, "the request is too large")
         if refusal is not None and refusal.status == 401 and request.method == "GET" and request.by_hand:
-            await self._login.turn_away(send)
+            await self._login.turn_away(request, send)
             return
         if refusal is not None:
             await refuse(send, refusal, request)
@@ -70,7 +71,7 @@ class Gate:
         await _guarded(_Coming(receive), send, lambda receive, send: self._app(scope, receive, send))
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request.of(scope)
+        request = locate(Request.of(scope), self._door)
         if judge(request, self._door) is not None or not self._sessions.knows(request):
             await receive()  # websocket.connect
             await send({"type": "websocket.close", "code": _POLICY})
@@ -79,7 +80,7 @@ class Gate:
         ending = self._sessions.ending(request) if request.bearer is None else asyncio.Event()
         over = asyncio.ensure_future(ending.wait())
         try:
-            await self._app(scope, _until(over, receive, send), send)
+            await self._app(_below(scope, request), _until(over, receive, send), send)
         finally:
             over.cancel()
 
@@ -88,6 +89,11 @@ def _direct(scope: Scope) -> Scope:
     """Without what a proxy would say: there is none, and NiceGUI would write it into its pages."""
     kept = [(name, value) for name, value in scope["headers"] if not name.lower().startswith(b"x-forwarded-")]
     return {**scope, "headers": kept}
+
+
+def _below(scope: Scope, request: Request) -> Scope:
+    """The application is told of the secret path, for addresses in its pages have to begin with it."""
+    return {**scope, "root_path": request.base}
 
 
 class _Coming:

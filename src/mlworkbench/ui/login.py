@@ -24,12 +24,14 @@ _LARGEST = 4096
 _MOST = 1000  # machines whose guesses are counted
 _SLOWEST = 20.0  # seconds for the password to arrive
 _PAUSE, _LONGEST = 0.5, 30.0  # seconds after a wrong password; twice as long after each further one
+# Without an icon of its own, the browser would ask for one outside the secret path.
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>ML Workbench</title>
+<link rel="icon" href="data:,">
 <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:4rem auto;padding:0 1rem;
 color-scheme:light dark}}input,button{{font:inherit;padding:.4rem .6rem}}</style>
 <main><h1>ML Workbench</h1><p role="status">{words}</p>{form}</main></html>"""
 # The policy of all pages, no referrer, would make the browser hide from us that this form is ours.
-_FORM = """<meta name="referrer" content="same-origin"><form method="post" action="/login">
+_FORM = """<meta name="referrer" content="same-origin"><form method="post" action="{base}/login">
 <input type="hidden" name="next" value="{next}">
 <label>Password <input type="password" name="password" autocomplete="current-password" autofocus required></label>
 <button>Log in</button></form>"""
@@ -60,8 +62,9 @@ class _Guesser:
 class Login:
     """Answers /login, the only address that is open to everybody who got through ``admission.judge``."""
 
-    def __init__(self, sessions: Sessions, password: Password | None = None) -> None:
+    def __init__(self, sessions: Sessions, prefix: str, password: Password | None = None) -> None:
         self._sessions = sessions
+        self._prefix = prefix  # where the session of a password counts that was typed at the numeric address
         self._password = password
         self._guessers: OrderedDict[str, _Guesser] = OrderedDict()
 
@@ -75,27 +78,28 @@ class Login:
 
     async def leave(self, request: Request, send: Send) -> None:
         self._sessions.end(request)
-        cookie = (b"set-cookie", self._sessions.cookie("").encode())
+        cookie = (b"set-cookie", self._sessions.cookie("", request.base).encode())
         await _answer(send, 200, "You are logged out. Type mlw ui to come in again.", "", [cookie])
 
-    async def turn_away(self, send: Send) -> None:
+    async def turn_away(self, request: Request, send: Send) -> None:
         words = "You are not logged in. Type mlw ui again: it opens a new link, also while it runs."
         if self._password is not None:
-            await _answer(send, 401, "This Workbench asks for its password.", _FORM.format(next="/"))
+            await _answer(send, 401, "This Workbench asks for its password.", _form(request, "/"))
         else:
             await _answer(send, 401, words)
 
     async def _by_code(self, request: Request, send: Send) -> None:
+        """At the secret address only: elsewhere, the cookie would be for all ports of this machine."""
         asked = _fields(request.query)
-        code = asked.get("code", [""])[0]
+        code = asked.get("code", [""])[0] if request.private else ""
         session = self._sessions.redeem(code) if code else None
         target = safe_next(asked.get("next", [None])[0])
         if session is not None:
-            await self._come_in(send, session, target)
+            await self._come_in(request, send, session, target)
         elif self._sessions.knows(request):  # the page was loaded again
-            await _answer(send, 200, "Opening …", _onward(target))
+            await _answer(send, 200, "Opening …", _onward(request.base + target))
         elif self._password is not None:
-            await _answer(send, 401, "This Workbench asks for its password.", _FORM.format(next=html.escape(target)))
+            await _answer(send, 401, "This Workbench asks for its password.", _form(request, target))
         else:
             words = "This link was used already, or is too old. Type mlw ui again; it opens a new one."
             await _answer(send, 401, words if code else "Open this with the link that mlw ui prints.")
@@ -118,9 +122,9 @@ class Login:
                 await asyncio.sleep(min(_LONGEST, _PAUSE * 2 ** min(guesser.wrong, 10)))
         if fits:
             guesser.wrong = 0
-            await self._come_in(send, self._sessions.begin(), target)
+            await self._come_in(request, send, self._sessions.begin(), target)
         else:
-            await _answer(send, 401, "That is not the password.", _FORM.format(next=html.escape(target)))
+            await _answer(send, 401, "That is not the password.", _form(request, target))
 
     def _guesser(self, client: str) -> _Guesser:
         found = self._guessers.setdefault(client, _Guesser())
@@ -129,10 +133,11 @@ class Login:
             self._guessers.popitem(last=False)
         return found
 
-    async def _come_in(self, send: Send, session: str, target: str) -> None:
+    async def _come_in(self, request: Request, send: Send, session: str, target: str) -> None:
         """By a page of ours that leads on: after a redirect a browser holds back the cookie that it just got."""
-        cookie = (b"set-cookie", self._sessions.cookie(session).encode())
-        await _answer(send, 200, "Opening …", _onward(target), [cookie])
+        base = request.base if request.private else self._prefix
+        cookie = (b"set-cookie", self._sessions.cookie(session, base).encode())
+        await _answer(send, 200, "Opening …", _onward(base + target), [cookie])
 
 
 async def _body(receive: Receive) -> bytes:
@@ -151,6 +156,10 @@ def _fields(data: bytes) -> dict[str, list[str]]:
         return parse_qs(data.decode("latin-1"), max_num_fields=10)
     except ValueError:
         return {}
+
+
+def _form(request: Request, target: str) -> str:
+    return _FORM.format(base=request.base, next=html.escape(target))
 
 
 def _onward(target: str) -> str:

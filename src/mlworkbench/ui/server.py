@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
+import html
 import os
 import secrets
 import signal
 import socket
-import urllib.request
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,14 @@ from ..errors import UsageError
 from ..paths import UserPaths
 from ..remote.journal import read_json, write_whole
 from . import peer
+from .address import Style, secret_address
 from .admission import Door
 from .connections import Connections, raise_limits
 from .gate import App, Gate
 from .login import Login, Password
+from .running import note
 from .server_log import log_to
-from .sessions import Sessions
+from .sessions import CODE_SECONDS, Sessions
 
 PORT = 8521
 _TRIES = 30
@@ -45,6 +47,10 @@ class Places:
     @property
     def running(self) -> Path:
         return self.folder / "server.json"
+
+    @property
+    def address(self) -> Path:
+        return self.folder / "address.json"
 
     @property
     def log(self) -> Path:
@@ -79,7 +85,7 @@ class Listening:
 
     @property
     def address(self) -> str:
-        """As people can open it."""
+        """The numeric one, for programs; that for browsers is secret."""
         return f"http://{_bracketed(_own_address() if self.everywhere else self.host)}:{self.port}"
 
 
@@ -132,12 +138,12 @@ def _bind(hosts: tuple[str, ...], port: int) -> list[socket.socket]:
         raise
 
 
-def door_of(listening: Listening) -> Door:
+def door_of(listening: Listening, secret: str) -> Door:
     names = {listening.host, *(("localhost", *_LOOPBACK) if listening.host in _LOOPBACK else ())}
     if listening.everywhere:
         names |= {"localhost", *_LOOPBACK, socket.gethostname(), socket.getfqdn()}
     hosts = frozenset(f"{_bracketed(name).lower()}:{listening.port}" for name in names if name)
-    return Door(hosts, f"mlw_{listening.port}", listening.everywhere)
+    return Door(hosts, f"mlw_{listening.port}", listening.everywhere, secret)
 
 
 def _own_address() -> str:
@@ -158,7 +164,12 @@ class Server:
     """One server of this user, from its sockets on."""
 
     def __init__(
-        self, listening: Listening, files: Places, password: str | None = None, any_local_user: bool = False
+        self,
+        listening: Listening,
+        files: Places,
+        style: Style,
+        password: str | None = None,
+        any_local_user: bool = False,
     ) -> None:
         self.listening = listening
         # A server that listens to other machines is for other people, too: whoever has the password.
@@ -166,14 +177,16 @@ class Server:
         self._only_user = os.getuid() if own_user_only else None
         self._table = peer.open_table(required=own_user_only)
         self._files = files
-        self._door = door_of(listening)
+        self._style = style
+        self._secret = secret_address(files.address)
+        self._door = door_of(listening, self._secret.text)
         self._password = password
         self.sessions = Sessions(files.sessions, self._door.cookie)
         self._note()
 
     def link(self) -> str:
         """An address that lets one browser in, once."""
-        return f"{self.listening.address}/login?code={self.sessions.new_code()}"
+        return self._secret.link(self._style, self.listening.address, self.sessions.new_code())
 
     def serve(self, app: App) -> None:
         """Until it is stopped by Ctrl-C or SIGTERM."""
@@ -183,7 +196,7 @@ class Server:
 
         log_to(self._files.log)
         connections = Connections(raise_limits(), self._table, self._only_user)
-        login = Login(self.sessions, Password(self._password) if self._password else None)
+        login = Login(self.sessions, self._door.prefix, Password(self._password) if self._password else None)
         server = LimitedServer(
             uvicorn.Config(
                 Gate(app, self._door, self.sessions, login),
@@ -207,8 +220,7 @@ class Server:
 
     def _note(self) -> None:
         """So that a second `mlw ui` finds this one, and programs of this user get in."""
-        facts = {"pid": os.getpid(), "address": self.listening.address, "token": self.sessions.token}
-        write_whole(str(self._files.running), facts)
+        write_whole(str(self._files.running), note(self.listening.address, self.sessions.token))
 
     def _forget(self) -> None:
         known = read_json(str(self._files.running)) or {}
@@ -217,26 +229,22 @@ class Server:
         self._files.opener.unlink(missing_ok=True)
 
 
-def running_link(files: Places, port: int | None = None) -> str | None:
-    """An address for one more browser, from the server that runs already, at this port; None if there is none."""
-    facts = read_json(str(files.running), "address", "token") or {}
-    if not facts or (port is not None and not str(facts["address"]).endswith(f":{port}")):
-        return None
-    headers = {"Authorization": f"Bearer {facts['token']}"}
-    request = urllib.request.Request(f"{facts['address']}/api/link", method="POST", headers=headers)
-    try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
-            return str(json.load(answer)["link"])
-    except (OSError, ValueError, KeyError):
-        return None  # it was killed, and its file is left
-
-
 def opener_file(files: Places, link: str) -> str:
     """A page that leads to the link: given to the browser in its place, for other users can see command lines."""
-    page = f'<!doctype html><title>ML Workbench</title><meta http-equiv="refresh" content="0;url={link}">'
+    address = html.escape(link)
+    page = f'<!doctype html><title>ML Workbench</title><meta http-equiv="refresh" content="0;url={address}">'
+    _remove_old_openers(files.folder)
     path = files.opener
     part = path.with_suffix(f".{secrets.token_hex(4)}")
     with open(part, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(page)
     os.replace(part, path)
     return path.as_uri()
+
+
+def _remove_old_openers(folder: Path) -> None:
+    """Those of processes that only asked a server for a link; their codes have expired."""
+    for path in folder.glob("open-*"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > CODE_SECONDS:
+                path.unlink()

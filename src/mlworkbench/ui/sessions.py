@@ -15,14 +15,14 @@ from .admission import Request
 
 _DAYS = 7
 _MOST = 100
-_CODE_SECONDS = 120
+CODE_SECONDS = 120
 
 
 class Sessions:
     """The file holds only digests: whoever reads it cannot come in with it. It outlives the server.
 
-    A session counts at its port only: whoever gets hold of that port while we do not have it also gets the cookies
-    that open pages send there.
+    A session counts at its port and at the secret address only: whoever gets hold of that port while we do not have
+    it also gets the cookies that open pages send there.
     """
 
     def __init__(self, file: Path, cookie: str) -> None:
@@ -40,7 +40,7 @@ class Sessions:
         code = secrets.token_urlsafe(32)
         now = time.monotonic()
         self._codes = {known: until for known, until in self._codes.items() if until > now}
-        self._codes[_digest(code)] = now + _CODE_SECONDS
+        self._codes[_digest(code)] = now + CODE_SECONDS
         return code
 
     def redeem(self, code: str) -> str | None:
@@ -67,7 +67,7 @@ class Sessions:
     def knows(self, request: Request) -> bool:
         if request.bearer is not None:
             return hmac.compare_digest(_digest(request.bearer), _digest(self.token))
-        value = self._value(request)
+        value = self._value(request) if request.private else None
         began = self._known.get(self._mark(value)) if value else None  # of digests: their comparing tells nothing
         return began is not None and time.time() - began < _DAYS * 86400
 
@@ -75,10 +75,13 @@ class Sessions:
         """Set when the session that this request belongs to ends; what lasts longer than a request waits for it."""
         return self._ends.setdefault(self._mark(self._value(request) or ""), asyncio.Event())
 
-    def cookie(self, value: str) -> str:
-        """The header that gives a browser its session; an empty value takes it away."""
+    def cookie(self, value: str, base: str) -> str:
+        """The header that gives a browser its session; an empty value takes it away.
+
+        It has no Domain, so that no other host gets it. ``__Host-`` and Secure would need TLS.
+        """
         age = _DAYS * 86400 if value else 0
-        return f"{self._cookie}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
+        return f"{self._cookie}={value}; Path={base}/; Max-Age={age}; HttpOnly; SameSite=Strict"
 
     def _value(self, request: Request) -> str | None:
         """Other programs of this machine set cookies for the same host, and in forms that no parser likes."""

@@ -16,6 +16,7 @@ from ..answers import code as code_answers
 from ..answers import compare as answers
 from ..answers.projects import key_of
 from ..desk import Desk
+from ..parts.addresses import full_address
 from ..parts.comparecharts import Curves, Lines, Spread
 from ..parts.empty import empty
 from ..parts.frame import Here, frame, here
@@ -181,7 +182,8 @@ async def _images(desk: Desk, found: answers.Comparison) -> None:
             for one in having:
                 with ui.element("figure").classes("mlw-beside"):
                     image = ui.element("img").props("loading=lazy")
-                    image._props["src"] = f"/api/runs/{quote(one, safe='')}/outputs/file?path={quote(path, safe='')}"
+                    file = f"/api/runs/{quote(one, safe='')}/outputs/file?path={quote(path, safe='')}"
+                    image._props["src"] = full_address(file)
                     image._props["alt"] = f"{path} of run {one}"
                     with ui.element("figcaption"):
                         ui.label(plain(names[one], 60))

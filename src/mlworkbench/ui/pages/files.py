@@ -13,6 +13,7 @@ from ...report.plain import plain
 from .. import saving
 from ..answers.files import AVAILABLE, NOT_HERE
 from ..desk import Desk
+from ..parts.addresses import show_address
 from ..parts.empty import empty
 from ..parts.filepane import FilePane
 from ..parts.frame import Here, frame
@@ -97,7 +98,7 @@ class FilesView:
 
     async def go(self, path: str) -> None:
         self._marked = (path, "file")
-        ui.navigate.history.replace(f"{self._where.address}/files?" + urlencode({"path": path}))
+        show_address(f"{self._where.address}/files?" + urlencode({"path": path}))
         self._tree.show(path)
         await self.pane.open(path)
 
@@ -152,7 +153,7 @@ class FilesView:
                 self._desk.drafts.drop(self._where.key, draft)
             if self.pane.path == path or self.pane.path.startswith(f"{path}/"):
                 self.pane.close()
-                ui.navigate.history.replace(f"{self._where.address}/files")
+                show_address(f"{self._where.address}/files")
             self._marked = ("", "folder")
             self._told()
 

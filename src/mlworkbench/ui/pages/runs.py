@@ -17,6 +17,7 @@ from ...report.units import counted
 from ..answers import runs as answers
 from ..answers.runs import Wishes
 from ..desk import Desk
+from ..parts.addresses import show_address
 from ..parts.columns import choose_columns
 from ..parts.empty import empty
 from ..parts.frame import Here, frame
@@ -222,7 +223,7 @@ class RunsPage:
             self._remember()
 
     def _remember(self) -> None:
-        ui.navigate.history.replace(quote(self._path) + self._view.to_address(""))
+        show_address(quote(self._path) + self._view.to_address(""))
         self._command.set_text(self._view.command(self._where is None))
 
     # -- what the grid tells -----------------------------------------------------------------------------

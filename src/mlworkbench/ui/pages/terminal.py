@@ -8,6 +8,7 @@ from nicegui import ui
 
 from ..answers.prompt import prompt
 from ..desk import Desk
+from ..parts.addresses import show_address
 from ..parts.empty import empty
 from ..parts.frame import Here, frame
 from ..parts.opening import project_page
@@ -77,13 +78,13 @@ class TerminalPage:
         self._shell = None
         self._box.clear()
         self._tabs.clear()
-        ui.navigate.history.replace(f"{self._where.address}/terminal")
+        show_address(f"{self._where.address}/terminal")
         with self._box:
             empty("terminal", "No terminal is open", "“New terminal” opens a shell in the folder of the project.")
 
     def _look_at(self, shell: Shell) -> None:
         self._shell = shell
-        ui.navigate.history.replace(f"{self._where.address}/terminal?" + urlencode({"t": shell.id}))
+        show_address(f"{self._where.address}/terminal?" + urlencode({"t": shell.id}))
         self._box.clear()
         with self._box:
             TerminalView(shell)

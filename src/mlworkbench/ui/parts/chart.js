@@ -158,7 +158,7 @@ export default {
       this.paint();
     },
     async fetched(one, at) {
-      const address = new URL(one.url, location.href), relative = this.x === "relative";
+      const address = new URL(window.mlwAddress(one.url), location.href), relative = this.x === "relative";
       address.searchParams.set("x", relative ? "time" : this.x);
       address.searchParams.set("width", String(Math.max(16, Math.min(2000, Math.round(this.width || 400)))));
       if (this.span && this.told[at]) {

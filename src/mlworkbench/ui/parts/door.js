@@ -10,7 +10,7 @@ export default {
   methods: {
     async look() {
       if (document.hidden || window.socket?.connected) return;
-      try { this.out = (await fetch("/api/openapi.json", { method: "HEAD" })).status === 401; } catch { this.out = false; } // the server is away, and NiceGUI says so
+      try { this.out = (await fetch(window.mlwAddress("/api/openapi.json"), { method: "HEAD" })).status === 401; } catch { this.out = false; } // the server is away, and NiceGUI says so
     },
     again() { location.reload(); },
   },

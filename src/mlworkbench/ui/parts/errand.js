@@ -24,7 +24,7 @@ export default {
   methods: {
     async look() {
       try {
-        const answer = await fetch(`/api/errands/${encodeURIComponent(this.name)}?first=${this.said}`);
+        const answer = await fetch(window.mlwAddress(`/api/errands/${encodeURIComponent(this.name)}?first=${this.said}`));
         if (answer.status === 404) {
           this.trouble = "The server does not know this command any more; it goes on by itself.";
           return;

@@ -18,6 +18,7 @@ from ..answers.checks import problems_in
 from ..desk import Desk
 from ..drafts import Draft
 from ..saving import Changed, save
+from .addresses import full_address
 from .banner import Banner, ask_discard, lost_words
 from .difference import show_difference
 from .editor import Editor
@@ -121,7 +122,7 @@ class FilePane:
             self._head(content)
             image = ui.element("img").classes("mlw-picture")
             address = urlencode({"path": content.path, "v": content.stamp})
-            image._props["src"] = f"/api/projects/{self._where.key}/picture?{address}"
+            image._props["src"] = full_address(f"/api/projects/{self._where.key}/picture?{address}")
             image._props["alt"] = plain(content.path, 200)
 
     def _show_editor(self, content: files.Content, draft: Draft | None) -> None:

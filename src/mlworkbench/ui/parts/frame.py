@@ -12,6 +12,7 @@ from nicegui import Client, background_tasks, ui
 from ...config.project import Project
 from ...report.plain import plain
 from ..desk import Desk
+from .addresses import add_head
 from .door import Doorkeeper
 from .jobs import jobs
 from .leave import Leave
@@ -50,6 +51,7 @@ def here(desk: Desk, key: str) -> Here:
 @contextmanager
 def frame(desk: Desk, title: str, where: Here | None = None, *, active: str = "", wide: bool = False) -> Iterator[None]:
     """``active``: the word in the rail that this page belongs to."""
+    add_head()
     ui.page_title(f"{plain(title, 80)} – ML Workbench")
     ui.colors(primary="#2457a7", secondary="#4f6b8f", accent="#8a4fbd", positive="#1b7a43", negative="#b3261e")
     ui.on_exception(tell)  # of what a click set off

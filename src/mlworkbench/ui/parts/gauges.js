@@ -69,7 +69,7 @@ export default {
       if (this.asking || !this.seen || document.hidden) return; // it is asked again when it is looked at
       this.asking = true;
       try {
-        const answer = await fetch(this.url);
+        const answer = await fetch(window.mlwAddress(this.url));
         const told = await answer.json();
         if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
         this.told = told;

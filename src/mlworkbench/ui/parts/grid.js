@@ -38,7 +38,7 @@ function element(tag, classes, text) {
   return made;
 }
 
-function address(run) { return `/runs/${encodeURIComponent(run.id)}`; }
+function address(run) { return window.mlwAddress(`/runs/${encodeURIComponent(run.id)}`); }
 
 function family(run) { // leads to the runs of a sweep, or to those inside
   const link = element("a", "mlw-grid-link mlw-grid-mark", `${run.children.toLocaleString("en")} ${run.children === 1 ? "run" : "runs"}`);
@@ -170,7 +170,7 @@ export default {
       }
       for (const column of this.columns) if (column.kind === "value") more.append("column", column.key);
       try {
-        const answer = await fetch(`${this.url}${this.url.includes("?") ? "&" : "?"}${more}`, { headers: { accept: "application/json" } });
+        const answer = await fetch(`${window.mlwAddress(this.url)}${this.url.includes("?") ? "&" : "?"}${more}`, { headers: { accept: "application/json" } });
         const told = await answer.json();
         if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
         wanted.successCallback(told.rows, told.total);

@@ -3,8 +3,8 @@ export default {
   template: `<q-btn flat round dense icon="logout" aria-label="Log out" @click="leave"><q-tooltip>Log out</q-tooltip></q-btn>`,
   methods: {
     async leave() {
-      await fetch("/logout", { method: "POST" });
-      location.replace("/login");
+      await fetch(window.mlwAddress("/logout"), { method: "POST" });
+      location.replace(window.mlwAddress("/login"));
     },
   },
 };

@@ -124,7 +124,7 @@ export default {
         <span class="mlw-faint">{{ words }}</span>
         <label v-if="!final"><input type="checkbox" v-model="following" @change="following && go(most)"> Follow</label>
         <label><input type="checkbox" v-model="wrap" @change="go(top)"> Wrap</label>
-        <a class="mlw-log-button" :href="base + '/raw?which=' + which" download>Download</a>
+        <a class="mlw-log-button" :href="address('/raw?which=' + which)" download>Download</a>
       </div>
       <div class="mlw-log" :class="{'mlw-log-wrap': wrap}" ref="box" tabindex="0" role="log" aria-live="off" :aria-label="'Log, ' + words"
            @scroll="dragged" @wheel="wheeled" @keydown="pressed">
@@ -187,8 +187,9 @@ export default {
   },
   unmounted() { clearInterval(this.ticking); this.observer.disconnect(); },
   methods: {
+    address(path) { return window.mlwAddress(this.base + path); },
     async ask(first, count) {
-      const answer = await fetch(`${this.base}/lines?first=${first}&count=${count}&which=${this.which}`, { headers: { accept: "application/json" } });
+      const answer = await fetch(this.address(`/lines?first=${first}&count=${count}&which=${this.which}`), { headers: { accept: "application/json" } });
       const told = await answer.json().catch(() => ({}));
       if (!answer.ok) throw new Error([told.error || `the server answered ${answer.status}`, told.hint].filter(Boolean).join("; "));
       if (this.lines.size > KEPT) this.lines.clear();
@@ -285,7 +286,7 @@ export default {
     async find(first) {
       this.busy = true;
       try {
-        const answer = await fetch(`${this.base}/find?which=${this.which}&first=${first}&text=${encodeURIComponent(this.sought)}`, { headers: { accept: "application/json" } });
+        const answer = await fetch(this.address(`/find?which=${this.which}&first=${first}&text=${encodeURIComponent(this.sought)}`), { headers: { accept: "application/json" } });
         const told = await answer.json().catch(() => ({}));
         if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
         this.hits = first ? this.hits.concat(told.lines) : told.lines;

@@ -8,6 +8,7 @@ function made(node) {
   const [tag, attributes, children] = node;
   if (!TAGS.has(tag)) return children.map(made);
   const kept = Object.fromEntries(Object.entries(attributes).filter(([name]) => ATTRIBUTES.has(name)));
+  for (const name of ["href", "src"]) if (name in kept) kept[name] = window.mlwAddress(kept[name]);
   if (tag === "img") kept.loading = "lazy";
   if (tag === "pre") kept.tabindex = 0; // a wide one is scrolled by keyboard
   return h(tag, kept, children.map(made));

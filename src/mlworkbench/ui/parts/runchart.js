@@ -32,14 +32,14 @@ export default {
       const { echarts } = await import("nicegui-echart");
       if (this.chart || !worn.has(this)) return;
       this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
-      this.chart.on("click", (bar) => { const row = this.rows[bar.dataIndex]; if (row) window.location.href = `/runs/${encodeURIComponent(row.id)}`; });
+      this.chart.on("click", (bar) => { const row = this.rows[bar.dataIndex]; if (row) window.location.href = window.mlwAddress(`/runs/${encodeURIComponent(row.id)}`); });
     },
     async ask() {
       if (this.measure === "none") return;
       const more = new URLSearchParams({ limit: this.most });
       if (this.measure.startsWith("metrics.")) more.append("column", this.measure);
       try {
-        const answer = await fetch(`${this.url}${this.url.includes("?") ? "&" : "?"}${more}`, { headers: { accept: "application/json" } });
+        const answer = await fetch(`${window.mlwAddress(this.url)}${this.url.includes("?") ? "&" : "?"}${more}`, { headers: { accept: "application/json" } });
         if (!answer.ok) return; // the grid says what is wrong
         this.rows = Object.freeze((await answer.json()).rows.reverse());
         await this.begin();

@@ -24,7 +24,7 @@ export default {
   watch: { axes() { this.paint(); }, points() { this.paint(); } },
   mounted() {
     this.chart = echarts.init(this.$refs.box, null, { renderer: "canvas" });
-    this.chart.on("click", (point) => { const id = this.points[this.parallel ? point.dataIndex : point.seriesIndex]?.id; if (id) window.location.href = `/runs/${encodeURIComponent(id)}`; });
+    this.chart.on("click", (point) => { const id = this.points[this.parallel ? point.dataIndex : point.seriesIndex]?.id; if (id) window.location.href = window.mlwAddress(`/runs/${encodeURIComponent(id)}`); });
     this.sized = new ResizeObserver(() => { this.chart.resize(); if (this.parallel) this.paint(); }); // names get the room that there is
     this.sized.observe(this.$refs.box);
     worn.add(this);

@@ -61,7 +61,7 @@ export default {
     },
     keep(path, element) { if (element) this.boxes[path] = element; else delete this.boxes[path]; },
     async ask(path, how) {
-      const answer = await fetch(this.base + path, how);
+      const answer = await fetch(window.mlwAddress(this.base + path), how);
       const told = await answer.json();
       if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
       return told;

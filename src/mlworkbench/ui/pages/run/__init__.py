@@ -16,12 +16,8 @@ from ...parts.frame import Here, frame, here
 from ...parts.opening import our_page
 from .page import RunPage
 
-_LOOK = '<link rel="stylesheet" href="/static/run.css">'
-
 
 def register(desk: Desk) -> None:
-    ui.add_head_html(_LOOK, shared=True)  # charts are on other pages, too
-
     @our_page("/runs/{name}")
     async def run(name: str, request: Request) -> None:
         await _show(desk, name, request)

@@ -11,6 +11,7 @@ from nicegui import ui
 from ....model import Run
 from ...answers.run import Facts
 from ...desk import Desk
+from ...parts.addresses import show_address
 from ...parts.frame import Here
 
 
@@ -42,4 +43,4 @@ class Context:
     def keep(self, **asked: str) -> None:
         """From now on, this is what the address says."""
         self.asked.update(asked)
-        ui.navigate.history.replace(self.address())
+        show_address(self.address())

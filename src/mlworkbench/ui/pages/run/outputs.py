@@ -10,6 +10,7 @@ from ....errors import MlwError, UnknownName
 from ....report.plain import plain
 from ....report.units import counted, size
 from ...answers import outputs as answers
+from ...parts.addresses import full_address
 from ...parts.empty import empty
 from ...parts.facts import table
 from ...parts.filelist import FileList, Row
@@ -190,7 +191,7 @@ class Outputs:
         path = found.path
         if found.kind == "image":
             picture = ui.element("img").classes("mlw-run-picture-image")
-            picture._props["src"] = self._address(path)
+            picture._props["src"] = full_address(self._address(path))
             picture._props["alt"] = plain(path, 300)
         elif found.kind == "table":
             table(found.titles, found.rows, plain(path, 300))

@@ -12,6 +12,7 @@ from ....errors import MlwError
 from ....report.plain import plain
 from ...answers import run as answers
 from ...desk import Desk
+from ...parts.addresses import show_address
 from ...parts.empty import empty
 from ...parts.frame import Here
 from . import code, environment, head, log, metrics, outputs, overview, pictures, spark
@@ -68,7 +69,7 @@ class RunPage:
             return
         self._tab = tab
         self._context.asked = {}
-        ui.navigate.history.replace(self._address())
+        show_address(self._address())
         await self._draw_body()
 
     def _draw_head(self) -> None:

@@ -8,6 +8,7 @@ from nicegui import ui
 
 from ....report.plain import plain
 from ...answers import outputs as answers
+from ...parts.addresses import full_address
 from ...parts.empty import empty
 from . import deeds
 from .context import Context
@@ -44,6 +45,6 @@ def _picture(context: Context, one: answers.Picture) -> None:
             return
         address = f"{context.api}/outputs/file?path={quote(one.path, safe='')}"
         picture = ui.element("img").classes("mlw-run-picture-image").props("loading=lazy decoding=async")
-        picture._props["src"] = address
+        picture._props["src"] = full_address(address)
         picture._props["alt"] = path
         ui.link("Download", address).props("download")

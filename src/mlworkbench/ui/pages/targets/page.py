@@ -9,6 +9,7 @@ from ....report.plain import plain
 from ...answers import targets as answers
 from ...desk import Desk
 from ...errands import Errand
+from ...parts.addresses import show_address
 from ...parts.attach import AttachDialog
 from ...parts.empty import empty
 from ...parts.errand import ErrandDialog
@@ -77,8 +78,8 @@ class TargetsPage:
     def look_at(self, title: str, errand: Errand) -> ErrandDialog:
         """Show a command; the address names it, so that a reload shows it again."""
         address = f"{self.where.address}/targets"
-        dialog = ErrandDialog(title, errand, stays=True, hidden=lambda: ui.navigate.history.replace(address))
-        ui.navigate.history.replace(f"{address}?errand={errand.id}")
+        dialog = ErrandDialog(title, errand, stays=True, hidden=lambda: show_address(address))
+        show_address(f"{address}?errand={errand.id}")
         dialog.open()
         return dialog
 
