@@ -138,7 +138,7 @@ class SshHost:
 
         return self._twice(read)
 
-    def outputs(self, run_id: str, files: Sequence[tuple[str, int]]) -> Iterator[tuple[int, bytes]]:
+    def outputs(self, run_id: str, files: Sequence[tuple[str, int, int]]) -> Iterator[tuple[int, bytes]]:
         """Not repeated by itself after a break: the caller knows how far each file has come."""
         for first in range(0, len(files), _BATCH):
             batch = [list(one) for one in files[first : first + _BATCH]]
