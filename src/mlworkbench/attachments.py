@@ -18,6 +18,7 @@ from typing import Any
 from .errors import HistoryError
 from .paths import UserPaths
 from .remote.tree import NEW, remove
+from .typed import is_sound
 
 try:
     import fcntl
@@ -212,8 +213,9 @@ def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:
         made = {name: value for name, value in data.items() if name in known}
         made["allowed_mounts"] = tuple(made.get("allowed_mounts", ()))
         made["projects"] = tuple((path, name) for path, name in made.get("projects", ()))
-        return Attachment(folder, **made)
-    except (OSError, ValueError, TypeError, AttributeError):
+        found = Attachment(folder, **made)
+        return found if is_sound(found) else None
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None  # a damaged one: the machine has to be attached again
 
 

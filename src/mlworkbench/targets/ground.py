@@ -59,7 +59,7 @@ def survey(target: Target, compute: Compute, paths: UserPaths, *, closely: bool 
 
 
 def _elsewhere(attachment: Attachment, compute: Compute, root: str, target: Target) -> Ground:
-    home = _user(attachment.facts).get("home") or posixpath.dirname(root)
+    home = _part(attachment.facts, "user").get("home") or posixpath.dirname(root)
     share = _share(compute, home, posixpath.join(root, "share"))
     return _ground(attachment.facts, compute, home, share, target, attachment.allowed_mounts)
 
@@ -73,13 +73,14 @@ def _ground(
         from ..hosts.facts import Facts  # noqa: PLC0415 - many classes, and slow to make for that
 
         engine = choose_engine(Facts.from_json(facts), compute)
-    user, memory = _user(facts), (facts.get("memory") or {}).get("total")
+    user, memory = _part(facts, "user"), _part(facts, "memory").get("total")
     ids = user.get("uid") or 0, user.get("gid") or 0
     return Ground(home, share, *ids, user.get("name") or "user", memory, engine, allowed, facts)
 
 
-def _user(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    return facts.get("user") or {}
+def _part(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = facts.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _share(compute: Compute, home: str, otherwise: str) -> str:
