@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ..errors import HostError
 
 LARGEST = 2**63  # of any number: larger ones fit neither the index nor a disk
-_LONGEST_TEXT, _LONGEST_PROBLEM = 10_000, 1000
+_LONGEST_TEXT, _LONGEST_PROBLEM = 4000, 1000
 Part = TypeVar("Part")
 
 
