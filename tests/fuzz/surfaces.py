@@ -36,7 +36,7 @@ from mlworkbench.history.gather import read_batch
 from mlworkbench.history.intake import take_in
 from mlworkbench.history.rows import Reading
 from mlworkbench.history.series.series import Series
-from mlworkbench.hosts.channel import Channel
+from mlworkbench.hosts.channel import Channel, NotGreeted
 from mlworkbench.hosts.facts import Facts
 from mlworkbench.hosts.gpus import ask_gpus
 from mlworkbench.hosts.ssh import SshHost
@@ -166,19 +166,20 @@ def _stream(case: bytes, folder: Path) -> None:
         message, body = (one[0], one[1]) if isinstance(one, list) and len(one) == 2 else (one, "")
         text = body.encode("utf-8", "replace") if isinstance(body, str) else b"x"
         frames += _frame(message, text[:1000])
-    for use in (
+    uses: list[Callable[[Any], Any]] = [
         lambda host: host.news("r", {"log": 0, "events.jsonl": 0}, 1000),
+        lambda host: host.news("r", {"log": 0}, 4),
         lambda host: list(host.outputs("r", [("a", 0, 3), ("b", 0, 2)])),
         lambda host: host.read_file("r", "outputs.json", 0, 100),
         lambda host: host._made.greet(1.0),
-    ):
-        host = _Host(folder, frames)
-        try:
-            use(host)
-        except (MlwError, FrameError):
-            continue
-        finally:
-            host.end()
+    ]
+    host = _Host(folder, frames)
+    try:
+        uses[crc32(case) % len(uses)](host)
+    except NotGreeted as error:
+        raise host._unfit(error) from None
+    finally:
+        host.end()
 
 
 def _listed(case: bytes) -> list[Any]:
@@ -366,13 +367,20 @@ def _seen(run: Run) -> None:
 
 
 def _journal(case: bytes, folder: Path) -> None:
-    _shown(*take_in(Run(SPEC), Reading(), {"events.jsonl": case}))
+    run, reading = take_in(Run(SPEC), Reading(), {"events.jsonl": case})
+    if crc32(case) % 4:
+        rows.encode(run, reading, {})
+    else:
+        _shown(run, reading)
 
 
 def _metrics(case: bytes, folder: Path) -> None:
     from mlworkbench.history.family import children_of
 
     run, reading = take_in(Run(SPEC), Reading(), {"metrics/1-0": case})
+    if crc32(case) % 4:
+        rows.encode(run, reading, {})
+        return
     _shown(run, reading)
     for child in children_of(run):
         _shown(child, Reading())
@@ -506,7 +514,7 @@ _MESSAGES = (MlwError, FrameError, _Refused)
 _ANSWERS: dict[str, tuple[Callable[[bytes, Path], None], float]] = {
     "hello": (_hello, 0.5), "facts": (_facts, 1.5), "gpus": (_gpus, 1.0), "doctor": (_doctor, 1.0),
     "space": (_space, 0.5), "environments": (_environments, 1.0),
-    "verbs": (_verbs, 1.0), "spark": (_spark_answer, 0.5), "image": (_image, 0.3),
+    "verbs": (_verbs, 0.8), "spark": (_spark_answer, 0.5), "image": (_image, 0.3),
     "upload": (_upload, 0.5),
 }  # fmt: skip
 _FRAMES = b"noise\nMLW-AGENT 77\n" + b"".join(
@@ -518,7 +526,7 @@ SURFACES: list[Surface] = [
     *(Surface(f"answer-{name}", samples.ANSWERS[name], *one, _MESSAGES) for name, one in _ANSWERS.items()),
     Surface("journal", samples.JOURNAL, _journal, 2.0, lines=True),
     Surface("metrics", samples.METRICS, _metrics, 1.5, lines=True),
-    Surface("series", samples.METRICS, _series, 0.2, lines=True),
+    Surface("series", samples.METRICS, _series, 0.1, lines=True),
     Surface("telemetry", samples.TELEMETRY, _telemetry, 0.5, lines=True),
     Surface("manifest", samples.MANIFESTS, _manifest, 1.0),
     Surface("notes", samples.NOTES, _notes, 0.5),
@@ -533,7 +541,7 @@ SURFACES: list[Surface] = [
     Surface("uv-lock", samples.UV_LOCK, _needs("uv.lock", pyproject_toml=samples.PYPROJECT[0]), 0.7),
     Surface("pixi-lock", samples.PIXI_LOCK, _needs("pixi.lock"), 0.7),
     Surface("script", samples.SCRIPTS, _script, 0.3),
-    Surface("ignore", samples.IGNORE, _ignore, 0.5),
+    Surface("ignore", samples.IGNORE, _ignore, 0.25),
     Surface("project", samples.PROJECT, _project, 0.5),
     Surface("attachment", samples.ATTACHMENT, _attachment, 0.7),
 ]

@@ -14,6 +14,7 @@ from ..config.yamlfile import decode, read_bytes, show_path
 from ..errors import ConfigError
 from .dependencies import PIXI_LOCK, PYPROJECT, UV_LOCK, Dependencies, Line, Option, PipLine, Requirement
 from .named import normal
+from .reading import check_length, pip_entry
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,8 +44,6 @@ def _toml(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _pyproject(path: Path, root: Path) -> Dependencies:
-    from .reading import pip_entry  # noqa: PLC0415 - it reads this module's files through here
-
     data, text = _toml(path)
     shown = show_path(path)
     project = _table(data.get("project"))
@@ -97,6 +96,7 @@ def _pixi(path: Path) -> Dependencies:
         file = address.rsplit("/", 1)[-1]
         if not line.startswith("- ") or not address:
             continue
+        check_length(Line(address, shown, number), address)
         if kind == "conda" and file.endswith((".conda", ".tar.bz2")):
             name, version, *build = file.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2) + [""]
             if len(build) < 2:
@@ -144,6 +144,7 @@ def _line(text: str, part: str) -> int:
 def _text(value: Any, what: str, file: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{what} must be a text", path=file)
+    check_length(Line(what, file, 0), value or "")
     return value
 
 

@@ -30,6 +30,7 @@ _SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c"
 _VALUED = ("--index-url", "--extra-index-url", "--find-links", "--no-binary", "--only-binary", "--trusted-host")
 _FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
 _DEEPEST = 10  # requirements that name requirements
+_LONGEST = 2000  # characters of an entry without its hashes
 
 
 def read_dependencies(path: Path, root: Path) -> Dependencies:
@@ -104,6 +105,7 @@ def read_requirements(path: Path, root: Path) -> Dependencies:
 def conda_entry(text: str, file: str, line: int) -> Requirement:
     """A package of conda, in any of the ways that conda reads."""
     text = text.strip()
+    check_length(Line(text, file, line), text)
     if text.endswith((".conda", ".tar.bz2")):  # the package itself, by its address
         name = text.rsplit("/", 1)[-1].rsplit("-", 2)[0]
         return Requirement(text, file, line, name.lower())
@@ -116,10 +118,17 @@ def conda_entry(text: str, file: str, line: int) -> Requirement:
     return Requirement(text, file, line, found["name"].lower(), found["channel"], version.strip())
 
 
+def check_length(at: Line, text: str) -> None:
+    """No entry is that long; and Python refuses to make a number of as many digits."""
+    if len(text) > _LONGEST:
+        raise _wrong(at, f"an entry has {len(text):,} characters, and no package is named by more than {_LONGEST:,}")
+
+
 def pip_entry(at: Line, folder: Path, root: Path) -> PipLine:
     """A package of pip. A path counts from the file's folder, else from the project's."""
     hashes = tuple(found[1] for found in _HASH.finditer(at.text))
     text = _HASH.sub("", at.text).strip()
+    check_length(at, text)
     if " --" in text:
         raise _wrong(at, f"options behind a package have no effect here: {text}", "keep only the package and --hash")
     if not _ADDRESS.match(text) and not _is_path(text):
