@@ -1,6 +1,6 @@
 # Two commands do all the set-up: `make demo` and `make test`. The rest is for working on ML Workbench itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-docker test quick e2e check docs bench soak clean
+.PHONY: help demo demo-docker test quick e2e check docs bench soak fuzz clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -18,6 +18,7 @@ help:
 	@echo "make docs        the documentation as pages: build/site/index.html"
 	@echo "make bench       measurements beside peers; writes benchmarks/results"
 	@echo "make soak        1,000 submits with random kills; writes benchmarks/results/soak.txt"
+	@echo "make fuzz        1,000,000 hostile inputs; crashing ones go to build/fuzz"
 
 $(BIN)/mlw: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -41,7 +42,7 @@ test: check quick e2e
 
 quick: $(VENV)/.dev
 	@sh scripts/test-tools
-	$(BIN)/python -m pytest tests/unit tests/contract tests/supervisor tests/golden -n auto
+	$(BIN)/python -m pytest tests/unit tests/fuzz tests/contract tests/supervisor tests/golden -n auto
 
 e2e: $(VENV)/.dev
 	@sh scripts/test-tools
@@ -61,6 +62,9 @@ bench: $(VENV)/.dev
 
 soak: $(VENV)/.dev
 	$(BIN)/python benchmarks/soak.py
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz.run
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

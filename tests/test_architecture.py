@@ -20,7 +20,7 @@ LAYERS = [
     {"hosts"},
     {"registry", "secret", "attachments", "consents", "settings", "explain"},
     {"paths", "model"},
-    {"errors", "version", "isolation"},
+    {"errors", "version", "isolation", "typed"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
 # The last stop of a program, where anything may arrive; two places where whatever happens, the user's run must get

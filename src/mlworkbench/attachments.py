@@ -19,6 +19,7 @@ from .consents import MOUNT, Consent, merge
 from .errors import HistoryError
 from .paths import UserPaths
 from .remote.tree import NEW, remove
+from .typed import is_sound
 
 try:
     import fcntl
@@ -215,8 +216,9 @@ def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:
         old = [Consent(MOUNT, path, "rw") for path in data.get("allowed_mounts", ())]  # as older versions wrote them
         made["allowed"] = merge(old, [Consent.from_json(one) for one in made.get("allowed", ())])
         made["projects"] = tuple((path, name) for path, name in made.get("projects", ()))
-        return Attachment(folder, **made)
-    except (OSError, ValueError, TypeError, AttributeError):
+        found = Attachment(folder, **made)
+        return found if is_sound(found) else None
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None  # a damaged one: the machine has to be attached again
 
 

@@ -26,6 +26,7 @@ EXIT_TIMEOUT = 124
 EXIT_DETACHED = 130
 
 _NAMED, _LONGEST = 20, 80  # names that a message lists, and characters of one
+_LONGEST_MESSAGE = 1000
 _WORD, _PROPOSED = 3, 3  # letters that say what is meant, and names that are proposed
 
 
@@ -61,6 +62,8 @@ class ConfigError(MlwError):
         self, message: str, hint: str | None = None, *, path: str | None = None, line: int | None = None
     ) -> None:
         place = "" if path is None else f"{path}:{line}: " if line else f"{path}: "
+        # A project may hold a value of a megabyte, and the message quotes it.
+        message = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
         super().__init__(place + message, hint)
         self.path = path
         self.line = line

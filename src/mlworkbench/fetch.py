@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .errors import HistoryError
+from .errors import HistoryError, HostError
 from .hosts.host import Host
 from .model import Run
 from .remote.folder import RunFolder
@@ -15,9 +15,11 @@ from .remote.tree import NEW
 from .runfiles.incoming import Incoming
 from .runfiles.manifest import Output, read_outputs
 from .runfiles.mirror import Mirror
+from .runfiles.room import require_room
 from .runfiles.transfer import Outcome
 
 CHUNK = 4 * 1024 * 1024
+_LONGEST_ENTRY = 64 * 1024  # of the list of outputs: two paths of 4 kB, each of whose bytes is written with six
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 Progress = Callable[[int, int], None]
 
@@ -81,16 +83,33 @@ def _bring_list(run: Run, host: Host, folder: RunFolder) -> None:
     part = f"{folder.manifest}.{os.urandom(8).hex()}.part"
     try:
         with open(os.open(part, NEW, 0o600), "wb") as file:
+            most = ((run.outputs or 0) + 1) * _LONGEST_ENTRY
             for data in _whole_file(host, run.id, "outputs.json"):
+                most -= len(data)
+                if most < 0:
+                    raise _unlike(run, "longer than that")
+                require_room(folder.path, len(data), "the list of outputs")
                 file.write(data)
-        for _ in read_outputs(part):  # damaged: an error here, and no list that would be believed later
-            pass
+        _check_list(run, part)  # damaged: an error here, and no list that would be believed later
         os.replace(part, folder.manifest)
     except OSError as error:
         raise HistoryError(f"cannot write {folder.manifest}: {error.strerror}") from error
     finally:
         if os.path.exists(part):
             os.unlink(part)
+
+
+def _check_list(run: Run, path: str) -> None:
+    count = size = 0
+    for one in read_outputs(path):
+        count, size = count + 1, size + one.size
+    if count != run.outputs or size != (size if run.output_bytes is None else run.output_bytes):
+        raise _unlike(run, f"{count:,} with {size:,} bytes")
+
+
+def _unlike(run: Run, what: str) -> HostError:
+    told = f"{run.outputs:,} outputs" + ("" if run.output_bytes is None else f" with {run.output_bytes:,} bytes")
+    return HostError(f"the list of outputs of {run.id} is {what}, and the run reported {told} at its end")
 
 
 def _bring_build_log(run: Run, host: Host, folder: RunFolder) -> None:

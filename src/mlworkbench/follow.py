@@ -14,7 +14,7 @@ from .hosts.stranger import WORDS as NOT_ATTACHED
 from .model import IN_CONTACT, Run, Status
 from .remote import endings
 from .remote.folder import is_outside
-from .runfiles.mirror import LOG, Mirror
+from .runfiles.mirror import LOG, MOST_SAMPLES, Mirror
 from .targets.target import Target
 
 CHUNK = 4 * 1024 * 1024
@@ -24,7 +24,7 @@ FIRST, LONGEST = 0.5, 30.0  # seconds between attempts to get into contact again
 SERIES = 5.0  # seconds between two times that new points are put where they are quickly drawn
 CARE = 1.0  # seconds between attempts to put a new supervisor to work
 BUILD = "build.log"
-SAMPLES, EFFORT, MOST_SAMPLES = "gpu.jsonl", "effort.jsonl", 64 * 1024 * 1024
+SAMPLES, EFFORT = "gpu.jsonl", "effort.jsonl"
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
 
 
@@ -146,6 +146,7 @@ class Follower:
         news = self.target.news(self.run.id, offsets, CHUNK, wait)
         self._asked = True
         if self._mirror is not None:
+            news = replace(news, parts={name: data for name, data in news.parts.items() if Mirror.keeps(name)})
             for name, data in news.parts.items():
                 self._mirror.write(name, offsets.get(name, 0), data)
         built = news.parts.get(BUILD)

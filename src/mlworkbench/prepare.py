@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .config.keys import DEFAULT_IMAGE
-from .errors import HostError, LaunchError, NotFetched
+from .errors import LaunchError, NotFetched
 from .hosts.host import Host
+from .hosts.replies import Reply, printable
 from .model import Compute, JsonDict
 from .remote.environments.network import NOT_FETCHED
 from .targets.ground import Ground
@@ -54,22 +55,23 @@ def build_ahead(
         message |= {"container": image.container, "secrets": image.secrets}
     for _ in range(_MOST_SENT):
         answer = host.call("build", _RUN, [], message)
-        if not answer.get("lacks"):
+        reply = Reply(host.identity, answer)
+        if not reply.text("lacks"):
             break
         host.send_packages(stock.packages(lock, answer), stock.progress)
-    if not answer.get("ok"):
-        problem = answer.get("problem") or "packages were sent, and do not arrive"
+    if not reply.ok:
+        problem = reply.problem if reply.text("problem") else "packages were sent, and do not arrive"
         raise LaunchError(f"{_failed(lock)}: {problem}")
     offset = 0
-    while answer.get("state") == "building":
-        answer = host.ask({"do": "built", "lock": lock, "offset": offset, "wait": _WAIT, "pack": pack})
-        if not answer.get("ok"):
-            raise HostError(f"the target could not answer: {answer.get('problem')}")
-        offset = int(answer.get("offset") or offset)
-        tell(str(answer.get("said") or "").encode())
-    if answer.get("state") != "ready":
-        words, _, hint = str(answer.get("problem")).partition("; hint: ")
-        what = f"{_failed(lock)}: {words.splitlines()[0]}"
+    while reply.text("state") == "building":
+        request = {"do": "built", "lock": lock, "offset": offset, "wait": _WAIT, "pack": pack}
+        reply = Reply(host.identity, host.ask(request)).require_ok("the target could not answer")
+        offset = reply.whole("offset") or offset
+        tell(reply.text("said").encode(errors="replace"))
+    if reply.text("state") != "ready":
+        words, _, hint = reply.text("problem").partition("; hint: ")
+        first, hint = printable((words.splitlines() or ["no reason given"])[0], 1000), printable(hint, 1000)
+        what = f"{_failed(lock)}: {first}"
         more = "no-internet-there" if "cannot be fetched here" in words else "environment-failed"
         if image and image.container["image"] in words:
             more = "image-not-pulled"

@@ -290,8 +290,7 @@ def cancel(run: Run, target: Target, by: str, grace: float | None) -> str:
     """Ask for the end of a run. A machine that may not have heard of it yet hears of it now: then it never starts."""
     if run.accepted is not None or not target.host.distant:
         return target.cancel(run.id, by, grace)
-    words = [by] if grace is None else [by, str(grace)]
-    return str(target.host.call("cancel", run.id, words, {"spec": run.spec.to_json()}).get("state"))
+    return target.cancel(run.id, by, grace, {"spec": run.spec.to_json()})
 
 
 def choose(project: Project, request: Request) -> tuple[RunConfig, Compute]:

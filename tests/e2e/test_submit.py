@@ -392,6 +392,20 @@ def test_no_room_in_the_store(user, tmp_path):
 # -- what newcomers ran into -----------------------------------------------------------------------
 
 
+def test_an_8_tb_file_is_refused_at_once(user):
+    """One that takes no room on the disk; until it was refused, submit read its zeros for hours."""
+    root = user.project("holes")
+    (root / "train.py").write_text("print(1)\n")
+    with open(root / "huge.bin", "wb") as file:
+        file.truncate(8 << 40)
+    done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
+    assert done.code == 74
+    assert "huge.bin has 8.8 TB" in done.err
+    assert ".mlwignore" in done.err
+    (root / ".mlwignore").write_text("huge.bin\n")
+    assert user.mlw("submit", "-c", "local", "train.py", cwd=root).code == 0
+
+
 def test_a_key_belongs_to_its_project_and_its_words(user):
     one, two = user.project("one", train="print('one')"), user.project("two", train="print('two')")
     first = user.mlw("submit", "--key", "k", "train.py", cwd=one)

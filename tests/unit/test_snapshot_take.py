@@ -215,6 +215,35 @@ def test_sparse_file_stays_sparse(desk: Desk) -> None:
         assert file.read(7) == b"middle\0"
 
 
+def test_a_file_of_an_absurd_size_is_refused_unread(desk: Desk) -> None:
+    """8 TB that take no room on the disk: to read its zeros would take hours."""
+    desk.write("train.py")
+    os.truncate(desk.write("data/raw/hole.bin"), 8 << 40)
+    with pytest.raises(SnapshotError, match=r"^data/raw/hole\.bin has 8\.8 TB, .*at most 100 GB") as told:
+        desk.take()
+    assert ".mlwignore" in str(told.value.hint)
+    assert not os.path.exists(desk.root.blobs)
+    desk.write(".mlwignore", "*.bin\n")
+    assert desk.paths(desk.take().digest) == [".mlwignore", "train.py"]
+
+
+def test_many_large_files_are_refused_unread(desk: Desk) -> None:
+    for number in range(11):
+        os.truncate(desk.write(f"data/{number}"), 99 * 10**9)
+    with pytest.raises(SnapshotError, match=r"^the project has 1\.1 TB in 11 files, .*at most 1\.0 TB"):
+        desk.take()
+    assert not os.path.exists(desk.root.blobs)
+
+
+def test_links_to_devices_stay_links(desk: Desk) -> None:
+    desk.write("train.py")
+    for name, goal in (("zeros.csv", "/dev/zero"), (".gitignore", "/dev/zero"), ("tty", "/dev/tty")):
+        (desk.project / name).symlink_to(goal)
+    snapshot = desk.take()
+    assert desk.paths(snapshot.digest) == ["train.py"]
+    assert [link[0] for link in desk.manifest(snapshot.digest)["links"]] == [".gitignore", "tty", "zeros.csv"]
+
+
 def test_collisions_noted(desk: Desk) -> None:
     for name in ("Model.py", "model.py", "sub/caf\u00e9", "sub/cafe\u0301", "other/model.py"):
         desk.write(name)

@@ -17,7 +17,7 @@ from ..environments.choose import is_managed
 from ..errors import LaunchError
 from ..hosts import contact
 from ..hosts.facts import Facts
-from ..hosts.openssh import printable
+from ..hosts.replies import Reply
 from ..hosts.ssh import SshHost
 from ..model import Compute
 from ..paths import UserPaths
@@ -126,12 +126,12 @@ def _sees_to_sessions(host: SshHost, facts: Facts, attempt: Attempt) -> bool:
     if not (facts.logind.running and facts.logind.kill_user_processes) or facts.logind.linger:
         return False
     attempt.linger = True
-    answer = host.ask({"do": "linger", "on": True})
-    if not answer.get("ok"):
+    reply = Reply(host.identity, host.ask({"do": "linger", "on": True}))
+    if not reply.ok:
         attempt.linger = False
         raise LaunchError(
             f"{host.identity} ends all processes of a user at logout (KillUserProcesses), and would not except you:"
-            f" {printable(str(answer.get('problem')))}",
+            f" {reply.problem}",
             f"ask its administrator for: loginctl enable-linger {host.attachment.username}",
             more="logout-ends-runs",
         )

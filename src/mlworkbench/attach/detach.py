@@ -14,7 +14,7 @@ from ..errors import HostError, LaunchError, UsageError
 from ..fetch import Progress
 from ..history.store import History
 from ..hosts import contact
-from ..hosts.openssh import printable
+from ..hosts.replies import Reply, printable
 from ..hosts.ssh import SshHost
 from ..model import IN_CONTACT, Compute, Run
 from ..paths import UserPaths
@@ -197,16 +197,16 @@ def _standing(run: Run) -> str:
 def _leave_there(host: SshHost, found: Attachment, purge: bool, lines: list[str]) -> list[str]:
     done = []
     if purge:
-        answer = host.ask({"do": "purge"}, patience=600.0)
-        if not answer.get("ok"):
+        reply = Reply(host.identity, host.ask({"do": "purge"}, patience=600.0))
+        if not reply.ok:
             raise Busy(
-                f"~/.mlw on {found.identity} could not be deleted: {printable(str(answer.get('problem')))}",
+                f"~/.mlw on {found.identity} could not be deleted: {reply.problem}",
                 "wait for its runs, or end them with mlw cancel",
             )
         done.append(f"deleted ~/.mlw on {found.identity}")
     if found.linger:
-        answer = host.ask({"do": "linger", "on": False})
-        done.append("switched linger off again" if answer.get("ok") else "linger could not be switched off again")
+        off = Reply(host.identity, host.ask({"do": "linger", "on": False})).ok
+        done.append("switched linger off again" if off else "linger could not be switched off again")
     for line in lines:
         host.ask({"do": "key", "action": "remove", "line": line})
     if found.key == MADE and login.remove_key(host, found):

@@ -11,7 +11,7 @@ from ..fetch import Brought, Progress, bring_outputs
 from ..follow import INTERRUPTED, Follower
 from ..history.query import Query
 from ..history.store import History
-from ..hosts.openssh import printable
+from ..hosts.replies import printable
 from ..hosts.ssh import SshHost
 from ..model import IN_CONTACT, Compute, Run
 from ..remote.folder import is_outside

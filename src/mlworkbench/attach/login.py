@@ -11,6 +11,7 @@ from ..attachments import MADE, Attachment
 from ..errors import HostError, UsageError
 from ..hosts import contact
 from ..hosts.openssh import HostKeyChanged, LoginRefused, key_changed
+from ..hosts.replies import Reply
 from ..hosts.ssh import SshHost
 from ..remote.failpoint import failpoint
 from .attempt import Attempt
@@ -117,10 +118,10 @@ def _install_key(attempt: Attempt) -> bool:
     host = SshHost(draft, attempt.paths)
     attempt.connect(host)
     attempt.line = line
-    added = host.ask({"do": "key", "action": "add", "line": line})
-    if not added.get("ok"):
+    added = Reply(host.identity, host.ask({"do": "key", "action": "add", "line": line}))
+    if not added.ok:
         raise HostError(
-            f"no key could be put into ~/.ssh/authorized_keys on {draft.identity}: {added.get('problem')}",
+            f"no key could be put into ~/.ssh/authorized_keys on {draft.identity}: {added.problem}",
             "see that your user can write that file, or say --private-key-file",
         )
     failpoint("key-installed")

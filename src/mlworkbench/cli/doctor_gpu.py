@@ -10,8 +10,9 @@ from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER
 from ..config.project import Project
 from ..environments.choose import is_managed
 from ..environments.existing import find_python
-from ..errors import ConfigError, HostError, LaunchError
+from ..errors import ConfigError, LaunchError
 from ..hosts.facts import Facts
+from ..hosts.replies import Reply
 from ..model import Compute
 from ..paths import UserPaths, user_paths
 from ..targets.check import is_fit
@@ -54,10 +55,8 @@ def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
         "container": _container(compute, facts) if contained else None,
         "managed": is_managed(compute),
     }
-    answer = host.ask(request, patience=_PATIENCE)
-    if not answer.get("ok") or not isinstance(answer.get("found"), dict):
-        raise HostError(f"{host.identity} could not look: {answer.get('problem') or 'no reason given'}")
-    findings = judge_gpus(answer["found"], facts, compute)
+    reply = Reply(host.identity, host.ask(request, patience=_PATIENCE)).require_ok(f"{host.identity} could not look")
+    findings = judge_gpus(reply.mapping("found"), facts, compute)
     show_findings(findings, output, query)
     return 0 if is_fit(findings) else LaunchError.exit_code
 

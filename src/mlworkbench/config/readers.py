@@ -128,7 +128,8 @@ def _gpus(key: Key, node: Node, notes: Notes) -> str:
 
 def _port(key: Key, node: Node, notes: Notes) -> int:
     text = _text(key, node, notes)
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
+    # More digits than these are no port, and some thousand of them no number that Python reads.
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or not 0 < int(text) < 65536:
         raise Wrong(node, f"{key.name} must be a number from 1 to 65535, not {describe(node)}")
     return int(text)
 

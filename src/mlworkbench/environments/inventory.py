@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 
 from ..errors import HostError, UnknownName, UsageError
 from ..hosts.host import Host
+from ..hosts.replies import Reply, number
 
 SHORT = 12  # digits of a digest that people get to see
 PATIENCE = 1800.0  # seconds: to hash or to delete tens of gigabytes takes its time
+_LONGEST = 10_000  # characters of any text
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -145,9 +147,8 @@ class Inventory:
         )
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        answer = self._host.ask(request, patience=PATIENCE)
-        if not answer.get("ok"):
-            raise HostError(f"{self._host.identity} cannot tell of its environments: {answer.get('problem')}")
+        who, answer = self._host.identity, self._host.ask(request, patience=PATIENCE)
+        Reply(who, answer).require_ok(f"{who} cannot tell of its environments")
         return answer
 
 
@@ -232,11 +233,12 @@ def _texts(said: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _text(value: object) -> str | None:
-    return str(value) if isinstance(value, (str, int, float)) else None
+    return str(value)[:_LONGEST] if isinstance(value, (str, int, float)) else None
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and value >= 0 else None
+    found = number(value)
+    return found if isinstance(found, int) and found >= 0 else None
 
 
 def _time(value: object) -> float | None:

@@ -14,6 +14,7 @@ from ..config.yamlfile import decode, read_bytes, show_path
 from ..errors import ConfigError
 from .dependencies import PIXI_LOCK, PYPROJECT, UV_LOCK, Dependencies, Line, Option, PipLine, Requirement
 from .named import normal
+from .reading import check_length, pip_entry
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,23 +37,23 @@ def _toml(path: Path) -> tuple[dict[str, Any], str]:
     text = decode(read_bytes(path, shown), shown)
     try:
         return tomllib.loads(text), text
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"the file is not TOML: {error}", path=shown) from None
+    except ValueError as error:  # also of an integer with more digits than Python reads
+        raise ConfigError(f"the file is not TOML: {str(error)[:300]}", path=shown) from None
+    except RecursionError:
+        raise ConfigError("the file is nested too deeply", path=shown) from None
 
 
 def _pyproject(path: Path, root: Path) -> Dependencies:
-    from .reading import pip_entry  # noqa: PLC0415 - it reads this module's files through here
-
     data, text = _toml(path)
     shown = show_path(path)
     project = _table(data.get("project"))
-    asked = [str(one) for one in project.get("dependencies") or ()]
+    asked = _texts(project.get("dependencies"), "dependencies", shown)
     lines = [Line(one, shown, _line(text, one)) for one in asked]
     return Dependencies(
         file=shown,
         kind=PYPROJECT,
-        name=project.get("name"),
-        python=project.get("requires-python"),
+        name=_text(project.get("name"), "name", shown),
+        python=_text(project.get("requires-python"), "requires-python", shown),
         python_at=_python_at(project, shown, text),
         pip=tuple(pip_entry(one, path.parent, root) for one in lines),
         options=tuple(_indexes(data, shown, text)),
@@ -66,17 +67,17 @@ def _uv(project: Path, lock: Path) -> Dependencies:
     data, text = _toml(lock)
     shown = show_path(lock)
     packages = []
-    for one in data.get("package") or ():
+    for one in _tables(data.get("package"), "package", shown):
         if not {"editable", "virtual", "directory"} & set(_table(one.get("source"))):
-            name, version = str(one.get("name")), one.get("version")
+            name, version = _text(one.get("name"), "name", shown) or "", _text(one.get("version"), "version", shown)
             at = _line(text, f'name = "{name}"')
             specifier = f"=={version}" if version else ""
             packages.append(PipLine(name + specifier, shown, at, normal(name), specifier=specifier))
     return Dependencies(
         file=shown,
         kind=UV_LOCK,
-        name=_table(said.get("project")).get("name"),
-        python=data.get("requires-python"),
+        name=_text(_table(said.get("project")).get("name"), "name", show_path(project)),
+        python=_text(data.get("requires-python"), "requires-python", shown),
         python_at=_python_at(_table(said.get("project")), show_path(project), said_text),
         pip=tuple(packages),
         options=tuple(_indexes(said, show_path(project), said_text)),
@@ -95,8 +96,12 @@ def _pixi(path: Path) -> Dependencies:
         file = address.rsplit("/", 1)[-1]
         if not line.startswith("- ") or not address:
             continue
+        check_length(Line(address, shown, number), address)
         if kind == "conda" and file.endswith((".conda", ".tar.bz2")):
-            name, version, _ = file.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2)
+            name, version, *build = file.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2) + [""]
+            if len(build) < 2:
+                hint = "make it anew with `pixi lock`"
+                raise ConfigError(f"{file[:200]!r} is not the name of a package", hint, path=shown, line=number)
             conda.append(Requirement(f"{name}={version}", shown, number, name.lower(), None, f"={version}"))
         elif kind == "pypi":
             name, _, rest = file.partition("-")
@@ -116,15 +121,15 @@ def _pixi(path: Path) -> Dependencies:
 def _indexes(data: dict[str, Any], file: str, text: str) -> Iterator[Option]:
     """What ``[tool.uv]`` says of indexes, in pip's words."""
     settings = _table(_table(data.get("tool")).get("uv"))
-    for one in settings.get("index") or ():
-        address = str(_table(one).get("url") or "")
-        name = "--index-url" if _table(one).get("default") else "--extra-index-url"
+    for one in _tables(settings.get("index"), "index", file):
+        address = _text(one.get("url"), "url", file) or ""
+        name = "--index-url" if one.get("default") else "--extra-index-url"
         if address:
             yield Option(f"{name} {address}", file, _line(text, address), name, address)
     for name in ("index-url", "extra-index-url", "find-links"):
-        said = settings.get(name) or ()
-        for address in [said] if isinstance(said, str) else said:
-            yield Option(f"--{name} {address}", file, _line(text, str(address)), f"--{name}", str(address))
+        said = settings.get(name)
+        for address in _texts([said] if isinstance(said, str) else said, name, file):
+            yield Option(f"--{name} {address}", file, _line(text, address), f"--{name}", address)
 
 
 def _python_at(project: dict[str, Any], file: str, text: str) -> Line | None:
@@ -134,6 +139,25 @@ def _python_at(project: dict[str, Any], file: str, text: str) -> Line | None:
 
 def _line(text: str, part: str) -> int:
     return text[: max(text.find(part), 0)].count("\n") + 1
+
+
+def _text(value: Any, what: str, file: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{what} must be a text", path=file)
+    check_length(Line(what, file, 0), value or "")
+    return value
+
+
+def _texts(value: Any, what: str, file: str) -> list[str]:
+    if value is not None and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        raise ConfigError(f"{what} must be a list of texts", path=file)
+    return value or []
+
+
+def _tables(value: Any, what: str, file: str) -> list[dict[str, Any]]:
+    if value is not None and not (isinstance(value, list) and all(isinstance(one, dict) for one in value)):
+        raise ConfigError(f"{what} must be a list of tables", path=file)
+    return value or []
 
 
 def _table(value: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ..config.files import read_dependencies as check_conda
 from ..config.keys import same_key
@@ -30,6 +30,7 @@ _SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c"
 _VALUED = ("--index-url", "--extra-index-url", "--find-links", "--no-binary", "--only-binary", "--trusted-host")
 _FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
 _DEEPEST = 10  # requirements that name requirements
+_LONGEST = 2000  # characters of an entry without its hashes
 
 
 def read_dependencies(path: Path, root: Path) -> Dependencies:
@@ -37,8 +38,31 @@ def read_dependencies(path: Path, root: Path) -> Dependencies:
     if path.name in _ELSEWHERE:
         from .lockfiles import read_lockfile  # noqa: PLC0415 - it reads files that few projects have
 
-        return read_lockfile(path, root)
-    return read_requirements(path, root) if path.suffix in (".txt", ".in") else read_conda(path, root)
+        found = read_lockfile(path, root)
+    else:
+        found = read_requirements(path, root) if path.suffix in (".txt", ".in") else read_conda(path, root)
+    _check_addresses(found)
+    return found
+
+
+def _check_addresses(dependencies: Dependencies) -> None:
+    """Whoever uses them later takes them for addresses."""
+    whole = Line("", dependencies.file, 0)
+    for channel in dependencies.channels:
+        _split(whole, channel)
+    for one in (*dependencies.pip, *dependencies.constraints):
+        _split(one, one.url or "")
+    for option in dependencies.options:
+        _split(option, option.value)
+
+
+def _split(at: Line, address: str) -> SplitResult:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError as error:
+        raise _wrong(at, f"{address[:200]!r} is not an address: {error}") from None
+    return parts
 
 
 def read_conda(path: Path, root: Path) -> Dependencies:
@@ -81,6 +105,7 @@ def read_requirements(path: Path, root: Path) -> Dependencies:
 def conda_entry(text: str, file: str, line: int) -> Requirement:
     """A package of conda, in any of the ways that conda reads."""
     text = text.strip()
+    check_length(Line(text, file, line), text)
     if text.endswith((".conda", ".tar.bz2")):  # the package itself, by its address
         name = text.rsplit("/", 1)[-1].rsplit("-", 2)[0]
         return Requirement(text, file, line, name.lower())
@@ -93,10 +118,17 @@ def conda_entry(text: str, file: str, line: int) -> Requirement:
     return Requirement(text, file, line, found["name"].lower(), found["channel"], version.strip())
 
 
+def check_length(at: Line, text: str) -> None:
+    """No entry is that long; and Python refuses to make a number of as many digits."""
+    if len(text) > _LONGEST:
+        raise _wrong(at, f"an entry has {len(text):,} characters, and no package is named by more than {_LONGEST:,}")
+
+
 def pip_entry(at: Line, folder: Path, root: Path) -> PipLine:
     """A package of pip. A path counts from the file's folder, else from the project's."""
     hashes = tuple(found[1] for found in _HASH.finditer(at.text))
     text = _HASH.sub("", at.text).strip()
+    check_length(at, text)
     if " --" in text:
         raise _wrong(at, f"options behind a package have no effect here: {text}", "keep only the package and --hash")
     if not _ADDRESS.match(text) and not _is_path(text):
@@ -121,13 +153,13 @@ def _named(at: Line, text: str, hashes: tuple[str, ...], folders: tuple[Path, Pa
 
 def _placed(at: Line, place: str, marker: str | None, hashes: tuple[str, ...], folders: tuple[Path, Path]) -> PipLine:
     """By its address, or a file of the project."""
-    made = PipLine(at.text, at.file, at.line, name=_name_in(place), marker=marker, hashes=hashes)
+    made = PipLine(at.text, at.file, at.line, name=_name_in(at, place), marker=marker, hashes=hashes)
     if _ADDRESS.match(place) and not place.lower().startswith("file:"):
         return replace(made, url=place)
     if place.lower().startswith("file:"):
         from urllib.request import url2pathname  # noqa: PLC0415 - slow to import, for what is rare
 
-        place = url2pathname(unquote(urlsplit(place).path))
+        place = url2pathname(unquote(_split(at, place).path))
     return replace(made, path=_inside(at, place.split("#")[0], *folders))
 
 
@@ -138,6 +170,8 @@ def _is_path(text: str) -> bool:
 
 def _inside(at: Line, place: str, folder: Path, root: Path) -> str:
     """Path of a file below the project, whether or not it is there; what is outside does not travel."""
+    if "\0" in place:
+        raise _wrong(at, "the name of a file holds a NUL")
     place = place.replace("\\", "/")
     real = os.path.realpath(root)
     for base in (folder, root):
@@ -151,12 +185,12 @@ def _inside(at: Line, place: str, folder: Path, root: Path) -> str:
     raise _wrong(at, f"{place} is outside the project", "copy it into the project: only what is in there travels")
 
 
-def _name_in(place: str) -> str | None:
+def _name_in(at: Line, place: str) -> str | None:
     """Name of the package from ``#egg=`` or from the name of a wheel."""
     egg = re.search(r"#(?:.*&)?egg=([\w.-]+)", place)
     if egg:
         return normal(egg[1])
-    file = unquote(urlsplit(place).path).replace("\\", "/").rsplit("/", 1)[-1]
+    file = unquote(_split(at, place).path).replace("\\", "/").rsplit("/", 1)[-1]
     return normal(file.split("-")[0]) if file.lower().endswith(".whl") and "-" in file else None
 
 
@@ -239,8 +273,8 @@ class _Gathered:
         if depth >= _DEEPEST:
             raise _wrong(at, "requirements name requirements more than ten deep", "they may name each other")
         inside = _inside(at, value, path.parent, self.root)
-        if not (self.root / inside).is_file():
-            raise _wrong(at, f"{value} does not exist")
+        if not os.path.isfile(self.root / inside):
+            raise _wrong(at, f"{value[:200]} does not exist")
         if show_path(self.root / inside) not in self.files:
             self.read(self.root / inside, depth + 1, constrain=constrain)
 

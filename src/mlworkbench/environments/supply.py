@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import NotFetched, SolveError
 from ..hosts.parcel import Package
+from ..hosts.replies import Reply
 from ..model import JsonDict
 from ..remote.environments import tools
 from ..remote.environments.network import NOT_FETCHED
@@ -47,7 +48,7 @@ def stock(solved: Solved, dependencies: Dependencies, store: Root, environ: Mapp
 
 def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -> dict[str, Package]:
     """What a target says it lacks: name there → file here. It may say anything; only what the lock names is sent."""
-    asked = {str(one) for one in lacking.get("digests") or ()}
+    asked = set(Reply("the target", lacking).texts("digests"))
     wanted = {str(one["sha256"]): one for one in _entries(lock) if str(one["sha256"]) in asked}
     missing = [one for sha256, one in wanted.items() if not os.path.isfile(store.package(sha256))]
     _refuse_tools(one for one in missing if one in lock.get("tools", ()) and not one.get("url"))

@@ -12,6 +12,7 @@ from ..model import Run, RunSpec
 from ..remote.folder import Root, RunFolder, is_outside
 from ..remote.journal import read_json, write_whole
 from ..remote.tree import NOFOLLOW
+from ..typed import is_sound
 from .annotations import noted_of, read_all
 from .family import children_of
 from .intake import take_in
@@ -67,8 +68,7 @@ def _spec(folder: RunFolder) -> RunSpec | None:
         spec = RunSpec.from_json(data) if data else None
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-    sound = spec is not None and isinstance(spec.created, (int, float)) and isinstance(spec.number, int)
-    return spec if sound and isinstance(spec and spec.key, str) else None
+    return spec if spec is not None and is_sound(spec) else None
 
 
 def read_parts(folder: RunFolder, since: Mapping[str, int]) -> Iterator[dict[str, bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -38,6 +39,7 @@ _MOST_WORDS = 2000
 # too long for none at all, and one run would cost the index of all.
 MOST_STATE = 128 * 1024 * 1024
 MICRO = 1_000_000
+_HALF = re.compile("[\ud800-\udfff]")
 UNTRACKED, ARCHIVED = 1, 2  # why a run is hidden
 
 
@@ -277,7 +279,9 @@ def _searchable(value: object) -> bool:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Half a character is spelled out: as an escape of JSON, SQLite would make bytes of it that are no text."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if text.isascii() else _HALF.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)
 
 
 def clean(text: str) -> str:

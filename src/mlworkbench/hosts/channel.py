@@ -13,7 +13,8 @@ from ..errors import HostError, Unreachable
 from ..remote.frames import Closed, FrameError, Pipe, Silent
 from ..remote.receive import inflate
 from .loader import AGENT, NEEDS, NO_PYTHON
-from .openssh import environment, printable
+from .openssh import environment
+from .replies import printable
 
 MOST_NOISE = 256 * 1024
 _PIPE = 1024 * 1024  # of room in a pipe: fewer changes between processes for long answers

@@ -20,12 +20,12 @@ from .openssh import (
     explain,
     methods,
     offered_key,
-    printable,
     program,
     quoted,
     users_config,
     write_config,
 )
+from .replies import printable
 from .ssh import names
 
 _KEYS_ONLY = ("PreferredAuthentications=publickey",)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from .replies import part_of
 
 Part = TypeVar("Part")
 
@@ -140,11 +142,10 @@ class Facts:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Facts:
-        """What is missing stays unknown, and what is new to us is left out: the host may be older or newer."""
-        return cls(
-            time=data.get("time"),
-            hostname=data.get("hostname"),
-            boot_id=data.get("boot_id"),
+        """What is missing, or not of its kind, stays unknown; what is new to us is left out: the host may be newer."""
+        return part_of(
+            cls,
+            data,
             os=_part(System, data.get("os")) or System(),
             python=_part(Python, data.get("python")) or Python(),
             user=_part(User, data.get("user")) or User(),
@@ -152,7 +153,6 @@ class Facts:
             memory=_part(Memory, data.get("memory")) or Memory(),
             store=_part(Store, data.get("store")) or Store(),
             nvidia=_part(Nvidia, data.get("nvidia")) or Nvidia(),
-            cgroup=data.get("cgroup"),
             docker=_part(Engine, data.get("docker")),
             podman=_part(Engine, data.get("podman")),
             logind=_part(Logind, data.get("logind")) or Logind(),
@@ -162,6 +162,4 @@ class Facts:
 
 
 def _part(kind: type[Part], data: object) -> Part | None:
-    if not isinstance(data, Mapping):
-        return None
-    return kind(**{field.name: data.get(field.name) for field in fields(kind)})  # type: ignore[arg-type]
+    return part_of(kind, data) if isinstance(data, Mapping) else None

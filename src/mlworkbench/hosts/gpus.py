@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import HostError
 from .host import Host
+from .replies import Reply, part_of
 
 _MOST = 256  # GPUs of one machine, slices of one GPU
 _PROCESSES = 1000
@@ -91,10 +91,8 @@ class Gpus:
 
 def ask_gpus(host: Host) -> Gpus:
     """As they are now."""
-    answer = host.ask({"do": "gpus"}, patience=_PATIENCE)
-    if not answer.get("ok"):
-        raise HostError(f"{host.identity} cannot tell of its GPUs: {_text(answer.get('problem')) or 'no reason given'}")
-    return Gpus.from_json(answer.get("gpus"))
+    reply = Reply(host.identity, host.ask({"do": "gpus"}, patience=_PATIENCE))
+    return Gpus.from_json(reply.require_ok(f"{host.identity} cannot tell of its GPUs").mapping("gpus"))
 
 
 def _gpu(data: Mapping[str, Any]) -> Gpu:
@@ -109,23 +107,11 @@ def _gpu(data: Mapping[str, Any]) -> Gpu:
 
 
 def _part(kind: type[Part], data: Mapping[str, Any], **given: Any) -> Part:
-    """Each field with the kind of value that its type names."""
-    values = dict(given)
-    for field in fields(kind):  # type: ignore[arg-type]
-        if field.name not in values:
-            value = data.get(field.name)
-            values[field.name] = _text(value) if str(field.type).startswith("str") else _number(value, str(field.type))
-    return kind(**values)
+    return part_of(kind, data, _LONGEST, **given)
 
 
 def _text(value: object) -> str | None:
     return value[:_LONGEST] if isinstance(value, str) else None
-
-
-def _number(value: object, kind: str) -> float | int | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**63:
-        return None
-    return int(value) if kind.startswith("int") else float(value)
 
 
 def _list(value: object, most: int) -> list[Mapping[str, Any]]:

@@ -59,8 +59,8 @@ class Host(Protocol):
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
         """Bytes of one file of a run (``remote/serve.py`` lists which); empty if there are none."""
 
-    def outputs(self, run_id: str, files: Sequence[tuple[str, int]]) -> Iterator[tuple[int, bytes]]:
-        """Index in ``files`` (path below outputs, offset) and next bytes, file after file."""
+    def outputs(self, run_id: str, files: Sequence[tuple[str, int, int]]) -> Iterator[tuple[int, bytes]]:
+        """Index in ``files`` (path below outputs, offset, declared size) and next bytes, at most to that size."""
 
     def facts(self) -> Facts:
         """What the machine is like, and whether runs can be kept there. May take seconds where an engine is slow."""

@@ -83,7 +83,7 @@ class LocalHost:
         serve.check_name(name)
         return serve.read_plain(os.path.join(self.root.run(run_id).path, name), offset, limit)
 
-    def outputs(self, run_id: str, files: Sequence[tuple[str, int]]) -> Iterator[tuple[int, bytes]]:
+    def outputs(self, run_id: str, files: Sequence[tuple[str, int, int]]) -> Iterator[tuple[int, bytes]]:
         return serve.read_outputs(self.root.run(run_id), [list(one) for one in files])
 
     def facts(self) -> Facts:

@@ -13,6 +13,7 @@ from ..attachments import Attachment
 from ..errors import HostError, Unreachable, UsageError
 from ..remote.programs import safe_path, which
 from ..remote.tree import NEW
+from .replies import printable
 
 MULTIPLEXES = os.name != "nt"
 _HOST = re.compile(r"(?:[A-Za-z0-9_]|::)(?:[A-Za-z0-9._:%-]*[A-Za-z0-9_.])?")
@@ -194,17 +195,6 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 # -- complaints ----------------------------------------------------------------------------------------
-
-
-def printable(said: str, most: int = 300) -> str:
-    """Words of another machine, made harmless for a terminal."""
-    text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in said.strip().replace("\r\n", "\n"))
-    return text if len(text) <= most else text[:most] + "…"
-
-
-def full_disk(problem: object) -> str | None:
-    """The text of ``explain`` about it, if that is what the other machine complains of."""
-    return "disk-full" if re.search(r"\bis full\b", str(problem)) else None
 
 
 _CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)

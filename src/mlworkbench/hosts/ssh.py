@@ -19,7 +19,8 @@ from . import library, loader
 from .channel import ANSWER, Channel, NotGreeted, as_unreachable
 from .host import News
 from .master import Master
-from .openssh import HostKeyChanged, LoginRefused, command, explain, full_disk, printable, unfit
+from .openssh import HostKeyChanged, LoginRefused, command, explain, unfit
+from .replies import Reply, printable
 from .slots import Slots
 from .upload import Progress, Upload
 
@@ -34,6 +35,7 @@ _SLOW = 4 * 1024 * 1024  # bytes a second below which the target packs what it s
 _SAMPLE = 128 * 1024
 REFUSED = 300.0  # seconds until a login that was refused is tried again: servers count them
 _MOST_PARTS, _MOST_BYTES = 20000, 128 * 1024 * 1024  # in one answer; an honest agent sends half of that at most
+_LONGEST_PATH = 4096
 T = TypeVar("T")
 
 
@@ -115,8 +117,8 @@ class SshHost:
                 # Where the line is slower than packing: text shrinks to a fraction.
                 self._pack = came / (time.monotonic() - begun + 1e-6) < _SLOW
             if not message.get("more"):
-                _check(message)
-                return News(parts, bool(message["exists"]), bool(message["claimed"]), bool(message["supervised"]))
+                told = self._checked(message)
+                return News(parts, told.flag("exists"), told.flag("claimed"), told.flag("supervised"))
             name = str(message.get("name"))
             total += len(body)
             if (name not in offsets and not _is_metrics(name)) or len(parts) > _MOST_PARTS or total > _MOST_BYTES:
@@ -125,7 +127,8 @@ class SshHost:
         raise Closed("the answer has no end")
 
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
-        request = {"do": "file", "run": run_id, "name": name, "offset": offset, "limit": min(limit, CHUNK)}
+        limit = min(limit, CHUNK)
+        request = {"do": "file", "run": run_id, "name": name, "offset": offset, "limit": limit}
 
         def read(channel: Channel) -> bytes:
             channel.send(request)
@@ -133,12 +136,14 @@ class SshHost:
             for message, body in channel.stream(ANSWER):
                 data = body or data
                 if not message.get("more"):
-                    _check(message)
+                    self._checked(message)
+            if len(data) > limit:
+                raise FrameError(f"more of {name} than was asked for")
             return data
 
         return self._twice(read)
 
-    def outputs(self, run_id: str, files: Sequence[tuple[str, int]]) -> Iterator[tuple[int, bytes]]:
+    def outputs(self, run_id: str, files: Sequence[tuple[str, int, int]]) -> Iterator[tuple[int, bytes]]:
         """Not repeated by itself after a break: the caller knows how far each file has come."""
         for first in range(0, len(files), _BATCH):
             batch = [list(one) for one in files[first : first + _BATCH]]
@@ -152,9 +157,9 @@ class SshHost:
                 channel.send({**request, "pack": self._pack})
                 for message, body in channel.stream(ANSWER):
                     if not message.get("more"):
-                        _check(message)
+                        self._checked(message)
                         whole = True
-                    elif isinstance(message.get("file"), int) and 0 <= message["file"] < count:
+                    elif type(message.get("file")) is int and 0 <= message["file"] < count:
                         yield first + message["file"], body
                     else:
                         raise FrameError("bytes of a file that nobody asked for")
@@ -167,7 +172,7 @@ class SshHost:
     def facts(self) -> Facts:
         from .facts import Facts  # noqa: PLC0415 - most commands do without
 
-        return Facts.from_json(dict(_check(self.ask({"do": "facts"}, patience=2 * ANSWER))["facts"]))
+        return Facts.from_json(self._checked(self.ask({"do": "facts"}, patience=2 * ANSWER)).mapping("facts"))
 
     def send_code(self, digest: str, store: Root, progress: Progress | None = None) -> None:
         """Bring the target what it lacks of a snapshot; goes on where an earlier attempt was cut off."""
@@ -179,7 +184,10 @@ class SshHost:
 
         with Parcel(packages) as parcel:
             self._twice(lambda channel: Upload(channel, parcel, None, progress).send(parcel.digest))
-            _check(self.ask({"do": "packages", "digest": parcel.digest, "files": parcel.files}))
+            self._checked(self.ask({"do": "packages", "digest": parcel.digest, "files": parcel.files}))
+
+    def _checked(self, message: Mapping[str, Any]) -> Reply:
+        return Reply(self.identity, message).require_ok("the target could not answer")
 
     # -- the connection ----------------------------------------------------------------------------
 
@@ -278,7 +286,7 @@ class SshHost:
     def _learn(self, hello: Mapping[str, Any]) -> None:
         """Where things are there: the next connection is quicker for it."""
         found = replace(self.attachment, root=str(hello.get("root")), python=str(hello.get("python") or ""))
-        if not found.root.startswith("/"):
+        if not found.root.startswith("/") or not (_is_path(found.root) and _is_path(found.python)):
             raise HostError(f"{self.identity} says that its folder is {printable(found.root)}")
         if found != self.attachment:
             self.attachment = found
@@ -379,11 +387,8 @@ def names(attachment: Attachment) -> tuple[str, ...]:
     return tuple({f"{attachment.username}@{one}" for one in (attachment.address, host) if one})
 
 
-def _check(answer: dict[str, Any]) -> dict[str, Any]:
-    if not answer.get("ok"):
-        problem = printable(str(answer.get("problem")))
-        raise HostError(f"the target could not answer: {problem}", more=full_disk(problem))
-    return answer
+def _is_path(path: str) -> bool:
+    return len(path) < _LONGEST_PATH and path.isprintable()
 
 
 def _is_metrics(name: str) -> bool:

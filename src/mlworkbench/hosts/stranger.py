@@ -46,7 +46,7 @@ class Stranger:
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
         self._refuse()
 
-    def outputs(self, run_id: str, files: Sequence[tuple[str, int]]) -> Iterator[tuple[int, bytes]]:
+    def outputs(self, run_id: str, files: Sequence[tuple[str, int, int]]) -> Iterator[tuple[int, bytes]]:
         self._refuse()
 
     def facts(self) -> Facts:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..errors import HostError, SnapshotError
 from ..remote.frames import CHUNK
 from .channel import ANSWER, Channel
-from .openssh import full_disk
+from .replies import full_disk, printable
 
 Progress = Callable[[int, int], None]
 _REMEMBERED = 8  # snapshots that the target got last: one of them is the base of the next difference
@@ -49,7 +49,7 @@ class Upload:
         if plan.get("ok") and plan.get("base") is False:
             plan = self._ask(digest, None, text)
         if not plan.get("ok") or not plan.get("more"):
-            raise HostError(f"the code could not be sent: {plan.get('problem')}")
+            raise HostError(f"the code could not be sent: {printable(str(plan.get('problem')))}")
         self._pour(*_checked(plan, _blobs(manifest)))
         self._remember(digest)
 
@@ -120,7 +120,7 @@ class Upload:
         self._channel.send({})
         for answer, _ in self._channel.stream(_FINISHING):
             if not answer.get("more") and not answer.get("ok"):
-                problem = answer.get("problem")
+                problem = printable(str(answer.get("problem")))
                 raise HostError(f"the code could not be stored on the target: {problem}", more=full_disk(problem))
 
     def _send(self, data: bytes) -> None:
@@ -185,9 +185,9 @@ def _checked(plan: dict[str, Any], blobs: list[tuple[str, int]]) -> tuple[list[t
             missing += blobs[first : first + count]
             place = first + count
         have = {int(index): int(done) for index, done in plan["have"]}
-        if any(not 0 <= done <= missing[index][1] for index, done in have.items()):
+        if any(index < 0 or not 0 <= done <= missing[index][1] for index, done in have.items()):
             raise ValueError
-    except (KeyError, TypeError, ValueError, IndexError):
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         raise HostError("the target's word about the code that it lacks makes no sense") from None
     return missing, have
 

@@ -7,7 +7,7 @@ import re
 import time
 from dataclasses import replace
 
-from ..hosts.openssh import printable
+from ..hosts.replies import printable
 from ..model import Compute
 from ..targets.check import ERROR, OK, UNTESTED, WARNING, Finding, Size, engine_symptom, engine_trouble
 from .access import judge_access

@@ -10,7 +10,8 @@ from pathlib import Path
 from ..attachments import Attachments
 from ..errors import MlwError
 from ..hosts.master import usable_folder
-from ..hosts.openssh import MULTIPLEXES, environment, printable
+from ..hosts.openssh import MULTIPLEXES, environment
+from ..hosts.replies import printable
 from ..paths import UserPaths
 from ..remote.programs import which
 from .asking import Question, answer, ask

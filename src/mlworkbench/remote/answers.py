@@ -134,7 +134,7 @@ def _file(talk: Talk, request: Message, body: bytes) -> Message:
 def _outputs(talk: Talk, request: Message, body: bytes) -> Message:
     from .serve import read_outputs  # noqa: PLC0415
 
-    files = [[str(path), int(offset)] for path, offset in request["files"]]
+    files = [[str(path), int(offset), int(size)] for path, offset, size in request["files"]]
     for index, data in read_outputs(talk.run(request), files):
         _send_part(talk, {"file": index}, data, bool(request.get("pack")))
     return {"ok": True}

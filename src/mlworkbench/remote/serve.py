@@ -147,7 +147,7 @@ def _size(path: str) -> int:
 
 
 def read_outputs(run: RunFolder, files: List[List[Any]]) -> Iterator[Tuple[int, bytes]]:
-    """Index in ``files`` ([path below outputs, offset]) and next bytes, file after file.
+    """Index in ``files`` ([path below outputs, offset, size]) and next bytes up to that size, file after file.
 
     One that cannot be read gives nothing. Sorted paths are quickest: the folders stay open.
     """
@@ -156,13 +156,13 @@ def read_outputs(run: RunFolder, files: List[List[Any]]) -> Iterator[Tuple[int, 
     except OSError:
         return
     with folders:
-        for index, (path, offset) in enumerate(files):
+        for index, (path, offset, size) in enumerate(files):
             descriptor = _open_beneath(folders, path)
             if descriptor is None:
                 continue
             try:
-                while True:
-                    data = os.pread(descriptor, CHUNK, offset)
+                while offset < size:  # it may have grown since the run's end, when it was recorded
+                    data = os.pread(descriptor, min(CHUNK, size - offset), offset)
                     if not data:
                         break
                     yield index, data

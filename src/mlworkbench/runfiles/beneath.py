@@ -11,12 +11,19 @@ import os
 from ..remote.tree import FOLDER, NOFOLLOW, Folders, join
 
 WINDOWS = os.name == "nt"
+_LONGEST = 255  # bytes of a name on every file system in use
 
 
 def refusal(path: str) -> str | None:
     """Why this is no name of a file below a folder; None if it is one."""
     if "\0" in path:
         return "the name holds a NUL"
+    try:
+        longest = max(map(len, os.fsencode(path).split(b"/")))
+    except UnicodeEncodeError:
+        return "the name holds half a character"
+    if longest > _LONGEST:
+        return "the name is too long for a file"
     if path.startswith("/"):
         return "the name is absolute"
     parts = path.split("/")

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from ..errors import HostError
 from ..history.query import Query
 from ..history.store import History
 from ..hosts.host import Host
+from ..hosts.replies import LARGEST, Reply
 from ..model import Run
 from ..remote.folder import RunFolder
 from .mirror import Mirror
@@ -52,25 +51,23 @@ class CleanerElsewhere:
         self._keep = [run.id for run in runs if run.id not in self._ended]
 
     def find(self) -> list[Part]:
-        answer = self._ask("space")
-        return [_part(kind, answer["kinds"].get(kind) or {}) for kind in KINDS]
+        kinds = self._ask("space").mapping("kinds")
+        return [_part(kind, kinds.get(kind)) for kind in KINDS]
 
     def remove(self) -> tuple[list[Part], list[str]]:
         """What went, and what could not be removed."""
-        answer = self._ask("free")
-        gone = answer["removed"]
+        reply = self._ask("free")
+        gone = reply.mapping("removed")
         parts = [
             Part(kind, count := _number(gone.get(kind), "count"), size := _number(gone.get(kind), "bytes"), count, size)
             for kind in KINDS
         ]
-        return parts, [str(one) for one in answer.get("problems", [])]
+        return parts, reply.texts("problems")
 
-    def _ask(self, what: str) -> dict[str, Any]:
+    def _ask(self, what: str) -> Reply:
         request = {"do": what, "keep": self._keep, "runs": self._ended, "young": YOUNG}
-        answer = self._host.ask(request, patience=600.0)
-        if not answer.get("ok"):
-            raise HostError(f"{self._host.identity} could not look after its space: {answer.get('problem')}")
-        return answer
+        who = self._host.identity
+        return Reply(who, self._host.ask(request, patience=600.0)).require_ok(f"{who} could not look after its space")
 
 
 def is_home(run: Run, folder: RunFolder) -> bool:
@@ -87,4 +84,4 @@ def _part(kind: str, said: object) -> Part:
 def _number(said: object, name: str) -> int:
     """Another machine's word for a number."""
     value = said.get(name, 0) if isinstance(said, dict) else 0
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if type(value) is int and 0 <= value < LARGEST else 0

@@ -1,7 +1,7 @@
 """Outputs of a run on another machine → the run's folder at home. Each file whole or not at all, resumable.
 
 What comes is hostile until its digest is right: names are looked up by handles, a file gets its name only when
-its content is what the run's list of outputs says.
+its content is what the run's list of outputs says, and no more bytes are taken for it than the list declares.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from ..errors import HistoryError, HostError
 from ..remote.tree import NEW, NOFOLLOW
 from .beneath import Beneath, points_inside, refusal
 from .manifest import LINK, Output
+from .room import require_room
 from .transfer import Outcome
 
 _BATCH_FILES, _BATCH_BYTES = 2000, 256 * 1024 * 1024
 _CHUNK = 1 << 20
 
-# From (path, offset) pairs to the index of a pair and its next bytes, pair after pair.
-Ask = Callable[[Sequence[tuple[str, int]]], Iterator[tuple[int, bytes]]]
+# From (path, offset, declared size) to the index in that list and the next bytes of the file, file after file.
+Ask = Callable[[Sequence[tuple[str, int, int]]], Iterator[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class _Wanted:
     one: Output
     part: str
     have: int
+
+    @property
+    def lacks(self) -> int:
+        return self.one.size - self.have
 
 
 class Incoming:
@@ -57,7 +62,7 @@ class Incoming:
                 if wanted is None:
                     continue
                 batch.append(wanted)
-                size += one.size
+                size += wanted.lacks
                 if len(batch) >= _BATCH_FILES or size >= _BATCH_BYTES:
                     self._bring(batch)
                     batch, size = [], 0
@@ -87,7 +92,8 @@ class Incoming:
             part = _part(one)
             begun = self._target.look(part)
             # Without a digest nothing would tell that the beginning is of another time.
-            return _Wanted(one, part, begun.st_size if begun and one.sha256 else 0)
+            whole = begun is not None and bool(one.sha256) and begun.st_size <= one.size
+            return _Wanted(one, part, begun.st_size if begun and whole else 0)
         return None
 
     def _bring(self, batch: list[_Wanted]) -> None:
@@ -101,16 +107,21 @@ class Incoming:
 
     def _pour(self, batch: list[_Wanted]) -> None:
         """The bytes of a batch into its parts, as they come; what comes from the start is hashed on the way."""
-        at, file = -1, -1
-        questions = [(wanted.one.path, wanted.have) for wanted in batch]
+        if not batch:
+            return
+        require_room(self._folder, sum(wanted.lacks for wanted in batch), "what comes next of the outputs")
+        at, file, room = -1, -1, 0
         try:
-            for index, data in self._ask(questions) if batch else ():
-                if not at <= index < len(batch):
+            for index, data in self._ask([(wanted.one.path, wanted.have, wanted.one.size) for wanted in batch]):
+                if not max(at, 0) <= index < len(batch):
                     raise HostError("the target answered with a file that was not asked for")
                 if index != at:
                     if file >= 0:
                         os.close(file)
-                    at, file = index, self._open(batch[index])
+                    at, file, room = index, self._open(batch[index]), batch[index].lacks
+                room -= len(data)
+                if room < 0:
+                    raise _too_much(batch[index].one)
                 rest = memoryview(data)
                 while rest:
                     rest = rest[os.write(file, rest) :]
@@ -168,6 +179,13 @@ class Incoming:
     def _count(self, size: int) -> None:
         self.outcome.size += size
         self._report(self.outcome.size)
+
+
+def _too_much(one: Output) -> HostError:
+    return HostError(
+        f"the target sent more of {one.path[:200]!a} than the {one.size:,} bytes that the list of outputs declares",
+        "nothing more was stored; if you trust that machine, fetch again: mlw history download",
+    )
 
 
 def _part(one: Output) -> str:

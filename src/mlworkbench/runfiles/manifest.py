@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from ..remote.tree import NEW, READ, native, portable
 
 _CHUNK = 1 << 18
 _LONGEST = 1 << 20  # of one entry
+_LARGEST = 1 << 63  # of one file
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 LINK = "link"
 # Kinds of entries that stand for a file with content.
 _FILES = ("file", "changed while read", "not hashed")
@@ -76,14 +79,16 @@ class ListWriter:
 def _entry(one: Any, path: str) -> Output:
     try:
         name, size, sha256, kind, to = one["path"], one["size"], one["sha256"], one["kind"], one.get("to", "")
-        if not (isinstance(name, str) and isinstance(kind, str) and isinstance(to, str) and size >= 0):
+        if not (isinstance(name, str) and isinstance(kind, str) and isinstance(to, str)):
             raise ValueError(name)
-        if sha256 is not None and (len(sha256) != 64 or not sha256.isalnum()):
+        if type(size) is not int or not 0 <= size < _LARGEST:
+            raise ValueError(size)
+        if sha256 is not None and not _SHA256.fullmatch(sha256):
             raise ValueError(sha256)
-    except (KeyError, TypeError, ValueError) as error:
-        raise HistoryError(f"{path} holds an entry that makes no sense: {ascii(error)}") from None
-    steady = sha256 if kind == "file" else None
-    return Output(native(name), int(size), steady, kind, native(to))
+        name, to = native(name), native(to)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HistoryError(f"{path} holds an entry that makes no sense: {ascii(error)[:200]}") from None
+    return Output(name, size, sha256 if kind == "file" else None, kind, to)
 
 
 def _objects(path: str) -> Iterator[Any]:
@@ -117,6 +122,6 @@ def _decode(text: str) -> tuple[list[Any], int]:
             return found, at
         try:
             one, at = decoder.raw_decode(text, at)
-        except ValueError:
+        except (ValueError, RecursionError):
             return found, at
         found.append(one)

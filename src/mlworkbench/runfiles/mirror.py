@@ -9,11 +9,17 @@ from __future__ import annotations
 import os
 import re
 
-from ..errors import HistoryError
+from ..errors import HistoryError, HostError
 from ..remote.folder import RunFolder
 from ..remote.tree import NOFOLLOW
+from .room import require_room
 
 LOG = "log"
+MOST_SAMPLES = 64 * 1024 * 1024
+MOST_METRICS = 20_000  # files of one run; an honest target sends half of that at most
+# Bytes of one file. More than any honest run has: what a hostile target sends must end somewhere.
+_MOST = {"events.jsonl": 2**30, "build.log": 2**30, "gpu.jsonl": 2 * MOST_SAMPLES, "effort.jsonl": 2 * MOST_SAMPLES}
+_MOST_OF_OTHERS = 2**37
 # The names come from the target: anything else could lead out of the folder.
 _OURS = re.compile(r"(log|build\.log|events\.jsonl|(?:gpu|effort)\.jsonl|metrics/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,120})\Z")
 _FLAGS = os.O_CREAT | NOFOLLOW | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -24,6 +30,12 @@ class Mirror:
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
+        self._metrics = -1  # files; -1: not counted yet
+
+    @staticmethod
+    def keeps(name: str) -> bool:
+        """Whether this is the name of a file that comes home."""
+        return bool(_OURS.match(name))
 
     def size(self, name: str = LOG) -> int:
         """How much of a file is at home."""
@@ -34,8 +46,10 @@ class Mirror:
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         """Put the bytes that the target has at ``offset``. A name that is none of ours is passed over."""
-        if not data or not _OURS.match(name):
+        if not data or not self.keeps(name):
             return
+        self._check(name, offset + len(data))
+        require_room(self._run.path, len(data), f"what comes next of {name}")
         path = os.path.join(self._run.path, *name.split("/"))
         try:
             if "/" in name:
@@ -52,6 +66,17 @@ class Mirror:
             raise HistoryError(
                 f"cannot write {path}: {error.strerror}", "the run goes on; make room and follow it again: mlw logs -f"
             ) from error
+
+    def _check(self, name: str, size: int) -> None:
+        if size > _MOST.get(name, _MOST_OF_OTHERS):
+            raise HostError(f"the target sent more than {size - 1:,} bytes of {name}, which no run has")
+        if not name.startswith("metrics/") or os.path.exists(os.path.join(self._run.path, name)):
+            return
+        if self._metrics < 0:
+            self._metrics = len(os.listdir(self._run.metrics)) if os.path.isdir(self._run.metrics) else 0
+        self._metrics += 1
+        if self._metrics > MOST_METRICS:
+            raise HostError(f"the target sent more than {MOST_METRICS:,} metric files, which no run has")
 
     def read_log(self, offset: int, limit: int) -> bytes:
         """Bytes of the log that are at home."""

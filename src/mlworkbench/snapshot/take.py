@@ -18,7 +18,7 @@ from ..remote.tree import Folders, join, portable
 from .git import GitReader
 from .guard import relying_on_store
 from .ignore import OURS
-from .notes import describe_folders, describe_reading, listed
+from .notes import amount, describe_folders, describe_reading, listed, shown
 from .record import Folder, Known, Record, load_record, new_record, save_record
 from .scan import GONE, READ, Scan, describe
 from .store import Store
@@ -30,6 +30,7 @@ Progress = Callable[[int, int], None]
 _YOUNG = 2_000_000_000
 _TRIES = 3
 _REPORT_EACH = 0.1
+LARGEST_FILE, LARGEST_PROJECT = 100 * 10**9, 10**12  # bytes, holes included
 
 
 def take(project: Path, project_id: str, root: Root, cache: Path, progress: Progress | None = None) -> Snapshot:
@@ -78,7 +79,30 @@ def _scan(project: str, root: Root, record: Record | None) -> Scan:
         raise SnapshotError(f"cannot read the project folder {project}: {error.strerror}") from error
     if scan.unread:
         raise _unreadable(scan.unread)
+    _check_size(scan)
     return scan
+
+
+def _check_size(scan: Scan) -> None:
+    """Before anything is read: a file of terabytes takes no room if it is all holes, and its zeros take hours.
+
+    What counts is the apparent size, also of holes: every byte of it is hashed, and exists again on the target.
+    """
+    if scan.todo_size <= LARGEST_FILE:  # all that has to be read
+        return
+    sizes = {(path, name): known[0] for path, folder in scan.folders.items() for name, known in folder["files"].items()}
+    hint = f"list it in {OURS} if the run does not need it, or keep it in the shared folder"
+    largest = max(sizes, key=lambda place: sizes[place], default=None)
+    if largest and sizes[largest] > LARGEST_FILE:
+        size, most = amount(sizes[largest]), amount(LARGEST_FILE)
+        raise SnapshotError(f"{shown(join(*largest))} has {size}, and a file of a project has at most {most}", hint)
+    total = sum(sizes.values())
+    if largest and total > LARGEST_PROJECT:
+        raise SnapshotError(
+            f"the project has {amount(total)} in {len(sizes):,} files, and a snapshot has at most"
+            f" {amount(LARGEST_PROJECT)}; its largest file is {shown(join(*largest))}",
+            f"list what the run does not need in {OURS}, or keep it in the shared folder",
+        )
 
 
 def _is_kept(manifest: str) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..consents import FREE_NETWORKS, MOUNT, NETWORK, Consent, conflict, merge, of_kind, refusal, resolved_prefixes
-from ..errors import ConfigError, HostError, UsageError
+from ..errors import ConfigError, UsageError
 from ..hosts.host import Host
-from ..hosts.openssh import printable
+from ..hosts.replies import Reply, printable
 from ..model import Compute
 from ..remote.mounts import translate
 from .container import mounts
@@ -28,10 +28,9 @@ class Places:
 
 def ask_places(host: Host, paths: Iterable[str] = ()) -> Places:
     """Resolve paths on the machine itself."""
-    answer = host.ask({"do": "mounts", "paths": list(paths)})
-    places, found = answer.get("places"), answer.get("paths")
-    if not answer.get("ok") or not isinstance(places, dict) or not isinstance(found, dict):
-        raise HostError(f"{host.identity} did not resolve its folders: {printable(str(answer.get('problem')))}")
+    reply = Reply(host.identity, host.ask({"do": "mounts", "paths": list(paths)}))
+    reply.require_ok(f"{host.identity} could not resolve its folders")
+    places, found = reply.mapping("places"), reply.mapping("paths")
     reals = {str(path): str(one["real"]) for path, one in found.items() if isinstance(one, dict) and "real" in one}
     problems = {
         str(path): printable(str(one["problem"]))

@@ -69,13 +69,13 @@ def _with_places(attachment: Attachment, target: Target, paths: UserPaths) -> At
     from ..attachments import Attachments  # noqa: PLC0415
     from .consent import resolve_consents  # noqa: PLC0415
 
-    home = _user(attachment.facts).get("home") or posixpath.dirname(attachment.root)
+    home = _part(attachment.facts, "user").get("home") or posixpath.dirname(attachment.root)
     allowed, places = resolve_consents(target.host, attachment.allowed, (), home=home)
     return Attachments(paths).save(replace(attachment, allowed=allowed, places=places))
 
 
 def _elsewhere(attachment: Attachment, compute: Compute, root: str, target: Target) -> Ground:
-    home = _user(attachment.facts).get("home") or posixpath.dirname(root)
+    home = _part(attachment.facts, "user").get("home") or posixpath.dirname(root)
     share = _share(compute, home, posixpath.join(root, "share"))
     ground = Ground(home, share, allowed=attachment.allowed, places=attachment.places)
     return _known(ground, attachment.facts, compute, target)
@@ -88,13 +88,14 @@ def _known(ground: Ground, facts: Mapping[str, Any], compute: Compute, target: T
         from ..hosts.facts import Facts  # noqa: PLC0415 - many classes, and slow to make for that
 
         engine = choose_engine(Facts.from_json(facts), compute)
-    user, memory = _user(facts), (facts.get("memory") or {}).get("total")
+    user, memory = _part(facts, "user"), _part(facts, "memory").get("total")
     known = replace(ground, memory=memory, engine=engine, facts=facts)
     return replace(known, uid=user.get("uid") or 0, gid=user.get("gid") or 0, user=user.get("name") or "user")
 
 
-def _user(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    return facts.get("user") or {}
+def _part(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = facts.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _share(compute: Compute, home: str, otherwise: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..attachments import Attachment, Attachments
 from ..errors import HostError
 from ..hosts import library
-from ..hosts.openssh import printable
+from ..hosts.replies import Reply, printable
 from ..hosts.ssh import SshHost
 from ..hosts.stranger import Stranger
 from ..model import Compute
@@ -60,14 +60,15 @@ def look(host: SshHost, python: str | None, reach: str | None = None, *, named: 
     trips = []
     for _ in range(3):
         begun, sent = time.monotonic(), time.time()
-        answer = host.ask({"do": "hello"})
+        reply = Reply(host.identity, host.ask({"do": "hello"}))
         took = time.monotonic() - begun
-        trips.append((took, float(answer.get("time") or 0.0) - sent - took / 2))
+        trips.append((took, (reply.number("time") or 0.0) - sent - took / 2))
     took, skew = min(trips)
-    found = host.ask({"do": "facts", "python": python, "reach": reach, "named": named}, patience=120.0)
-    if not found.get("ok"):
-        raise HostError(f"{host.identity} could not tell what it is like: {printable(str(found.get('problem')))}")
-    return Facts.from_json(found["facts"]), Link(host.identity, took, skew, library.digest())
+    reply = Reply(
+        host.identity, host.ask({"do": "facts", "python": python, "reach": reach, "named": named}, patience=120.0)
+    )
+    facts = reply.require_ok(f"{host.identity} could not tell what it is like").mapping("facts")
+    return Facts.from_json(facts), Link(host.identity, took, skew, library.digest())
 
 
 def not_attached(compute: Compute) -> HostError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..hosts.replies import Reply, printable
 from ..model import Compute
 from .check import ERROR, OK, WARNING, Finding
 
@@ -14,20 +15,22 @@ Ask = Callable[[dict[str, Any]], dict[str, Any]]
 def spark_findings(compute: Compute, ask: Ask) -> list[Finding]:
     """A Spark that is missing is no error: the environment may bring its own."""
     master = compute.spark_master
-    answer = ask({"do": "spark", "python": None, "location": compute.spark_submit_location, "master": master})
-    found = [_spark(answer)]
     where = f"{compute.address}" if compute.address else "this machine"
-    if master and answer.get("unreachable"):
+    request = {"do": "spark", "python": None, "location": compute.spark_submit_location, "master": master}
+    reply = Reply(where, ask(request))
+    found = [_spark(reply)]
+    lost = printable(reply.text("unreachable"))
+    if master and lost:
         hint = "start it, look at its address and at firewalls; sparkMaster in the .compute file names it"
-        found.append(Finding("master", ERROR, f"{master} does not answer {where}: {answer['unreachable']}", hint))
-    elif master and answer.get("reached"):
+        found.append(Finding("master", ERROR, f"{master} does not answer {where}: {lost}", hint))
+    elif master and reply.given("reached"):
         found.append(Finding("master", OK, f"{master} answers"))
     return found
 
 
-def _spark(answer: dict[str, Any]) -> Finding:
-    if answer.get("problem"):
+def _spark(reply: Reply) -> Finding:
+    if reply.given("problem"):
         hint = "list pyspark among the packages, and install Java there; or set sparkSubmitLocation"
-        return Finding("spark", WARNING, str(answer["problem"]), hint)
-    java = f", Java {answer['java']}" if answer.get("java") else ""
-    return Finding("spark", OK, f"{answer.get('spark') or 'not looked for'}{java}")
+        return Finding("spark", WARNING, reply.problem, hint)
+    java = f", Java {printable(reply.text('java'))}" if reply.given("java") else ""
+    return Finding("spark", OK, f"{printable(reply.text('spark')) or 'not looked for'}{java}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import LaunchError
 from ..hosts.host import Host, News
+from ..hosts.replies import Reply, printable
 from ..model import RunSpec
 from ..remote.folder import Root
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..hosts.parcel import Package
 
 _PATIENCE = 30.0
+_LATEST = 1e11  # seconds since 1970, in the year 5138
 _MOST_SENT = 6  # times that a machine may ask for more before it is given the run or given up
 
 Progress = Callable[[int, int], None]
@@ -59,16 +61,17 @@ class Target:
         sent = 0
         while True:
             answer = self.host.call("start", spec.id, [os.urandom(8).hex()], message)
-            if answer.get("lacks") and sent < _MOST_SENT:
+            reply = Reply(self.host.identity, answer)
+            lacks = reply.text("lacks")
+            if lacks and sent < _MOST_SENT:
                 sent += 1
-                self._send(str(answer["lacks"]), spec, stock, answer)
+                self._send(lacks, spec, stock, answer)
                 patience = time.monotonic() + _PATIENCE
                 continue
-            if not answer.get("ok"):
-                problem = (
-                    answer.get("problem") or f"the {answer.get('lacks')} that it lacks were sent, and do not arrive"
-                )
-                raise LaunchError(f"run {spec.id} could not be started: {problem}", more=_text_about(str(problem)))
+            if not reply.ok:
+                arrived = f"the {printable(lacks)} that it lacks were sent, and do not arrive"
+                problem = arrived if lacks and not reply.text("problem") else reply.problem
+                raise LaunchError(f"run {spec.id} could not be started: {problem}", more=_text_about(problem))
             if answer.get("claimed") or answer.get("owner"):
                 return
             # Another process holds the run's lock without having claimed it: it is about to, or it dies.
@@ -84,13 +87,15 @@ class Target:
 
     def adopt(self, run_id: str) -> tuple[str, float | None]:
         """Let a new supervisor look after a run whose old one is gone; how things stand, and its last sign of life."""
-        answer = self.host.call("adopt", run_id, [], {})
-        return str(answer.get("state")), answer.get("heartbeat")
+        reply = Reply(self.host.identity, self.host.call("adopt", run_id, [], {}))
+        seen = reply.number("heartbeat")
+        return reply.text("state"), seen if seen is None or 0 <= seen < _LATEST else None
 
-    def cancel(self, run_id: str, by: str, grace: float | None) -> str:
-        """Ask for the end of a run; it need not be supervised at the moment."""
+    def cancel(self, run_id: str, by: str, grace: float | None, message: Mapping[str, Any] | None = None) -> str:
+        """Ask for the end of a run; it need not be supervised at the moment. ``message`` may bring its spec."""
         words = [by] if grace is None else [by, str(grace)]
-        return str(self.host.call("cancel", run_id, words, {}).get("state"))
+        reply = Reply(self.host.identity, self.host.call("cancel", run_id, words, message or {}))
+        return reply.require_ok(f"run {run_id} could not be canceled").text("state")
 
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
         """New bytes since the offsets; where asking takes time, the answer may come up to ``wait`` seconds later."""

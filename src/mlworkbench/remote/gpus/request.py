@@ -15,7 +15,7 @@ COUNT, ALL, NONE, LIST, FREE = "count", "all", "none", "list", "free"
 EXAMPLES = "2, all, none, 0,2 (their numbers), UUIDs, h200, or 1:40g for one with 40 GiB at least"
 MOST = 1024
 
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([mgt])i?b?\Z", re.IGNORECASE)
+_MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([mgt])i?b?\Z", re.IGNORECASE)
 _UNITS = {"m": 1024**2, "g": 1024**3, "t": 1024**4}
 _UUID = re.compile(r"GPU-[0-9A-Za-z-]{4,60}\Z")
 _MODEL = re.compile(r"[A-Za-z][A-Za-z0-9 _.+-]{0,60}\Z")

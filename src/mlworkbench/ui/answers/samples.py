@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 from array import array
@@ -25,6 +24,7 @@ _KEPT = 8  # files whose samples stay in memory
 _LARGEST = 64 << 20  # bytes, as the sampler has it
 _CHUNK = 1 << 22
 _GPUS = 64
+_HUGE = 1e300  # what no machine measures, and what a scaled float could not hold
 _GIB, _PERCENT = 1 / 2**30, 1.0
 # Figure → what it is called, its unit, and what it is multiplied by.
 _OF_GPU = {
@@ -61,7 +61,7 @@ class _Column:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, when: float, value: Any, scale: float) -> None:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and -_HUGE < value < _HUGE:
             self.times.append(when)
             self.values.append(float(value) * scale)
 
@@ -173,7 +173,7 @@ def _take(file: _File, line: bytes) -> None:
     try:
         told = json.loads(line)
         when = float(told["t"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return
     if not 0 <= when < 1e9:
         return
