@@ -21,7 +21,7 @@ from .files import key_line, problems, read_compute, read_runconfig, read_spark_
 from .keys import USES_CONDA, nearest, same_key
 from .place import COMPUTE_SUFFIX, FOLDER, OLD_SUFFIX, RUNCONFIG_SUFFIX, find_root, is_plain_name, list_names
 from .schema import write_schemas
-from .yamlfile import load, plain, show_path
+from .yamlfile import load, plain, read_bytes, show_path
 
 if TYPE_CHECKING:
     from .gallery import Sample
@@ -147,7 +147,7 @@ def give_new_id(project: Project) -> Project:
     told: object = {}
     try:
         if path.exists():
-            told = json.loads(path.read_bytes())
+            told = json.loads(read_bytes(path, show_path(path)))
     except (OSError, ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
