@@ -25,8 +25,9 @@ _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _SOCKET = struct.Struct("=BBBxIII")  # family, type, state, inode, cookie
 _PATIENCE = 2.0  # seconds: the kernel answers at once
 _KNOWN = 64  # processes that are remembered
+_MOST_FILES = 10000  # open files of a process that are looked at
 
-_pids: "Dict[int, int]" = {}  # inode → process that was found last
+_pids: "Dict[int, int]" = {}  # inode → process; 0: none was found
 
 
 class Listed:
@@ -100,28 +101,29 @@ def _from_proc(prefix: str) -> List[Listed]:
 
 
 def pid_of(inode: int, uid: Optional[int]) -> Optional[int]:
-    """The process that has this socket open; None if it is not to be seen by us."""
+    """The process that has this socket open; None if it is not to be seen by us.
+
+    Looked for once: a process may have opened very many files, so that every look takes long.
+    """
     if not inode or uid is None or os.getuid() not in (0, uid):
         return None
     known = _pids.get(inode)
-    if known is not None and _has(known, inode):
-        return known
-    for name in os.listdir("/proc"):
-        if name.isdigit() and _has(int(name), inode):
-            if len(_pids) >= _KNOWN:
-                _pids.clear()
-            _pids[inode] = int(name)
-            return int(name)
-    return None
+    if known is None or (known and not os.path.exists("/proc/%d" % known)):
+        if len(_pids) >= _KNOWN:
+            _pids.clear()
+        numbers = (int(name) for name in os.listdir("/proc") if name.isdigit())
+        known = _pids[inode] = next((pid for pid in numbers if _has(pid, inode)), 0)
+    return known or None
 
 
 def _has(pid: int, inode: int) -> bool:
     wanted = "socket:[%d]" % inode
     folder = "/proc/%d/fd" % pid
     try:
-        for name in os.listdir(folder):
-            if os.readlink("%s/%s" % (folder, name)) == wanted:
-                return True
+        with os.scandir(folder) as listing:
+            for number, entry in enumerate(listing):
+                if number >= _MOST_FILES or os.readlink(entry.path) == wanted:
+                    return number < _MOST_FILES
     except OSError:
         pass  # it has ended, or is not ours to look at
     return False
