@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 
 import click
 
@@ -26,6 +27,18 @@ def find_secret(name: str, ask: bool = True) -> str:
         f"the secret {name} is nowhere to be found",
         f"set the variable {name}, or keep it with: keyring set {SERVICE} {name}",
     )
+
+
+def known_values(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """Secrets that can be had without asking, by name, and the names of the others."""
+    values: dict[str, str] = {}
+    unknown: list[str] = []
+    for name in names:
+        try:
+            values[name] = find_secret(name, ask=False)
+        except UsageError:
+            unknown.append(name)
+    return values, unknown
 
 
 def registry_password(server: str, username: str) -> str:

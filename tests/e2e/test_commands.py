@@ -285,6 +285,9 @@ def test_tab_is_silent_where_it_knows_nothing(user, ran):
     other = user.project("other")
     assert proposals(user, "mlw logs ", other) == [], "that project has no runs"
     assert proposals(user, "mlw logs ", user.home) == [run], "outside of projects the runs of all"
+    (other / "aml_config" / "project.json").unlink()
+    os.mkfifo(other / "aml_config" / "project.json")
+    assert proposals(user, "mlw logs ", other) == [run], "a pipe in a project holds nobody up"
     (user.store / "history.db").unlink()
     (user.store / "history.db").mkdir()
     assert proposals(user, "mlw logs ", project) == [], "the history cannot be read"

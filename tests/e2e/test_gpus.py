@@ -168,3 +168,22 @@ def test_the_doctor_names_the_broken_link(user, gpus, tmp_path):
     assert done.code == 75 and "version mismatch" in done.out and "hint: driver: reboot that machine" in done.err, done
     done = user.mlw("doctor", "gpu", "-t", "nowhere", cwd=root, env=env)
     assert done.code == 66 and "nowhere" in done.err and "local" in done.err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs two users")
+def test_a_lease_that_no_run_holds_is_told_with_its_user(user, gpus):
+    uuid = f"GPU-{os.urandom(6).hex()}"  # the names of leases are the whole machine's
+    gpus.add(uuid)
+    bind = (
+        f"import socket\none = socket.socket(socket.AF_UNIX)\none.bind('\\0mlw-gpu-{uuid}')\nprint(flush=True)\ninput()"
+    )
+    words = ["/usr/bin/python3", "-c", bind]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    other = subprocess.Popen(words, **pipes, user=65534, group=65534, extra_groups=[], cwd="/")
+    try:
+        assert other.stdout.readline() == b"\n"
+        done = show(user, gpus)
+        assert f"held by user nobody (pid {other.pid}), which is not an mlw run" in " ".join(done.out.split()), done
+    finally:
+        other.kill()
+        other.communicate()

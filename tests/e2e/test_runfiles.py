@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 
 from tests.conftest import MLW, Done, need
+from tests.machines.browser import looking
 
 from . import killing
 
@@ -379,6 +380,24 @@ def test_diagnostics(done):
     user.mlw("experiment", "diagnostics", run, "-o", "b.zip", cwd=project, env=secret)
     assert (project / "b.zip").read_bytes() == bundle.read_bytes(), "the same each time"
     assert not list(project.glob(".*.part"))
+
+
+def test_diagnostics_warns_the_same_in_the_browser(done, tmp_path):
+    """A secret that is not known here is not masked: who is about to share the bundle reads that first."""
+    from playwright.sync_api import expect
+
+    user, project, _ = done
+    run = user.mlw("submit", "--secret", "MY_SECRET", "train.py", cwd=project, env={"MY_SECRET": "hunter2-hunter2"}).run
+    told = user.mlw("experiment", "diagnostics", "-r", run, cwd=project)
+    warnings = [line.removeprefix("warning: ") for line in told.err.splitlines() if line.startswith("warning: ")]
+    assert [one for one in warnings if "secret MY_SECRET is not known here" in one], told
+    assert [one for one in warnings if "review the bundle before you share it" in one], told
+    with looking(user, project, tmp_path) as looker:
+        page = looker.go(f"/runs/{run}")
+        page.get_by_role("button", name="More").click()
+        page.get_by_text("Diagnostics…").click()
+        for warning in warnings:
+            expect(page.get_by_role("dialog").get_by_text(warning)).to_be_visible()
 
 
 def test_diagnostics_asks_on_a_terminal(done):

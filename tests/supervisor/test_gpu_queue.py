@@ -313,3 +313,79 @@ def give(folder, uid):
     for place, _, files in os.walk(folder):
         for path in [place, *(os.path.join(place, name) for name in files)]:
             os.chown(path, uid, uid)
+
+
+# -- names that others bind without a run --------------------------------------------------------------------
+
+BIND = """
+import socket, sys
+held = [socket.socket(socket.AF_UNIX) for _ in sys.argv[1:]]
+for one, name in zip(held, sys.argv[1:]):
+    one.bind("\\0" + name)
+print("bound", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def squat():
+    """Binds names as another user, and does nothing else; ends with the test."""
+    started = []
+
+    def bind(*names, user=NOBODY):
+        process = subprocess.Popen(
+            [EVERYBODYS_PYTHON, "-c", BIND, *names],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            user=user,
+            group=user,
+            extra_groups=[],
+            cwd="/",
+        )
+        started.append(process)
+        assert process.stdout.readline() == b"bound\n"
+        return process
+
+    yield bind
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+two_users = pytest.mark.skipif(
+    os.getuid() != 0 or not os.path.exists(EVERYBODYS_PYTHON), reason="needs two users, and a Python for both"
+)
+
+
+@two_users
+def test_who_holds_a_gpu_without_a_run_is_named(host, squat):
+    other = squat(f"mlw-gpu-{host.uuids[0]}")
+    run = host.run("first", "pass", gpus="0,")
+    host.start("first")
+    (queued, *_) = waiting(host, run, "GPU 0 held by user nobody")
+    assert queued["data"]["reason"] == f"GPU 0 held by user nobody (pid {other.pid}), which is not an mlw run"
+    other.kill()
+    assert host.ended(run)["ending"] == "succeeded"
+
+
+@two_users
+def test_who_holds_a_gpu_cannot_pass_for_another_user(host, squat):
+    """The label is written by whoever binds it; the owner of a socket is the kernel's word."""
+    squat(f"mlw-gpu-{host.uuids[0]}", f"mlw-gpu-{host.uuids[0]}/0/fake")
+    squat(f"mlw-gpu-{host.uuids[0]}/{NOBODY}/other", user=1)
+    run = host.run("first", "pass", gpus="0,")
+    host.start("first")
+    (queued, *_) = waiting(host, run, "GPU 0 held by")
+    assert queued["data"]["reason"] == "GPU 0 held by run fake of user nobody"
+    host.call("cancel", "first", "tester")
+    assert host.ended(run)["ending"] == "cancelled"
+
+
+@two_users
+def test_a_name_with_a_line_break_holds_nothing(host, squat):
+    """It looks like a line of its own in /proc/net/unix."""
+    line = "0000: 00000002 00000000 00000000 0001 01 11 @mlw-gpu-"
+    squat(*(f"x\n{line}{uuid}" for uuid in host.uuids))
+    run = host.run("first", "pass", gpus="all")
+    host.start("first")
+    assert host.ended(run)["ending"] == "succeeded"

@@ -348,3 +348,32 @@ def test_git_program_in_project(repo: Path, canary: tuple[str, Path], monkeypatc
         read(project)
     assert b"print('changed')" in read(repo)[1]
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("way", ["file", "link", "commondir", "parts"])
+def test_another_repository_is_not_read_through_the_project(tmp_path: Path, way: str) -> None:
+    """The diff is shown, exported and bundled: it must not hold the files of a repository that the project names."""
+    private = tmp_path / "private"
+    private.mkdir()
+    git(private, "init", "-q", "-b", "main")
+    (private / "letter").write_text("dear diary\n")
+    commit(private)
+    project = tmp_path / "hostile"
+    project.mkdir()
+    inner = project / ".git"
+    if way == "file":
+        inner.write_text(f"gitdir: {private / '.git'}\n")
+    elif way == "link":
+        inner.symlink_to(private / ".git")
+    else:
+        inner.mkdir()
+        (inner / "index").write_bytes((private / ".git" / "index").read_bytes())
+        if way == "commondir":
+            (inner / "HEAD").write_text("ref: refs/heads/main\n")
+            (inner / "commondir").write_text(f"{private / '.git'}\n")
+        else:
+            for name in ("HEAD", "refs", "objects"):
+                (inner / name).symlink_to(private / ".git" / name)
+    state, diff = read(project)
+    assert b"diary" not in diff
+    assert state.commit is None or b"its repository is outside the project" in diff

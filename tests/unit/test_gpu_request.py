@@ -6,7 +6,8 @@ import pytest
 
 from mlworkbench.remote.gpus.choice import Impossible, candidates, pick, use_of
 from mlworkbench.remote.gpus.request import ALL, COUNT, FREE, LIST, NONE, Request, parse
-from mlworkbench.remote.gpus.sockets import read_holders
+from mlworkbench.remote.gpus.socketlist import Listed
+from mlworkbench.remote.gpus.sockets import find_holders
 
 GIB = 1 << 30
 
@@ -135,14 +136,28 @@ def test_who_only_draws_does_not_keep_a_gpu_busy(facts, why):
     assert use_of(gpu(0, **facts)) == why
 
 
-def test_holders_are_read_from_the_kernels_list():
-    text = (
-        "Num       RefCount Protocol Flags    Type St Inode Path\n"
-        "0000: 00000002 00000000 00000000 0001 01 11 @mlw-gpu-GPU-a\n"
-        "0000: 00000002 00000000 00000000 0001 01 12 @mlw-gpu-GPU-a/1001/demo-swift\n"
-        "0000: 00000002 00000000 00000000 0001 01 13 @mlw-gpu-GPU-b\n"
-        "0000: 00000002 00000000 00000000 0001 01 14 @mlw-gpu-GPU-b/1002/\x1b[31mbad\n"
-        "0000: 00000002 00000000 00000000 0001 01 15 @mlw-gpu-GPU-c/1002/label-only\n"
-        "0000: 00000002 00000000 00010000 0001 01 16 /run/dbus/system_bus_socket\n"
-    )
-    assert read_holders(text) == {"GPU-a": (1001, "demo-swift"), "GPU-b": (None, None)}
+def test_who_holds_a_gpu_is_its_owner_and_labels_of_others_do_not_count():
+    names = [
+        ("GPU-a", 1001),
+        ("GPU-a/0/demo-swift", 1001),  # the number is written by the holder, and not what counts
+        ("GPU-a/1001/other", 1002),
+        ("GPU-b", 1003),
+        ("GPU-b/1003/\x1b[31mbad", 1003),
+        ("GPU-c/1002/label-only", 1002),
+        ("GPU-\x1b[31m", 1002),
+        ("", 1002),
+    ]
+    found = find_holders([Listed(f"mlw-gpu-{name}", uid, 0) for name, uid in names])
+    assert {uuid: (one.uid, one.run, one.verified) for uuid, one in found.items()} == {
+        "GPU-a": (1001, "demo-swift", True),
+        "GPU-b": (1003, None, True),
+    }
+
+
+def test_an_old_kernel_names_no_owners():
+    names = ("GPU-a", "GPU-a/1001/demo-swift", "GPU-b")
+    found = find_holders([Listed(f"mlw-gpu-{name}", None, 0) for name in names])
+    assert {uuid: (one.uid, one.run, one.verified) for uuid, one in found.items()} == {
+        "GPU-a": (1001, "demo-swift", False),
+        "GPU-b": (None, None, False),
+    }

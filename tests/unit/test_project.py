@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mlworkbench.config import keys
 from mlworkbench.config.keys import DEFAULT_IMAGE
-from mlworkbench.config.project import Project, create_project, find_project, validate_project
+from mlworkbench.config.project import Project, create_project, find_project, give_new_id, validate_project
 from mlworkbench.errors import ConfigError, MlwError, UnknownName, UsageError
 
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -304,3 +304,40 @@ def test_run_configurations_where_none_belongs(project: Project) -> None:
     ]
     hints = [problem.hint for problem in validate_project(project)]
     assert hints == ["move it to aml_config/old.runconfig", "name the script there"]
+
+
+# -- a new id --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (
+            '{"id": "1b4e28ba-2fa1-4d2b-883f-0016d3cca427", "Scope": "/x", "name": "old"}',
+            {"Name": "old", "Scope": "/x"},
+        ),
+        ('{"Scope": [1]}', {"Name": "demo", "Scope": [1]}),
+        (None, {"Name": "demo"}),
+    ],
+)
+def test_new_id_keeps_all_but_the_id(tmp_path: Path, text: str | None, kept: dict[str, object]) -> None:
+    root = tmp_path / "demo"
+    (root / ".azureml").mkdir(parents=True)
+    (root / ".azureml" / "project.json").write_text('{"Id": "2b4e28ba-2fa1-4d2b-883f-0016d3cca427"}')
+    if text is not None:
+        (root / "aml_config").mkdir()
+        (root / "aml_config" / "project.json").write_text(text)
+    before = find_project(root)
+    after = give_new_id(before)
+    assert after.id != before.id and find_project(root) == after
+    assert json.loads((root / "aml_config" / "project.json").read_text()) == {"Id": after.id, **kept}
+    assert os.listdir(root / "aml_config") == ["project.json"]
+
+
+def test_new_id_leaves_a_file_alone_that_is_not_json(tmp_path: Path) -> None:
+    (tmp_path / "aml_config").mkdir()
+    file = tmp_path / "aml_config" / "project.json"
+    file.write_text("Id: 1b4e28ba-2fa1-4d2b-883f-0016d3cca427  # ours\n")
+    with pytest.raises(ConfigError, match="is not JSON"):
+        give_new_id(find_project(tmp_path))
+    assert file.read_text() == "Id: 1b4e28ba-2fa1-4d2b-883f-0016d3cca427  # ours\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ Proposals = list[tuple[str, str]]  # word, help
 WORDS = os.path.join(os.path.dirname(__file__), "words.json")
 # Instead of words: the shell completes names of files, or of folders. A tab cannot be in a word of ours.
 ASK_SHELL = {"file": "\tfile\n", "dir": "\tdir\n"}
+_LARGEST = 1 << 20  # bytes of a project's file
 _MOST = 200  # newest first: the run that is meant is among them
 _SPECIAL = frozenset(" \t\"'\\$`!&|;<>()[]{}*?#~^")
 
@@ -198,9 +200,11 @@ def _project_id(folder: str | None) -> str | None:
 
     root = find_root(folder or os.getcwd())
     try:
-        with open(os.path.join(root or "", FOLDER, "project.json"), encoding="utf-8") as file:
-            said = json.load(file)
-    except (OSError, ValueError):
+        # Whatever a project puts there, a pipe for example, must not hold up the shell.
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+        with open(os.open(os.path.join(root or "", FOLDER, "project.json"), flags), "rb") as file:
+            said = json.loads(file.read(_LARGEST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b"")
+    except (OSError, ValueError, RecursionError):
         return None
     found = said.get("Id") or said.get("id") if isinstance(said, dict) else None
     return found.lower() if isinstance(found, str) else None

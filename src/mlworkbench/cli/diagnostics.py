@@ -11,13 +11,13 @@ from ..history.store import History
 from ..paths import user_paths
 from ..report import units
 from ..report.plain import plain
-from ..runfiles.diagnostics import Member, collect, refuse_there, secret_values, write_bundle
+from ..runfiles.diagnostics import Member, collect, refuse_there, secret_values, sharing_warnings, write_bundle
 from ..runfiles.mask import Mask
+from ..secret import known_values
 from . import render
 from .completion import complete_run
 from .opening import open_run, refuse_outside
 from .options import debugging, in_project
-from .submit import known_secrets
 
 _SHOWN = 40
 
@@ -37,9 +37,12 @@ def diagnostics(run: str | None, by_option: str | None, path: str | None, yes: b
     refuse_outside(found, "there is no code and no log to bundle", f"see what it recorded: mlw show {found.id}")
     path = path or f"diagnostics-{found.id}.zip"
     refuse_there(path)
-    values = [os.fsencode(value) for value in (*known_secrets(found).values(), *secret_values(found))]
+    known, unknown = known_values(found.spec.secrets)
+    values = [os.fsencode(value) for value in (*known.values(), *secret_values(found))]
     members = collect(history.paths.root, found)
     _list(members)
+    for warning in sharing_warnings(unknown):
+        render.warn(warning)
     if not yes and render.terminal(sys.stdin) and render.terminal(sys.stderr):
         click.confirm(f"Write all this to {plain(path)}?", default=True, abort=True, err=True)
     total = sum(member.size for member in members)

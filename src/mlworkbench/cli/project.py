@@ -19,6 +19,8 @@ from .options import debugging, in_project, rendering, the_project
 from .verbs import Verbs
 
 _VERBS = {
+    "link": ("project_id:link", "Share the data of the project with this ID"),
+    "new-id": ("project_id:new_id", "Give the project an ID of its own"),
     "doctor": ("doctor:doctor", "Find what will not work on the targets, and put it right"),
     "restore": ("restore:restore", "Put the code of a run into a folder"),
 }

@@ -16,6 +16,7 @@ from . import render
 from .completion import complete_run
 from .opening import refuse_outside
 from .options import debugging, in_project, maybe_project, the_project
+from .project_id import link_restored
 
 
 @click.command(epilog="Example: mlw project restore --run-id demo-swift")
@@ -51,4 +52,5 @@ def restore(run: str, place: str | None, in_place: bool, folder: str | None) -> 
         if not os.path.isdir(os.path.dirname(place)):
             raise UsageError(f"there is no folder {os.path.dirname(place)} any more", "say where to with --path")
     count = restore_new(root, found, Path(place))
+    link_restored(Path(place), found.spec.project_id, history)
     render.message(f"{units.counted(count, 'file')} of run {found.id} {'is' if count == 1 else 'are'} in {place}")

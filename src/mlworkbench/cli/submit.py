@@ -23,7 +23,7 @@ from ..remote import endings
 from ..remote.gpus.request import EXAMPLES, parse
 from ..report import units
 from ..report.records import record
-from ..secret import find_secret, registry_password
+from ..secret import find_secret, known_values, registry_password
 from ..targets.opening import open_target
 from ..targets.target import Target
 from . import render, sweepwords
@@ -38,6 +38,7 @@ from .options import (
     run_configuration,
     the_project,
 )
+from .project_id import own_project
 from .view import detached, hint_back, watch
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -121,7 +122,7 @@ def submit(**asked: Any) -> int:
     paths = user_paths()
     history = History(paths)
     request = _request(asked, history)
-    project = the_project(asked["folder"])
+    project = own_project(the_project(asked["folder"]), history, dry_run=asked["dry_run"])
     if request.key and not asked["dry_run"]:
         known = history.by_key(submitting.full_key(project, request.key))
         if known:
@@ -230,12 +231,9 @@ def _words(entry: Entry) -> tuple[str, ...]:
 
 def known_secrets(run: Run) -> dict[str, str]:
     """The run's secrets as far as they can be had without asking, to mask them on the screen."""
-    values = {}
-    for name in run.spec.secrets:
-        try:
-            values[name] = find_secret(name, ask=False)
-        except UsageError:
-            render.warn(f"the secret {name} is not known here; if the script prints it, it is shown")
+    values, unknown = known_values(run.spec.secrets)
+    for name in unknown:
+        render.warn(f"the secret {name} is not known here; if the script prints it, it is shown")
     return values
 
 

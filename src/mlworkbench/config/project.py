@@ -21,7 +21,7 @@ from .files import key_line, problems, read_compute, read_runconfig, read_spark_
 from .keys import USES_CONDA, nearest, same_key
 from .place import COMPUTE_SUFFIX, FOLDER, OLD_SUFFIX, RUNCONFIG_SUFFIX, find_root, is_plain_name, list_names
 from .schema import write_schemas
-from .yamlfile import load, plain, show_path
+from .yamlfile import load, plain, read_bytes, show_path
 
 if TYPE_CHECKING:
     from .gallery import Sample
@@ -136,6 +136,34 @@ def _derived_id(root: Path) -> str:
     """Id of a project that has none, from its place: reading must not write, and may not be able to."""
     place = os.fsencode(root).decode("utf-8", "backslashreplace")
     return str(uuid.uuid5(uuid.NAMESPACE_URL, "file://" + place))
+
+
+def give_new_id(project: Project) -> Project:
+    """Write a new ID into ``aml_config/project.json``; the name and keys of others stay."""
+    path = project.folder / "project.json"
+    if os.path.realpath(path) != os.path.join(os.path.realpath(project.root), FOLDER, path.name):
+        hint = "a link may lead out of the project: replace it with a file of its own"
+        raise ConfigError("is a link and is not changed", hint, path=show_path(path))
+    told: object = {}
+    try:
+        if path.exists():
+            told = json.loads(read_bytes(path, show_path(path)))
+    except (OSError, ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise ConfigError("is not JSON and is not changed", "edit it by hand: Id is a UUID", path=show_path(path))
+    kept = {key: value for key, value in told.items() if same_key(key) not in ("id", "name")}
+    new = replace(project, id=str(uuid.uuid4()))
+    part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    try:
+        project.folder.mkdir(exist_ok=True)
+        part.write_text(json.dumps({"Id": new.id, "Name": new.name, **kept}, indent=2) + "\n", encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        raise ConfigError(f"the file cannot be written: {error.strerror}", path=show_path(path)) from None
+    finally:
+        part.unlink(missing_ok=True)
+    return new
 
 
 # -- creating --------------------------------------------------------------------------------------

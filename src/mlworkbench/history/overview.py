@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import apsw
 
+from ..remote.folder import is_outside
 from . import database, rows
 from .query import Query, each_value, how_many
 from .store import History, Runs
@@ -44,3 +45,14 @@ def last_runs(history: History, most: int) -> Runs:
         return [one.run for one in found]
 
     return history.look(last, all_of_them=False)
+
+
+def project_folders(history: History, digits: str) -> list[str]:
+    """Folders that runs of a project were submitted from, newest first; ``digits``: how its id begins."""
+
+    def folders(connection: apsw.Connection) -> list[str]:
+        asked = "project >= ? AND project < ? AND parent = '' ORDER BY created DESC LIMIT 200"
+        found = [one.run for one in rows.select(connection, asked, (digits, digits + "g"))]
+        return list(dict.fromkeys(run.spec.project_path for run in found if not is_outside(run.id)))
+
+    return history.look(folders, all_of_them=False)

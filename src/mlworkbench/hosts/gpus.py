@@ -40,10 +40,11 @@ class Slice:
 
 @dataclass(frozen=True)
 class Holder:
-    """Whose run holds a GPU, whichever user's."""
+    """Whose run holds a GPU, whichever user's; ``run`` is None where something that is not a run holds it."""
 
     user: str | None = None
     run: str | None = None
+    pid: int | None = None  # of what is not a run, where it can be seen
 
 
 @dataclass(frozen=True)

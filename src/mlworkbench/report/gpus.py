@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..hosts.gpus import Gpu, Gpus, Process
+from ..hosts.gpus import Gpu, Gpus, Holder, Process
 
 _GIB = 1 << 30
 
@@ -44,9 +44,15 @@ def used_by(gpu: Gpu) -> str | None:
     if drawing:
         words.append(f"{drawing} drawing")
     if gpu.held and gpu.held.run not in {one.run for one in gpu.processes or ()}:
-        whose = f" of {gpu.held.user}" if gpu.held.user and gpu.held.run is None else ""
-        words.insert(0, f"held by run {gpu.held.run}" if gpu.held.run else f"held by a run{whose}")
+        words.insert(0, _held(gpu.held))
     return "; ".join(words) or None
+
+
+def _held(holder: Holder) -> str:
+    if holder.run:
+        return f"held by run {holder.run}" + (f" of {holder.user}" if holder.user else "")
+    pid = f" (pid {holder.pid})" if holder.pid else ""
+    return f"held by {f'user {holder.user}' if holder.user else 'a process'}{pid}, which is not an mlw run"
 
 
 def _process(one: Process) -> str:

@@ -28,6 +28,7 @@ HIDDEN = "***"
 _SECRET_WORDS = ("TOKEN", "KEY", "PASSWORD", "PASSWD", "SECRET", "CREDENTIAL")
 _SHORTEST = 6  # masked wherever it occurs; a shorter one, such as "true", would destroy the log
 _CHUNK = 1 << 20
+_REVIEW = "other private data in the code and the log is not masked: review the bundle before you share it"
 _OPEN = READ | getattr(os, "O_NONBLOCK", 0)
 _TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip can tell
 
@@ -75,6 +76,15 @@ def _secrets(run: Run) -> list[str]:
             following = words[index + 1 : index + 2]
             values += [value] if equals else [one for one in following if not one.startswith("-")]
     return [value for value in values if value]
+
+
+def sharing_warnings(unknown: Iterable[str]) -> list[str]:
+    """What people read before they make a bundle, on the command line and in the browser.
+
+    ``unknown``: names of the run's secrets whose values are not known here, and therefore not masked.
+    """
+    shown = [f"the secret {name} is not known here; if the script printed it, the bundle shows it" for name in unknown]
+    return [*shown, _REVIEW]
 
 
 def collect(root: Root, run: Run) -> list[Member]:

@@ -33,6 +33,7 @@ _HARMLESS = {
     "autocrlf": ("true", "false", "input"),
     "eol": ("lf", "crlf", "native"),
 }
+_WORKTREE = re.compile(r"^\s*worktree\s*=\s*\"?(.+?)\"?\s*$", re.MULTILINE)
 _SETTING = re.compile(r"\s*(\w+)\s*=\s*\"?(\w+)\"?\s*")
 _DIFF = (
     "diff",
@@ -77,6 +78,8 @@ class GitReader:
         program = find_program(repository.top)
         if repository.commit is None:
             self._problem = "there is no commit yet"
+        elif not repository.is_own():
+            self._problem = "its repository is outside the project and does not name this folder"
         elif program is None:
             self._problem = "git is not installed"
         else:
@@ -154,9 +157,9 @@ class _Repository:
     def __init__(self, top: str, folder: str) -> None:
         self.top = top
         self.folder = folder
-        common = _read_line(os.path.join(folder, "commondir"))  # there is one in a linked work tree
+        common = _own_line(folder, "commondir")  # there is one in a linked work tree
         self.common = os.path.join(folder, common) if common else folder
-        head = _read_line(os.path.join(folder, "HEAD")) or ""
+        head = _own_line(folder, "HEAD") or ""
         name = head[5:].strip() if head.startswith("ref: ") else ""
         self.branch = name[len("refs/heads/") :] if name.startswith("refs/heads/") else None
         self.commit = self._resolve(name) if _REF.fullmatch(name) else head if _HASH.fullmatch(head) else None
@@ -179,16 +182,40 @@ class _Repository:
 
     def _resolve(self, name: str) -> str | None:
         for _ in range(5):  # a reference may point to another one
-            text = _read_line(os.path.join(self.folder, name)) or _read_line(os.path.join(self.common, name)) or ""
+            text = _own_line(self.folder, name) or _own_line(self.common, name) or ""
             if _HASH.fullmatch(text):
                 return text
             if not text.startswith("ref: ") or not _REF.fullmatch(text[5:]):
                 break
             name = text[5:]
-        packed = _read_file(os.path.join(self.common, "packed-refs"), 1 << 26) or b""
+        packed = _own_file(self.common, "packed-refs", 1 << 26) or b""
         line = rb"^([0-9a-f]{40}|[0-9a-f]{64}) " + re.escape(os.fsencode(name)) + rb"$"
         found = re.search(line, packed, re.MULTILINE)
         return found[1].decode("ascii") if found else None
+
+    def is_own(self) -> bool:
+        """Whether the repository is in this work tree, or says that this is one of its work trees.
+
+        A project may name any repository of the user, in a file or by links. The diff would have all of its content.
+        """
+        dot, folder, common = (
+            os.path.join(self.top, ".git"),
+            os.path.realpath(self.folder),
+            os.path.realpath(self.common),
+        )
+        if folder == dot:
+            known = common == folder
+        elif common == folder:  # a submodule
+            worktree = _WORKTREE.search(self._config())
+            known = worktree is not None and os.path.realpath(os.path.join(folder, worktree[1])) == self.top
+        else:  # a linked work tree
+            back = os.path.realpath(os.path.join(folder, _own_line(folder, "gitdir") or ""))
+            known = back == dot and os.path.dirname(folder) == os.path.join(common, "worktrees")
+        parts = ((folder, "index"), (common, "objects"), (common, "config"))
+        return known and all(_is_below(base, name) for base, name in parts)
+
+    def _config(self) -> str:
+        return (_own_file(self.common, "config", 1 << 20) or b"").decode("utf-8", "replace")
 
     def imitate(self, folder: str) -> None:
         """Make a repository of ours in ``folder`` that has the same commit and index, and borrows the objects."""
@@ -205,7 +232,7 @@ class _Repository:
             self._copy_index(name, folder)
 
     def _copy_index(self, name: str, folder: str) -> None:
-        data = _read_file(os.path.join(self.folder, name), _LARGEST_INDEX)
+        data = _own_file(self.folder, name, _LARGEST_INDEX)
         if data is None:
             return
         when = os.stat(os.path.join(self.folder, name)).st_mtime_ns
@@ -219,9 +246,8 @@ class _Repository:
             lines += ["repositoryformatversion = 1", "[extensions]", "objectformat = sha256", "[core]"]
         else:
             lines += ["repositoryformatversion = 0"]
-        config = (_read_file(os.path.join(self.common, "config"), 1 << 20) or b"").decode("utf-8", "replace")
         section = ""
-        for line in config.splitlines():
+        for line in self._config().splitlines():
             if line.strip().startswith("["):
                 section = line.strip().lower()
             setting = _SETTING.fullmatch(line)
@@ -275,6 +301,19 @@ def _read_file(path: str, limit: int) -> bytes | None:
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         return file.read() if stat.S_ISREG(found.st_mode) and found.st_size <= limit else None
+
+
+def _is_below(base: str, name: str) -> bool:
+    """Whether a file is where its name says, and not elsewhere through a link."""
+    return os.path.realpath(os.path.join(base, name)).startswith(os.path.realpath(base) + os.sep)
+
+
+def _own_file(base: str, name: str, limit: int) -> bytes | None:
+    return _read_file(os.path.join(base, name), limit) if _is_below(base, name) else None
+
+
+def _own_line(base: str, name: str) -> str | None:
+    return _read_line(os.path.join(base, name)) if _is_below(base, name) else None
 
 
 def _read_line(path: str) -> str | None:

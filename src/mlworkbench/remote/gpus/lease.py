@@ -16,7 +16,7 @@ from ..notes import alive, read_started, read_starting
 from . import apart
 from .choice import Impossible, candidates, pick, use_of
 from .request import Request
-from .sockets import Held, holders
+from .sockets import Held, Holder, holders
 from .tickets import Tickets
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -97,7 +97,8 @@ class Leases:
                     self._note(uuids)
                     self._tickets.leave(self._id)
                     return Granted([gpu for gpu in fitting if gpu["uuid"] in uuids], looked)
-                reason = "GPU %s held by another user" % _number(fitting, lost)
+                now = holders().get(lost)  # somebody was quicker
+                reason = "GPU %s %s" % (_number(fitting, lost), _holder(now) if now else "was held for a moment")
         return self._later(reason)
 
     def _later(self, reason: str) -> Waiting:
@@ -123,9 +124,9 @@ class Leases:
             other = (read_json(self._place(gpu["uuid"])) or {}).get("run")
             if isinstance(other, str) and other != self._id and self._lives(other):
                 taken[gpu["uuid"]] = "held by run %s" % other
-        for uuid, (uid, other) in holders().items():
+        for uuid, holder in holders().items():
             if uuid not in taken and uuid not in self.held.uuids:
-                taken[uuid] = _holder(uid, other)
+                taken[uuid] = _holder(holder)
         return taken
 
     def _lives(self, run_id: str) -> bool:
@@ -183,14 +184,17 @@ def _used(fitting: List[Gpu]) -> Dict[str, str]:
     return {uuid: why for uuid, why in found.items() if why}
 
 
-def _holder(uid: Optional[int], run_id: Optional[str]) -> str:
-    if uid is None or run_id is None:
-        return "held by another user"
-    if uid == os.getuid():
-        return "held by run %s" % run_id
+def _holder(holder: Holder) -> str:
     from .whose import user_name  # noqa: PLC0415 - only where somebody is waited for
 
-    return "held by run %s of user %s" % (run_id, user_name(uid))
+    user = "" if holder.uid is None else "user %s" % user_name(holder.uid)
+    if holder.run is None:
+        pid = holder.pid()
+        process = "" if pid is None else " (pid %d)" % pid
+        return "held by %s%s, which is not an mlw run" % (user or "a process", process)
+    if not holder.verified:  # an old kernel: the name is what the holder says of itself
+        return "held by run %s of %s (not verified)" % (holder.run, user or "an unknown user")
+    return "held by run %s" % holder.run + ("" if holder.uid == os.getuid() else " of %s" % user)
 
 
 def _number(fitting: List[Gpu], uuid: str) -> str:

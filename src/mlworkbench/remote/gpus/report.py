@@ -37,9 +37,13 @@ def _holders() -> "Dict[str, Dict[str, Any]]":
         from .sockets import holders  # noqa: PLC0415 - sockets are not on every system
     except ImportError:
         return {}
-    told = holders()
     return {
-        uuid: {"user": user_name(uid) if uid is not None else None, "run": run} for uuid, (uid, run) in told.items()
+        uuid: {
+            "user": None if one.uid is None else user_name(one.uid),
+            "run": one.run,
+            "pid": one.pid() if one.run is None else None,
+        }
+        for uuid, one in holders().items()
     }
 
 

@@ -1,7 +1,8 @@
 """Who holds a GPU on this machine, whichever user it is: an abstract socket with its UUID in the name.
 
-Only one process can bind a name, and the kernel frees it on any death. A second socket beside it says whose it is:
-everybody may read the names in /proc/net/unix.
+Only one process can bind a name, and the kernel frees it on any death. A second socket beside it is the label: it
+names the run. Any user can bind either name without a run, so the user is the one that the kernel reports
+(``socketlist.py``), and a label counts only if the same user owns both sockets.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import os
 import socket
 
+from .socketlist import Listed, abstract_sockets, pid_of
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional
 
 _PREFIX = "mlw-gpu-"
 _LONGEST = 100  # bytes of a socket's name; the kernel takes 107
@@ -44,10 +47,13 @@ class Held:
         """One more; False if somebody else has it."""
         if uuid in self._sockets:
             return True
+        # First the label: a GPU that is held without one would look as if no run held it.
+        label = _bound(("%s%s/%d/%s" % (_PREFIX, uuid, os.getuid(), run_id))[:_LONGEST])
         lock = _bound(_PREFIX + uuid)
         if lock is None:
+            if label is not None:
+                label.close()
             return False
-        label = _bound(("%s%s/%d/%s" % (_PREFIX, uuid, os.getuid(), run_id))[:_LONGEST])
         self._sockets[uuid] = [lock, label] if label else [lock]
         return True
 
@@ -68,28 +74,46 @@ def _bound(name: str) -> Optional[socket.socket]:
         return None
 
 
-def holders() -> Dict[str, Tuple[Optional[int], Optional[str]]]:
-    """UUID → uid and run id of who holds it, as far as they are told."""
-    try:
-        with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
-            return read_holders(file.read())
-    except OSError:
-        return {}
+class Holder:
+    """Who holds a GPU. ``run`` is None where no run does; ``verified``: the kernel reported ``uid``, not the label."""
+
+    def __init__(self, uid: Optional[int], run: Optional[str], verified: bool, inode: int) -> None:
+        self.uid = uid
+        self.run = run
+        self.verified = verified
+        self._inode = inode
+
+    def pid(self) -> Optional[int]:
+        """The process, where this user may know: that of another user is seen by root only."""
+        return pid_of(self._inode, self.uid)
 
 
-def read_holders(text: str) -> Dict[str, Tuple[Optional[int], Optional[str]]]:
-    """From the kernel's list of sockets. Anybody can bind such a name, so what it says is looked at closely."""
-    found: Dict[str, Tuple[Optional[int], Optional[str]]] = {}
-    told: Dict[str, Tuple[Optional[int], Optional[str]]] = {}
-    for line in text.splitlines():
-        at = line.find("@" + _PREFIX)
-        if at < 0:
+def holders() -> Dict[str, Holder]:
+    """UUID → who holds it."""
+    found = find_holders(abstract_sockets(_PREFIX))
+    if any(one.run is None for one in found.values()):
+        # The list is not of one moment, and a label is bound before its lock: a label that was missed is there now.
+        found.update((uuid, one) for uuid, one in find_holders(abstract_sockets(_PREFIX)).items() if one.run)
+    return found
+
+
+def find_holders(sockets: List[Listed]) -> Dict[str, Holder]:
+    """From a list of sockets. Names are any user's text, so they are looked at closely."""
+    locks: Dict[str, Listed] = {}
+    labels: List[Listed] = []
+    for one in sockets:
+        name = one.name[len(_PREFIX) :]
+        if "/" in name:
+            labels.append(one)
+        elif name and _LETTERS.issuperset(name):
+            locks[name] = one
+    found = {uuid: Holder(one.uid, None, one.uid is not None, one.inode) for uuid, one in locks.items()}
+    for label in labels:
+        uuid, uid, run_id = (label.name[len(_PREFIX) :].split("/") + ["", ""])[:3]
+        holder = found.get(uuid)
+        if holder is None or label.uid != locks[uuid].uid or not (run_id and _LETTERS.issuperset(run_id)):
             continue
-        uuid, _, rest = line[at + 1 + len(_PREFIX) :].strip().partition("/")
-        if not rest:
-            found.setdefault(uuid, (None, None))
-            continue
-        uid, _, run_id = rest.partition("/")
-        if uid.isascii() and uid.isdigit() and run_id and _LETTERS.issuperset(run_id):
-            told[uuid] = (int(uid), run_id)
-    return {uuid: told.get(uuid, nobody) for uuid, nobody in found.items()}
+        holder.run = run_id
+        if not holder.verified and uid.isascii() and uid.isdigit():
+            holder.uid = int(uid)
+    return found

@@ -13,6 +13,7 @@ from ...report.units import counted
 from ..answers import code, rerun
 from ..desk import Desk
 from .errand import watched
+from .sameid import same_id_remedies
 from .trouble import telling
 
 _LONGEST = 4000
@@ -76,7 +77,9 @@ class RerunDialog:
         """Closes with the id of the new run."""
         with telling():
             words = self._words()
-            errand = await self._desk.errands.start(*words, cwd=self._given.project.root)
-            await watched("Submitting", errand)
+            root = self._given.project.root
+            errand = await self._desk.errands.start(*words, cwd=root)
+            remedies = same_id_remedies(self._desk, root, lambda: self.submit(close))
+            await watched("Submitting", errand, remedies=remedies)
             if not errand.failed and isinstance(errand.answer, dict):
                 close(errand.answer.get("run_id"))

@@ -10,12 +10,20 @@ from pathlib import Path
 from nicegui import ui
 from nicegui.element import Element
 
+from ...errors import MlwError
 from ...report.plain import plain
 from ..desk import Desk
 from ..errands import Errand
 
 _QUICK = 0.4  # seconds within which a command is over before anybody could have read of it
 _SEEN = 1.0  # seconds that a success stays in sight
+
+# Called with the error and the box of a failed command, inside the box: adds buttons for what to do about it.
+Remedies = Callable[[MlwError, "ErrandDialog"], None]
+
+
+def no_remedies(error: MlwError, dialog: ErrandDialog) -> None:
+    """The hint is all there is to say."""
 
 
 class ErrandView(Element, component="errand.js"):
@@ -48,6 +56,7 @@ async def carried_out(
     secret: str | None = None,
     environment: Mapping[str, str] | None = None,
     telling: bool = True,
+    remedies: Remedies = no_remedies,
 ) -> Errand:
     """Carry a command out before the user's eyes; returns it when it is over, be it well or not (``errand.failed``).
 
@@ -55,16 +64,16 @@ async def carried_out(
     page, or to hide the box, stops nothing. ``telling``: say that it is done; else the caller says more than that.
     """
     errand = await desk.errands.start(*words, cwd=cwd, secret=secret, environment=environment)
-    await watched(title, errand, telling)
+    await watched(title, errand, telling, remedies)
     return errand
 
 
-async def watched(title: str, errand: Errand, telling: bool = True) -> None:
+async def watched(title: str, errand: Errand, telling: bool = True, remedies: Remedies = no_remedies) -> None:
     """The same for a command that was set off already."""
     client = ui.context.client
     if not await _over(errand, _QUICK) or errand.failed:
         with client:  # what was clicked may be gone before the end
-            dialog = ErrandDialog(title, errand)
+            dialog = ErrandDialog(title, errand, remedies=remedies)
         dialog.open()
         await errand.done.wait()
         if not client.is_deleted and not dialog.is_deleted:
@@ -86,11 +95,17 @@ class ErrandDialog(ui.dialog):
     """The box in the middle of the page: what is done, the lines, the error and what to do about it."""
 
     def __init__(
-        self, title: str, errand: Errand, *, stays: bool = False, hidden: Callable[[], None] = lambda: None
+        self,
+        title: str,
+        errand: Errand,
+        *,
+        stays: bool = False,
+        hidden: Callable[[], None] = lambda: None,
+        remedies: Remedies = no_remedies,
     ) -> None:
         """``stays``: a success does not close it; it notices the end by itself. ``hidden`` is called at last."""
         super().__init__()
-        self._errand, self._stays, self._hidden = errand, stays, hidden
+        self._errand, self._stays, self._hidden, self._remedies = errand, stays, hidden, remedies
         self._props["aria-label"] = plain(title, 200)
         with self, ui.card().classes("mlw-card mlw-errand-card"):
             with ui.row().classes("mlw-errand-head"):
@@ -125,6 +140,7 @@ class ErrandDialog(ui.dialog):
                 ui.label(plain(error.message, 2000)).classes("mlw-bad mlw-said")
                 if error.hint:
                     ui.label(f"What to do: {plain(error.hint, 2000)}").classes("mlw-said")
+                self._remedies(error, self)
         if error is None and not self._stays:
             await asyncio.sleep(_SEEN)
             self.close()

@@ -16,6 +16,7 @@ from ..desk import Desk
 from ..saving import save_drafts
 from .errand import carried_out
 from .frame import Here
+from .sameid import same_id_remedies
 from .trouble import telling
 
 _PREFERRED = ("local", "train.py")
@@ -95,7 +96,9 @@ class RunBar:
                 ui.notify(f"saved {counted(len(saved), 'file')} first: {plain(', '.join(saved), 200)}")
             self._button.disable()
             try:
-                errand = await carried_out(self._desk, "Submit", *words, cwd=where.project.root)
+                root = where.project.root
+                remedies = same_id_remedies(self._desk, root, self.run)
+                errand = await carried_out(self._desk, "Submit", *words, cwd=root, remedies=remedies)
             finally:
                 self._button.enable()
             run_id = errand.answer.get("run_id") if isinstance(errand.answer, dict) else None

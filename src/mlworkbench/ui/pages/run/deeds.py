@@ -9,7 +9,9 @@ from urllib.parse import quote
 from nicegui import ui
 
 from ....report.plain import plain
+from ....runfiles.diagnostics import sharing_warnings
 from ....runfiles.restore import proposed_place
+from ....secret import known_values
 from ...answers import code, outputs
 from ...answers.projects import key_of
 from ...parts.errand import carried_out
@@ -92,9 +94,12 @@ async def download(context: Context) -> None:
 async def diagnostics(context: Context) -> None:
     """A zip with all that is needed to understand the run elsewhere."""
     run = context.run
+    _, unknown = await context.desk.ask(lambda _history: known_values(run.spec.secrets))
     with asking("Diagnostics") as dialog:
         ui.label("A zip with the code, the log, the events and the facts of this run, for whoever is to help.")
-        ui.label("Values of secrets are masked. Look into it before you pass it on.")
+        ui.label("Values of known secrets are masked.")
+        for warning in sharing_warnings(unknown):
+            ui.label(f"Warning: {plain(warning, 300)}").classes("mlw-warn mlw-said")
         _link("Download as zip", f"{context.api}/diagnostics.zip", dialog)
         ui.separator()
         ui.label("Or write it into a file of the machine that mlw ui runs on.")
