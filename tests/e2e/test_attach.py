@@ -188,6 +188,10 @@ def test_without_python3_the_one_that_was_found_is_written_down(laptop, machine,
     done = by_password(laptop, project, host)
     assert done.code == 0, done
     assert '\npythonLocation: "/opt/conda/bin/python"\n' in (project / "aml_config" / "box.compute").read_text()
+    checked = laptop.mlw("computetarget", "check", "box", cwd=project)
+    assert checked.code == 0 and "/opt/conda/bin/python (runs scripts; pythonLocation, not tried)" in " ".join(
+        checked.out.split()
+    ), checked
     runs_there(laptop, project, host)
 
 

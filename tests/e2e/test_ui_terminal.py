@@ -31,6 +31,16 @@ def python_of_its_own(place: Path) -> Path:
     return place / "python"
 
 
+def take_the_python(page, folder: Path) -> None:
+    """What the project names is not on PATH before the user puts it there, with the command that is shown."""
+    command = f"PATH={folder}:$PATH"
+    expect(screen(page)).to_contain_text(f"if you trust the project: {command}")
+    type_line(page, "echo before=[$(command -v pip)]")
+    expect(screen(page)).to_contain_text("before=[/")
+    expect(screen(page)).not_to_contain_text(f"before=[{folder}")
+    type_line(page, command)
+
+
 def away_and_back(page, root: Path) -> None:
     """It is the same shell after a reload; what was said while the page had no connection comes with it, once."""
     type_line(page, "echo same shell $PS1")
@@ -57,6 +67,7 @@ def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
         expect(screen(page)).to_contain_text(f"of target local: {python}")
         expect(screen(page)).to_contain_text("ready>")
         page.locator(".xterm-screen").click()
+        take_the_python(page, python.parent)
         type_line(page, "echo at $(pwd); pip; echo $(mlw --version | head -c 3)-works > told; tput colors")
         expect(screen(page)).to_contain_text(f"at {root}")
         expect(screen(page)).to_contain_text(f"pip of {python.parent}")

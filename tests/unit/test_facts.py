@@ -236,6 +236,18 @@ def test_every_python_that_a_host_may_have(version, tmp_path):
     assert json.loads(done.stdout)["python"]["version"].startswith(".".join(map(str, version)))
 
 
+def test_a_python_that_a_project_names_is_found_and_not_started(tmp_path, monkeypatch):
+    program(tmp_path / "bin", "python9", f"touch {tmp_path}/started; echo Python 9.9")
+    python = tmp_path / "bin" / "python9"
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    for name in ("python9", str(python)):
+        found = facts.gather(str(tmp_path), python=name, named=True)["script"]
+        assert found == {"executable": str(python), "version": None, "tried": False}
+    assert facts.gather(str(tmp_path), python="/nowhere/python", named=True)["script"]["executable"] is None
+    assert not (tmp_path / "started").exists()
+    assert facts.gather(str(tmp_path), python="python9")["script"]["version"] == "9.9"
+
+
 def test_facts_of_a_host_that_is_older_or_newer():
     assert Facts.from_json({}) == Facts()
     found = Facts.from_json(

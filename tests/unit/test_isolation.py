@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench import isolation
+from mlworkbench.config.place import find_root
 from mlworkbench.isolation import drop_relative_folders, module_path, own_command, own_environment
 from mlworkbench.remote.programs import in_project, safe_path, which
 from mlworkbench.ui.errands import Errands
@@ -122,6 +123,15 @@ def test_programs_are_not_taken_from_projects(project, tmp_path, monkeypatch):
     assert which("docker") == str(outside / "docker") and safe_path() == str(outside)
     monkeypatch.setenv("PATH", str(project))
     assert which("docker") is None
+
+
+@pytest.mark.parametrize("mark", ["aml_config/x", ".azureml/project.json"])
+def test_what_a_project_is(tmp_path, mark):
+    """The same as for the rest of mlw."""
+    (tmp_path / "p" / mark).parent.mkdir(parents=True)
+    (tmp_path / "p" / mark).touch()
+    assert find_root(str(tmp_path / "p")) == str(tmp_path / "p")
+    assert in_project(str(tmp_path / "p" / "bin" / "tools")) and not in_project(str(tmp_path))
 
 
 def test_a_home_that_is_a_project_keeps_its_programs(project, monkeypatch):

@@ -154,6 +154,7 @@ def _attached(compute: Compute, paths: UserPaths, tidy: bool) -> dict[str, objec
 def check(name: str, folder: str | None, output: str, query: str | None) -> int:
     """Look at the machine of a compute target: what is there, what is missing, and the remedy.
 
+    A Python that the project names (pythonLocation) is looked for and not started; a run does that.
     Exits with 75 if something is missing that runs need, and with 69 if the machine cannot be reached.
     """
     here, paths = the_project(folder), user_paths()

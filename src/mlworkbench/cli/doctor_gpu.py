@@ -41,8 +41,9 @@ _PATIENCE = 600.0  # frameworks are loaded there, from a disk that may be slow
 def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
     """Try the way to the GPU: driver, NVML, container toolkit, container, framework.
 
-    Where PyTorch, TensorFlow, JAX or CuPy is there, it takes a little GPU memory and computes with it; where we make
-    the environments, that is the newest. Nothing is installed or fetched. Exits with 75 if something is broken.
+    This starts the target's Python, also one that the project names. Where PyTorch, TensorFlow, JAX or CuPy is there,
+    it takes a little GPU memory and computes with it; where we make the environments, that is the newest. Nothing is
+    installed or fetched. Exits with 75 if something is broken.
     """
     here, paths = the_project(folder), user_paths()
     compute = here.compute(target)

@@ -16,6 +16,7 @@ from . import render
 from .options import debugging, in_project, maybe_project
 
 if TYPE_CHECKING:
+    from ..paths import UserPaths
     from ..ui.address import Style
     from ..ui.server import Places
 
@@ -45,7 +46,10 @@ def ui(
     if host and style == "hostname":
         raise UsageError("--address hostname works on this machine only", "leave it out, or leave out --host")
     _expect_parts()
-    files = server.places(user_paths())
+    paths = user_paths()
+    files = server.places(paths)
+    here = maybe_project(folder)
+    _leave_the_project(paths)
     style = style or address.default_style(host)
     if host is None:
         link = running.running_link(files.running, address.secret_address(files.address), style, port)
@@ -54,15 +58,20 @@ def ui(
             _open(files, link, browser)
             return
     password = _password(host) if host else None
-    here = maybe_project(folder)
-    # Helpers of libraries are started with ``python -c``, which imports from the current folder: not from a project.
-    os.chdir(files.folder)
     made = server.Server(server.listen(host, port), files, style, password, any_local_user)
     _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
     from ..ui.app import make  # noqa: PLC0415 - takes a second
 
-    made.serve(make(user_paths(), here.root if here else None, made.link))
+    made.serve(make(paths, here.root if here else None, made.link))
     render.message("mlw ui has stopped; runs go on")
+
+
+def _leave_the_project(paths: UserPaths) -> None:
+    """Libraries start helpers with ``python -c`` and programs by their names, which are looked for in the current
+    folder: that is none of a project. A data folder that was named relative to it stays the same."""
+    if os.environ.get("MLW_HOME"):
+        os.environ["MLW_HOME"] = str(paths.home)
+    os.chdir(paths.home / "ui")
 
 
 def _expect_parts() -> None:

@@ -8,7 +8,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Optional
 
-CONFIGURATION = "aml_config"  # the folder that makes a folder a project
+_MARKS = ("aml_config", os.path.join(".azureml", "project.json"))  # what makes a folder a project; as in config/place
 
 
 def which(name: str, path: Optional[str] = None) -> Optional[str]:
@@ -30,7 +30,7 @@ def in_project(path: str) -> bool:
     folder = os.path.realpath(path)
     home = os.path.realpath(os.path.expanduser("~"))
     while True:
-        if os.path.isdir(os.path.join(folder, CONFIGURATION)) and not is_inside(home, folder):
+        if any(os.path.exists(os.path.join(folder, mark)) for mark in _MARKS) and not is_inside(home, folder):
             return True
         above = os.path.dirname(folder)
         if above == folder:

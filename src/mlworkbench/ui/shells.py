@@ -254,6 +254,6 @@ def _shell(folders: list[str]) -> tuple[list[str], dict[str, str]]:
     if kind == "bash":
         return [program, "--rcfile", str(_BASH), "-i"], {**environment, "MLW_TERMINAL_PATH": more}
     if kind == "fish":
-        extend = "set -gx PATH (string split : $MLW_TERMINAL_PATH) $PATH"
+        extend = 'test -n "$MLW_TERMINAL_PATH"; and set -gx PATH (string split : $MLW_TERMINAL_PATH) $PATH'
         return [program, "-C", extend], {**environment, "MLW_TERMINAL_PATH": more}
     return [program, "-i"], {**environment, "PATH": os.pathsep.join(filter(None, (environment["PATH"], more)))}
