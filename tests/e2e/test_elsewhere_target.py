@@ -356,3 +356,53 @@ def test_an_output_that_changed_after_the_end(away):
     here = away.laptop.folder(run) / "work" / "outputs"
     assert [path.name for path in here.rglob("*")] == ["a"]
     assert [path.name for path in (away.project / "got").glob("[a-z]*")] == ["a"]
+
+
+# -- one that lies ---------------------------------------------------------------------------------------------------
+
+_NONSENSE = """
+import os, sys
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from remote.frames import Pipe
+os.write(1, b"\\nMLW-AGENT " + sys.argv[1].encode() + b"\\n")
+pipe = Pipe(0, 1)
+while True:
+    request, _ = pipe.receive()
+    hello = {"root": os.path.expanduser("~/.mlw"), "python": sys.executable} if request["do"] == "hello" else {}
+    pipe.send(dict(hello, ok=True, time="now", exists=[], facts=7, gpus=[[]], kinds=1, environments={}))
+"""
+
+
+def lie(away, name, text):
+    """Replace or lengthen a file of our program on that machine."""
+    for path in (away.host.home / ".mlw" / "lib").glob(f"*/remote/{name}"):
+        path.write_text(text if name == "agent.py" else path.read_text() + text)
+
+
+def test_an_agent_that_answers_nonsense(away):
+    """One sentence each, and no word of a failure of mlw's own."""
+    run = away.detach("work.py", "k", "--ticks")
+    away.await_ticks(run)
+    lie(away, "agent.py", _NONSENSE)
+    told = {
+        words: away.mlw(*words.split()) for words in ("ps", f"logs {run}", "computetarget check box", "gpus -t box")
+    }
+    away.let_go()
+    for words, done in told.items():
+        assert "mlw itself failed" not in done.err and "Traceback" not in done.err, (words, done)
+    for words in ("computetarget check box", "gpus -t box"):
+        assert told[words].code == 69 and "sent a malformed reply" in told[words].err, told[words]
+    assert told["ps"].code == 0 and "sent a malformed reply" in told["ps"].err, told["ps"]
+
+
+def test_more_bytes_than_the_list_of_outputs_declares(away):
+    """10 bytes were declared and 304 MB come: none of them is kept."""
+    away.write("ten.py", "open('outputs/model.bin', 'w').write('0123456789')\n")
+    run = away.detach("ten.py")
+    away.await_end(run)
+    flood = "\n\ndef read_outputs(run, files):\n    for _ in range(76):\n        yield 0, bytes(4 << 20)\n"
+    lie(away, "serve.py", flood)
+    followed = away.mlw("logs", "-f", run)
+    assert "sent more of 'model.bin' than the 10 bytes" in followed.err, followed
+    here = away.laptop.folder(run) / "work" / "outputs"
+    assert sum(path.stat().st_size for path in here.rglob("*")) <= 10
