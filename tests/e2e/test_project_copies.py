@@ -143,6 +143,21 @@ def test_restored_code_is_the_same_project(user: User, original: Path) -> None:
     assert "token" in seen(user.mlw("submit", "look.py", cwd=place))
 
 
+def test_a_script_cannot_submit_for_another_project_from_its_working_copy(user: User, original: Path) -> None:
+    script = (
+        "import json, subprocess\n"
+        "file = 'aml_config/project.json'\n"
+        f"open(file, 'w').write(json.dumps({{'Id': {identity(original)!r}, 'Name': 'demo'}}))\n"
+        f"raise SystemExit(subprocess.run([{str(MLW)!r}, 'submit', 'look.py']).returncode)\n"
+    )
+    other = user.project("other", swap=script, look=LOOK)
+    settings = other / "aml_config" / "local.runconfig"
+    variables = f"EnvironmentVariables:\n  MLW_HOME: {user.store}\n"
+    settings.write_text(re.sub(r"(?m)^EnvironmentVariables:.*\n", variables, settings.read_text()))
+    done = user.mlw("submit", "-c", "local", "swap.py", cwd=other)
+    assert done.code == 78 and "the same ID as the project in" in done.out and "token" not in done.out, done
+
+
 def test_new_id_is_not_written_through_a_link(user: User, original: Path) -> None:
     clone = copy_of(original)
     victim = user.home / "settings.json"

@@ -44,14 +44,14 @@ def check_root(paths: UserPaths, project: Project, earlier: Folders) -> None:
     ``earlier`` is asked where there is no record: for runs that are older than the record, or than its damage.
     """
     roots = _read(paths, project) or earlier(project.id[:_DIGITS])
-    if roots and not any(_same(root, project.root) for root in roots):
+    if roots and not any(_same(root, project.root) for root in roots) and not _is_working_copy(paths, project):
         raise SameId(roots[0])
 
 
 def claim_root(paths: UserPaths, project: Project, earlier: Folders) -> None:
     """The same before a submit: the first folder becomes the owner of the ID."""
     check_root(paths, project, earlier)
-    if _read(paths, project):
+    if _read(paths, project) or _is_working_copy(paths, project):
         return
     roots = [str(project.root), *(root for root in earlier(project.id[:_DIGITS]) if not _same(root, project.root))]
     place = _place(paths, project)
@@ -86,6 +86,15 @@ def _same(root: str, here: Path) -> bool:
         return os.path.samefile(root, here)
     except (OSError, ValueError):
         return False
+
+
+def _is_working_copy(paths: UserPaths, project: Project) -> bool:
+    """Whether the folder is the working copy of a run with this ID: its script submits another run."""
+    folder = project.root.parent
+    if project.root.name != "work" or str(folder.parent) != os.path.realpath(paths.root.runs):
+        return False
+    # Not from the working copy itself, which the script can change.
+    return (read_json(paths.root.run(folder.name).spec) or {}).get("project_id") == project.id
 
 
 def _place(paths: UserPaths, project: Project) -> Path:
