@@ -122,7 +122,8 @@ def refusal(source: str, mode: str, consents: Iterable[Consent], own: Iterable[s
         return _holding(source)
     fitting = [one for one in mounts if _covers(one, source, mode)]
     if not fitting:
-        return Refusal(f"you have not allowed containers to {'read' if mode == 'ro' else 'write'} {source}")
+        how = "" if mode == "ro" else " for writing"
+        return Refusal(f"you have not allowed containers to mount {source}{how}")
     if all(one.real is None for one in fitting):
         return Refusal(f"where {source} leads on the target is not known")
     return None
