@@ -110,15 +110,15 @@ def inspect(mounts: Sequence[Sequence[str]], engine_socket: Optional[str]) -> Li
     inner = []
     for source, target, mode in mounts:
         below = [point for point in points if point.startswith(source.rstrip("/") + "/")]
-        check(below, engine_socket, lenient=True)
+        seen = check(below, engine_socket, lenient=True)  # what this user cannot reach, the container cannot either
         if mode == "ro":
-            inner += [[point, target.rstrip("/") + point[len(source.rstrip("/")) :], mode] for point in below]
+            inner += [[point, target.rstrip("/") + point[len(source.rstrip("/")) :], mode] for point in seen]
     return inner
 
 
-def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: bool = False) -> None:
-    """Raise Refused unless each source can be mounted. ``lenient``: one that cannot be looked at passes."""
-    sockets = None
+def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: bool = False) -> List[str]:
+    """Raise Refused unless each source can be mounted. ``lenient``: those that cannot be looked at are left out."""
+    sockets, seen = None, []
     for source in sources:
         try:
             facts = _look(source)
@@ -131,6 +131,8 @@ def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: 
         if sockets is None:
             sockets = _socket_folders(engine_socket)
         _refuse_kind(source, facts, sockets)
+        seen.append(source)
+    return seen
 
 
 def make(path: str) -> None:
