@@ -12,6 +12,9 @@ import re
 import stat
 import sys
 
+from .folder import RunFolder
+from .journal import read_json
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
@@ -133,6 +136,27 @@ def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: 
         _refuse_kind(source, facts, sockets)
         seen.append(source)
     return seen
+
+
+def refuse_written(sources: Iterable[str], runs: str, own: str) -> None:
+    """Raise Refused for a source below a folder that the container of another run can write at this moment.
+
+    What may be written is decided for each run; one that was allowed more may still be running.
+    """
+    wanted = list(sources)
+    for name in os.listdir(runs) if wanted else ():
+        run = RunFolder(os.path.join(runs, name))
+        if name == os.path.basename(own) or not os.path.exists(run.container):
+            continue
+        container = (read_json(run.spec, "container") or {}).get("container") or {}
+        for place, _, mode in container.get("mounts") or ():
+            place = translate(place, container.get("resolved") or ())
+            for source in wanted:
+                if mode == "rw" and source.startswith(place.rstrip("/") + "/"):
+                    raise Refused(
+                        "%s cannot be mounted: the container of run %s can write %s; hint: wait for its end, or mount"
+                        " that folder itself" % (source, name, place)
+                    )
 
 
 def make(path: str) -> None:
