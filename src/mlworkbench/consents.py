@@ -56,11 +56,11 @@ def mount_consent(text: str, option: str = "--allow-mount") -> Consent:
     """``/data``, or ``/data:ro``."""
     mode = "ro" if text.endswith(":ro") else "rw"
     path = text.removesuffix(":ro").removesuffix(":rw")
-    if not posixpath.isabs(path) or posixpath.normpath(path) in ("/", "//") or ":" in path or not path.isprintable():
+    if not posixpath.isabs(path) or normal(path) == "/" or ":" in path or not path.isprintable():
         raise UsageError(
             f"{option} {text} is not a folder of the target", "give its full path, such as /data or /data:ro"
         )
-    return Consent(MOUNT, posixpath.normpath(path), mode)
+    return Consent(MOUNT, normal(path), mode)
 
 
 def network_consent(text: str, option: str = "--allow-network") -> Consent:
@@ -122,7 +122,8 @@ def refusal(source: str, mode: str, consents: Iterable[Consent], own: Iterable[s
         return _holding(source)
     fitting = [one for one in mounts if _covers(one, source, mode)]
     if not fitting:
-        return Refusal(f"you have not allowed containers to {'read' if mode == 'ro' else 'write'} {source}")
+        how = "" if mode == "ro" else " for writing"
+        return Refusal(f"you have not allowed containers to mount {source}{how}")
     if all(one.real is None for one in fitting):
         return Refusal(f"where {source} leads on the target is not known")
     return None
@@ -164,6 +165,11 @@ def _covers(consent: Consent, source: str, mode: str) -> bool:
     if consent.mode == "ro":
         return mode == "ro" and any(is_below(source, place) for place in consent.forms)
     return source in consent.forms
+
+
+def normal(path: str) -> str:
+    """An absolute path in one form only; POSIX leaves two slashes at its beginning."""
+    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def is_below(path: str, place: str) -> bool:

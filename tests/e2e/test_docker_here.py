@@ -70,7 +70,7 @@ def test_mounts_need_the_users_word(laptop, engine, project, tmp_path):
     assert allowed.code == 0 and "1,2" in allowed.out, allowed
     say(project, "mounts", "[/var/run/docker.sock]")
     socket = laptop.mlw("submit", "-c", "docker", "--allow-mount", "/var", "read.py", cwd=project)
-    assert socket.code != 0 and "docker.sock" in socket.err, "the engine's socket is as good as root"
+    assert socket.code != 0 and "socket of a container engine" in socket.err, "it is as good as root"
 
 
 def test_an_engine_elsewhere_is_refused(laptop, engine, project):

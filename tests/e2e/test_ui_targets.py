@@ -188,6 +188,12 @@ def allow(targets: Targets, laptop: Any) -> None:
 
     wait_until(allowed, "the folder is allowed")
     targets.card("box").get_by_text("/data").wait_for()
+    dialog = targets.more("box", "Allowed networks")
+    dialog.get_by_label("One more network").fill("host")
+    dialog.get_by_role("button", name="Save").click()
+    targets.card("box").get_by_text("Networks").wait_for()
+    shown = json.loads(laptop.mlw("computetarget", "show", "box", "-o", "json", cwd=targets.project).out)
+    assert (shown["allowedMounts"], shown["allowedNetworks"]) == (["/data"], ["host"])
 
 
 def detach(targets: Targets, host: Any, project: Path) -> None:

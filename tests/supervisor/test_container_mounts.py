@@ -75,6 +75,26 @@ def test_a_source_that_is_replaced_while_the_image_is_pulled(spot, victim, tmp_p
     assert data.is_symlink() and "data in it is a link" in cause
 
 
+def test_a_source_below_what_a_running_container_can_write(spot, tmp_path):
+    """It could be swapped between our look and the engine's, although this run may only read it."""
+    data = tmp_path / "data"
+    (data / "sub").mkdir(parents=True)
+    hold = "import time; print('up', flush=True); time.sleep(1000)"
+    first = spot.run("r1", hold, container={"mounts": [[str(data), "/given", "rw"]]})
+    spot.start("r1")
+    spot.up(first)
+    cause = could_not_start(spot, (str(data / "sub"), "/given", "ro"), run="r2")
+    assert f"the container of run r1 can write {data}" in cause and "hint:" in cause
+    itself = spot.run("r3", LIST, container={"mounts": [[str(data), "/given", "ro"]]})
+    spot.start("r3")
+    assert spot.ended(itself)["ending"] == "succeeded"
+    spot.call("cancel", "r1", "me", "0")
+    spot.ended(first)
+    after = spot.run("r4", LIST, container={"mounts": [[str(data / "sub"), "/given", "ro"]]})
+    spot.start("r4")
+    assert spot.ended(after)["ending"] == "succeeded"
+
+
 def test_sockets_and_devices(spot, tmp_path):
     path = f"/tmp/mlw-test-{os.getpid()}.sock"
     with socket.socket(socket.AF_UNIX) as listening:

@@ -20,11 +20,12 @@ from mlworkbench.consents import (
     refusal,
     resolved_prefixes,
 )
-from mlworkbench.errors import ConfigError, UsageError
+from mlworkbench.errors import ConfigError, HostError, UsageError
 from mlworkbench.model import Compute
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.mounts import Refused, make, resolve, survey, translate
-from mlworkbench.targets.consent import refuse_unallowed, with_consents
+from mlworkbench.targets.consent import ask_places, refuse_unallowed, with_consents
+from mlworkbench.targets.container import mounts
 from mlworkbench.targets.ground import Ground
 
 OWN = ("/home/ada/.mlw", "/home/ada/.mlw/share", "/big/share", "/home/ada/.azureml/share")
@@ -108,6 +109,14 @@ def test_what_is_no_network(text):
         network_consent(text)
 
 
+def test_two_slashes_are_no_way_around():
+    assert mount_consent("//home/ada/.mlw/homes:ro").value == "/home/ada/.mlw/homes"
+    assert mounts(Compute("c", "docker", mounts=("//proc/1/root", "/data/../etc"))) == (
+        ("/proc/1/root", "/proc/1/root", "rw"),
+        ("/etc", "/etc", "rw"),
+    )
+
+
 def test_a_later_consent_replaces_the_same_earlier_one():
     assert [one.text for one in merge(allowed("/a", "/b"), allowed("/a:ro"))] == ["/a:ro", "/b"]
 
@@ -177,6 +186,21 @@ def test_networks_need_consent(here, network):
 @pytest.mark.parametrize("network", [None, "bridge", "none", "default"])
 def test_networks_of_the_containers_own_need_none(here, network):
     want(here, network=network)
+
+
+@pytest.mark.parametrize("path", ["relative", "/a\x1b[2J", 7, None])
+def test_a_machine_cannot_name_what_is_no_path(here, path):
+    here.ask = lambda request: {"ok": True, "places": {"/home/ada/.mlw": path}, "paths": {}}
+    with pytest.raises(HostError, match="cannot be used") as refused:
+        ask_places(here)
+    assert refused.value.message.isprintable()
+
+
+@pytest.mark.parametrize("answer", [{}, {"ok": True}, {"ok": True, "places": [], "paths": {}}, {"ok": False}])
+def test_an_answer_that_is_none(here, answer):
+    here.ask = lambda request: answer
+    with pytest.raises(HostError, match="did not resolve"):
+        ask_places(here)
 
 
 def test_only_the_exact_standard_folders_go_without_consent(here):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -104,8 +103,7 @@ def _look(
     if not (facts.script and facts.script.executable):  # then the one that our own program was started with
         location = facts.python.executable
         facts, link = look(host, location)
-    home = facts.user.home or posixpath.dirname(host.root.path)
-    allowed, places = resolve_consents(host, allowed, wish.consents, home=home)
+    allowed, places = resolve_consents(host, allowed, wish.consents)
     known = replace(host.attachment, facts=asdict(facts), linger=attempt.linger)
     attempt.draft = replace(known, allowed=allowed, places=places)
     compute = _compute(wish, attempt.draft, location, brings)

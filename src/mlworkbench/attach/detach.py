@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -232,8 +231,7 @@ def update(
     changed = replace(found, allowed=tuple(kept.values()))
     if allow or not forbid:  # to withdraw something needs no contact
         host = SshHost(found, paths)
-        home = (found.facts.get("user") or {}).get("home") or posixpath.dirname(host.root.path)
-        allowed, places = resolve_consents(host, changed.allowed, allow, home=home)
+        allowed, places = resolve_consents(host, changed.allowed, allow)
         host.close()
         changed = replace(changed, allowed=allowed, places=places)
     return Attachments(paths).save(changed).allowed

@@ -33,7 +33,7 @@ from .folder import RunFolder
 from .images import misfit
 from .journal import spare_room, write_note
 from .launcher import encode, launch_facts, pass_gate, stand_fast
-from .mounts import Refused, inspect, make, translate
+from .mounts import Refused, inspect, make, refuse_written, translate
 from .notes import alive, promote, read_gate, read_started
 from .watcher import close_door, note_unstarted, reap, remove_if_ours, remove_patiently, see_out, watch_again
 
@@ -206,8 +206,13 @@ class _Start:
     def _command(self, umask: int) -> List[str]:
         """The call of the engine, after the last look at what it mounts."""
         container = self._spec["container"]
+        wanted = mounts(container, self._run)
+        runs = os.path.dirname(self._run.path)
+        root = translate(os.path.dirname(runs), container.get("resolved") or ())
         try:
-            inner = inspect(mounts(container, self._run), container.get("socket"))
+            inner = inspect(wanted, container.get("socket"))
+            outside = [source for source, _, _ in wanted if not source.startswith(root + os.sep)]
+            refuse_written(outside, runs, self._run.path)
         except Refused as reason:
             raise NotStarted(str(reason)) from None
         given = [*(container.get("mounts") or ()), *inner]

@@ -12,6 +12,9 @@ import re
 import stat
 import sys
 
+from .folder import RunFolder
+from .journal import read_json
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
@@ -110,15 +113,15 @@ def inspect(mounts: Sequence[Sequence[str]], engine_socket: Optional[str]) -> Li
     inner = []
     for source, target, mode in mounts:
         below = [point for point in points if point.startswith(source.rstrip("/") + "/")]
-        check(below, engine_socket, lenient=True)
+        seen = check(below, engine_socket, lenient=True)  # what this user cannot reach, the container cannot either
         if mode == "ro":
-            inner += [[point, target.rstrip("/") + point[len(source.rstrip("/")) :], mode] for point in below]
+            inner += [[point, target.rstrip("/") + point[len(source.rstrip("/")) :], mode] for point in seen]
     return inner
 
 
-def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: bool = False) -> None:
-    """Raise Refused unless each source can be mounted. ``lenient``: one that cannot be looked at passes."""
-    sockets = None
+def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: bool = False) -> List[str]:
+    """Raise Refused unless each source can be mounted. ``lenient``: those that cannot be looked at are left out."""
+    sockets, seen = None, []
     for source in sources:
         try:
             facts = _look(source)
@@ -131,6 +134,29 @@ def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: 
         if sockets is None:
             sockets = _socket_folders(engine_socket)
         _refuse_kind(source, facts, sockets)
+        seen.append(source)
+    return seen
+
+
+def refuse_written(sources: Iterable[str], runs: str, own: str) -> None:
+    """Raise Refused for a source below a folder that the container of another run can write at this moment.
+
+    What may be written is decided for each run; one that was allowed more may still be running.
+    """
+    wanted = list(sources)
+    for name in os.listdir(runs) if wanted else ():
+        run = RunFolder(os.path.join(runs, name))
+        if name == os.path.basename(own) or not os.path.exists(run.container):
+            continue
+        container = (read_json(run.spec, "container") or {}).get("container") or {}
+        for place, _, mode in container.get("mounts") or ():
+            place = translate(place, container.get("resolved") or ())
+            for source in wanted:
+                if mode == "rw" and source.startswith(place.rstrip("/") + "/"):
+                    raise Refused(
+                        "%s cannot be mounted: the container of run %s can write %s; hint: wait for its end, or mount"
+                        " that folder itself" % (source, name, place)
+                    )
 
 
 def make(path: str) -> None:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..consents import FREE_NETWORKS, MOUNT, NETWORK, Consent, conflict, merge, of_kind, refusal, resolved_prefixes
-from ..errors import ConfigError, UsageError
+from ..consents import (
+    FREE_NETWORKS,
+    MOUNT,
+    NETWORK,
+    Consent,
+    conflict,
+    is_below,
+    merge,
+    of_kind,
+    refusal,
+    resolved_prefixes,
+)
+from ..errors import ConfigError, HostError, UsageError
 from ..hosts.host import Host
 from ..hosts.replies import Reply, printable
 from ..model import Compute
 from ..remote.mounts import translate
 from .container import mounts
 from .ground import Ground
+
+_ORIGINAL = "/.azureml/share"  # in the home: the original's default for shared folders
 
 
 @dataclass(frozen=True)
@@ -31,17 +45,21 @@ def ask_places(host: Host, paths: Iterable[str] = ()) -> Places:
     reply = Reply(host.identity, host.ask({"do": "mounts", "paths": list(paths)}))
     reply.require_ok(f"{host.identity} could not resolve its folders")
     places, found = reply.mapping("places"), reply.mapping("paths")
-    reals = {str(path): str(one["real"]) for path, one in found.items() if isinstance(one, dict) and "real" in one}
-    problems = {
-        str(path): printable(str(one["problem"]))
-        for path, one in found.items()
-        if isinstance(one, dict) and "problem" in one
-    }
-    return Places({str(path): str(real) for path, real in places.items()}, reals, problems)
+    answers = {path: one for path, one in found.items() if isinstance(one, dict)}
+    reals = {path: _path(host, one["real"]) for path, one in answers.items() if "real" in one}
+    problems = {path: printable(str(one["problem"])) for path, one in answers.items() if "problem" in one}
+    return Places({_path(host, path): _path(host, real) for path, real in places.items()}, reals, problems)
+
+
+def _path(host: Host, path: object) -> str:
+    """What a machine calls a path is shown and kept, so it must be one."""
+    if not isinstance(path, str) or not os.path.isabs(path) or not path.isprintable():
+        raise HostError(f"{host.identity} has a folder with a name that cannot be used: {printable(str(path))}")
+    return path
 
 
 def resolve_consents(
-    host: Host, allowed: Iterable[Consent], asked: Iterable[Consent], *, home: str
+    host: Host, allowed: Iterable[Consent], asked: Iterable[Consent]
 ) -> tuple[tuple[Consent, ...], Mapping[str, str]]:
     """``allowed`` and ``asked`` together, and where the machine's folders lead.
 
@@ -54,7 +72,7 @@ def resolve_consents(
         if one.value in answer.problems:
             raise _not_granted(one, answer.problems[one.value])
     every = tuple(replace(one, real=one.real or answer.reals.get(one.value)) for one in every)
-    reason = conflict(every, own_folders(answer.places, home)) if asked else None
+    reason = conflict(every, own_folders(answer.places, host.root.path)) if asked else None
     if reason:
         raise UsageError(reason.message, reason.hint)
     return every, answer.places
@@ -65,9 +83,10 @@ def _not_granted(consent: Consent, problem: str) -> UsageError:
     return UsageError(f"--allow-mount {consent.text}: {what}", hint or "name another folder")
 
 
-def own_folders(places: Mapping[str, str], home: str) -> tuple[str, ...]:
-    """Folders of ML Workbench, with and without links. The home is known too, but is the user's."""
-    return tuple(dict.fromkeys(path for place, real in places.items() if place != home for path in (place, real)))
+def own_folders(places: Mapping[str, str], root: str) -> tuple[str, ...]:
+    """Folders of ML Workbench, with and without links. Where the home leads is known too, but it is the user's."""
+    own = [pair for pair in places.items() if is_below(pair[0], root) or pair[0].endswith(_ORIGINAL)]
+    return tuple(dict.fromkeys(path for pair in own for path in pair))
 
 
 def with_consents(host: Host, ground: Ground, asked: tuple[Consent, ...]) -> Ground:
@@ -76,7 +95,7 @@ def with_consents(host: Host, ground: Ground, asked: tuple[Consent, ...]) -> Gro
         return ground
     allowed = merge(ground.allowed, asked)
     if of_kind(asked, MOUNT):
-        allowed, _ = resolve_consents(host, ground.allowed, asked, home=ground.home)
+        allowed, _ = resolve_consents(host, ground.allowed, asked)
     return replace(ground, allowed=allowed)
 
 
@@ -85,7 +104,7 @@ def refuse_unallowed(compute: Compute, ground: Ground, share: str, host: Host) -
 
     ``share``: the project's shared folder there.
     """
-    own = own_folders(ground.places, ground.home)
+    own = own_folders(ground.places, host.root.path)
     wanted = [(source, mode) for source, _, mode in mounts(compute)]
     if not _is_standard(ground, host.root.path):
         wanted.append((share.rstrip("/"), "rw"))
@@ -118,7 +137,7 @@ def _look_here(compute: Compute, ground: Ground, host: Host, sources: list[str])
 
 def _is_standard(ground: Ground, root: str) -> bool:
     """Whether the base of shared folders is our own or the original's default: only these need no consent."""
-    standard = [posixpath.join(root, "share"), posixpath.join(ground.home, ".azureml", "share")]
+    standard = [posixpath.join(root, "share"), ground.home + _ORIGINAL]
     return ground.share in (*standard, *(ground.places.get(path, path) for path in standard))
 
 

@@ -10,6 +10,7 @@ import posixpath
 from dataclasses import dataclass
 
 from ..config.keys import DEFAULT_IMAGE
+from ..consents import normal
 from ..errors import ConfigError
 from ..model import Compute, Container, RunSpec
 from ..remote.engine import SHARE, run_command
@@ -139,5 +140,5 @@ def mounts(compute: Compute) -> tuple[tuple[str, str, str], ...]:
                 f"{compute.name}.compute: mounts: {text} is not a mount",
                 "write /folder/on/the/machine, /folder:/place/inside, or one of them with :ro at the end",
             )
-        found.append((posixpath.normpath(source), posixpath.normpath(target), mode))
+        found.append((normal(source), normal(target), mode))
     return tuple(found)

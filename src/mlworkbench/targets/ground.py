@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ..consents import normal
 from ..errors import LaunchError
 from ..model import Compute
 from ..paths import UserPaths
@@ -69,8 +70,7 @@ def _with_places(attachment: Attachment, target: Target, paths: UserPaths) -> At
     from ..attachments import Attachments  # noqa: PLC0415
     from .consent import resolve_consents  # noqa: PLC0415
 
-    home = _part(attachment.facts, "user").get("home") or posixpath.dirname(attachment.root)
-    allowed, places = resolve_consents(target.host, attachment.allowed, (), home=home)
+    allowed, places = resolve_consents(target.host, attachment.allowed, ())
     return Attachments(paths).save(replace(attachment, allowed=allowed, places=places))
 
 
@@ -103,7 +103,7 @@ def _share(compute: Compute, home: str, otherwise: str) -> str:
     if not given:
         return otherwise
     given = home + given[1:] if given == "~" or given.startswith("~/") else given
-    return posixpath.normpath(given) if given.startswith("/") else os.path.abspath(given)
+    return normal(given) if given.startswith("/") else os.path.abspath(given)
 
 
 def choose_engine(facts: Facts, compute: Compute) -> Engine:
