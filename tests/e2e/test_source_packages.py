@@ -86,3 +86,7 @@ def test_a_build_sees_the_image_and_nothing_of_the_machine(laptop, engine, chann
     again = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
     assert again.out == done.out and "building" not in again.err, "it is built once"
     assert [path.name for path in (laptop.store / "envs").glob("*.tmp")] == []
+    assert laptop.mlw("environment", "remove", "--unused", "-y", cwd=root).code == 0
+    prepared = laptop.mlw("experiment", "prepare", "-c", "docker", cwd=root)
+    assert prepared.code == 0 and f"in image {engine.image}" in prepared.err, prepared
+    assert not mark.exists()

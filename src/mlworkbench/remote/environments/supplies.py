@@ -31,21 +31,32 @@ def lacking(root: Root, lock: Lock, everything: bool = False) -> Optional[Dict[s
     """
     if os.path.exists(note_of(prefix_of(root, lock))):
         return None
-    wanted = [one for one in _entries(root, lock) if not _is_here(root.package(str(one["sha256"])))]
     python = _wants_python(root, lock)
-    if not everything:
-        addresses = [one.get("url") for one in wanted] + [lock["python"].get("url") if python else None]
-        everything = not can_reach({_place(str(one)) for one in addresses if one})
-    if not everything:
-        wanted = [one for one in wanted if one.get("private") or not one.get("url")]
+    packages = _missing(root, [*lock["conda"], *lock["pip"]])
+    # Apart: they are on the user's index, the packages may be on another, and a machine may reach only one of these.
+    tools = _missing(root, [one for one in lock.get("tools", []) if not is_provided(root, one)])
+    addresses = [str(lock["python"]["url"])] if python else []
+    at_packages, at_tools = _places(packages, addresses), _places(tools)
+    answered = set() if everything else reachable(at_packages | at_tools)
+    closed = everything or not at_packages <= answered
+    wanted = packages if closed else _only_sent(packages)
+    wanted = wanted + (tools if everything or not at_tools <= answered else _only_sent(tools))
     digests = [str(one["sha256"]) for one in wanted]
-    python = python and everything
+    python = python and closed
     return {"digests": digests, "python": python} if digests or python else None
 
 
-def _entries(root: Root, lock: Lock) -> "List[Dict[str, Any]]":
-    tools = [one for one in lock.get("tools", []) if not is_provided(root, one)]
-    return [one for one in [*lock["conda"], *lock["pip"], *tools] if one.get("sha256")]
+def _missing(root: Root, entries: "List[Dict[str, Any]]") -> "List[Dict[str, Any]]":
+    return [one for one in entries if one.get("sha256") and not _is_here(root.package(str(one["sha256"])))]
+
+
+def _only_sent(entries: "List[Dict[str, Any]]") -> "List[Dict[str, Any]]":
+    """Those that no machine but the client can fetch."""
+    return [one for one in entries if one.get("private") or not one.get("url")]
+
+
+def _places(entries: "List[Dict[str, Any]]", more: "Iterable[str]" = ()) -> "Set[Tuple[str, int]]":
+    return {_place(one) for one in [*(str(one["url"]) for one in entries if one.get("url")), *more]}
 
 
 def _is_here(package: str) -> bool:
@@ -98,18 +109,18 @@ def _place(address: str) -> "Tuple[str, int]":
     return parts.hostname or "", parts.port or {"http": 80}.get(parts.scheme, 443)
 
 
-def can_reach(places: "Set[Tuple[str, int]]") -> bool:
-    """Whether somebody answers at all of them. Through a proxy only the proxy knows, and a build will tell."""
+def reachable(places: "Set[Tuple[str, int]]") -> "Set[Tuple[str, int]]":
+    """Those where somebody answers. Through a proxy only the proxy knows, and a build will tell."""
     if not places or urllib.request.getproxies():
-        return True
-    answered: List[bool] = []
+        return set(places)
+    answered: List[Tuple[str, int]] = []
 
     def knock(place: "Tuple[str, int]") -> None:
         try:
             socket.create_connection(place, PATIENCE).close()
         except OSError:
             return
-        answered.append(True)
+        answered.append(place)
 
     # A name that nobody resolves can take longer than any patience of a socket.
     threads = [threading.Thread(target=knock, args=(place,), daemon=True) for place in places]
@@ -117,4 +128,4 @@ def can_reach(places: "Set[Tuple[str, int]]") -> bool:
         one.start()
     for one in threads:
         one.join(PATIENCE + 1.0)
-    return len(answered) == len(places)
+    return set(answered)
