@@ -53,6 +53,8 @@ class Request:
     allowed_mounts: tuple[str, ...] = ()  # for this run, on this machine
     locked: JsonDict | None = None  # the environment of an earlier run
     upgrade: bool = False  # solve the environment anew
+    allowed_builds: frozenset[str] = frozenset()  # packages that may run their build scripts on this machine
+    dry: bool = False  # plan only; execute nothing
     unchecked: bool = False  # what preflight finds is told, and stops nobody
     gpus: str | None = None
     sweep: Sweep | None = None

@@ -167,6 +167,8 @@ def settle(project: Project, request: Request, paths: UserPaths, place: Place, t
             image_libc=image_libc(place.target, place.compute, place.ground, paths),
             locked=request.locked,
             refresh=request.upgrade,
+            allowed_builds=request.allowed_builds,
+            dry=request.dry,
             tell=tell,
         )
     )

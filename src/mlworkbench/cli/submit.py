@@ -27,7 +27,15 @@ from ..targets.opening import open_target
 from ..targets.target import Target
 from . import render, sweepwords
 from .misplaced import misplaced
-from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
+from .options import (
+    allow_builds,
+    another_target,
+    in_project,
+    making_environments,
+    rendering,
+    run_configuration,
+    the_project,
+)
 from .view import detached, hint_back, watch
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -294,6 +302,8 @@ def _request(asked: dict[str, Any], history: History) -> Request:
         allowed_mounts=tuple(asked["mounts"]),
         locked=history.get(asked["locked"]).spec.lock if asked["locked"] else None,
         upgrade=asked["upgrade"],
+        allowed_builds=allow_builds(asked["allow_builds"], remember=not asked["dry_run"]),
+        dry=asked["dry_run"],
         unchecked=asked["unchecked"],
         gpus=_gpus(asked["gpus"]),
         sweep=sweepwords.asked_sweep(asked),

@@ -8,6 +8,7 @@ from ..config.keys import IN_CONTAINER, is_elsewhere
 from ..errors import ConfigError, MlwError
 from ..model import Interpreter, JsonDict
 from ..remote.environments.environment import mounts, prefix_of, python_of
+from ..settings import read_settings
 from .dependencies import USUAL_FILE, Dependencies
 from .existing import find_python
 from .known import fact
@@ -15,6 +16,7 @@ from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
 from .reading import read_dependencies
 from .site import Settled, Site
 from .solve import Request, solve
+from .sources import Builds
 from .supply import stock
 
 
@@ -78,6 +80,7 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
         host=None if contained else _host_python(site),
         installer=fact(site.facts, "python", "version") or "3.10",
         fallback=platform if contained else None,
+        builds=Builds(read_settings(site.paths).allowed_builds, site.allowed_builds, site.dry),
     )
     solved = solve(request, site.paths.home / "cache", site.environ, refresh=site.refresh, tell=site.tell)
     stock(solved, dependencies, site.paths.root, site.environ)

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -20,6 +20,7 @@ from ..errors import SolveError
 from ..model import JsonDict
 from .build_guard import was_stopped
 from .channels import mask, without_secret
+from .dependencies import Dependencies
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,13 +37,20 @@ Answer = CompletedProcess[str]
 class Builds:
     """Packages that may run their build scripts on this machine, by normalized names."""
 
-    remembered: frozenset[str] = frozenset()  # from the user's settings: those of the user's own indexes
+    remembered: frozenset[str] = frozenset()  # from the user's settings: for packages of the user's own indexes
     named: frozenset[str] = frozenset()  # for this command: wherever the package comes from
     dry: bool = False  # run none
+    foreign: bool = False  # the project names indexes, which may have other packages under these names
+
+    def within(self, asked: Dependencies) -> Builds:
+        """For one project."""
+        return replace(self, foreign=bool(asked.index_url or asked.extra_index_urls or asked.find_links))
 
     def allows(self, package: Stopped) -> bool:
-        # A project chooses what an address names: consent to a name of the index does not extend to it.
-        return package.name in (self.named if package.by_address else self.named | self.remembered)
+        # What an address or an index of the project has under a name is for the project to choose: consent that
+        # was given elsewhere does not extend to it.
+        own = not package.by_address and not self.foreign
+        return package.name in (self.named | self.remembered if own else self.named)
 
 
 @dataclass(frozen=True)
@@ -73,8 +81,7 @@ class Asking:
 
 def resolve(asking: Asking, folder: Path) -> dict[str, Any]:
     """uv's answer, a ``pylock.toml``, without a build that was not allowed."""
-    known, built = known_sources(), set[Stopped]()
-    failure = ""
+    known, built = known_sources(), dict[Stopped, Answer]()
     while True:
         options = [*asking.guard, *asking.options, "--config-file", str(_settings(known, folder))]
         done = asking.ask(options, asking.lines)
@@ -88,12 +95,14 @@ def resolve(asking: Asking, folder: Path) -> dict[str, Any]:
         if not was_stopped(done.stderr):
             raise asking.explain(done.stderr)
         package = _stopped(done.stderr, asking)
-        if package in built or len(built) >= _MOST_BUILDS:
-            raise asking.explain(failure)
         if not asking.builds.allows(package) or asking.builds.dry:
             raise _refusal(package, asking)
-        built.add(package)
-        failure = _build(package, asking).stderr
+        if package in built:
+            raise asking.explain(built[package].stderr) if built[package].returncode else _not_kept(package)
+        if len(built) == _MOST_BUILDS:
+            hint = f"name exact versions in {asking.file}"
+            raise SolveError(f"{_MOST_BUILDS} source packages were built, and there are more to try", hint)
+        built[package] = _build(package, asking)
 
 
 def _stopped(said: str, asking: Asking) -> Stopped:
@@ -122,10 +131,20 @@ def _names(line: str, package: Stopped) -> bool:
     return without_secret(words[-1].strip())[0] == without_secret(package.place)[0]
 
 
+def _not_kept(package: Stopped) -> SolveError:
+    return SolveError(
+        f"{package.line} was built, but its server sends it anew each time, and what was built is not found again",
+        "download its archive into the project and name that; or have the server send ETag or Last-Modified",
+        more="source-package",
+    )
+
+
 def _refusal(package: Stopped, asking: Asking) -> SolveError:
     what = package.line if package.by_address else f"{package.name} {package.place}"
     problem = f"{what} is a source package without static metadata: resolving it would run its build script here"
     allow = f"--allow-build {package.name}"
+    if package.name in asking.builds.remembered:
+        allow += " (your settings allow it for packages of your own indexes only)"
     if asking.builds.allows(package):
         hint = f"--dry-run runs no build scripts; resolve it first: mlw experiment prepare {allow}"
     elif package.by_address:
