@@ -76,6 +76,7 @@ class Index:
         self.refused = 0
         self.seen: list[str] = []
         self.port = 0
+        self.keeps = True  # whether clients may keep files
 
     @property
     def url(self) -> str:
@@ -138,7 +139,7 @@ def serving(folder: Path, host: str = "127.0.0.1", key: str | None = None) -> It
             if code == 401:
                 self.send_header("WWW-Authenticate", "Basic")
             self.send_header("Content-Type", kind)
-            if kind != "text/html":
+            if index.keeps and kind != "text/html":
                 self.send_header("Cache-Control", "max-age=600")  # as the real ones: files never change
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

@@ -22,6 +22,7 @@ from mlworkbench.environments.pip import digest_of, find_uv, run_uv
 from mlworkbench.environments.sources import Builds, known_sources
 from mlworkbench.errors import SolveError
 from tests.e2e.package_index import about, sdist, wheel
+from tests.e2e.package_index import serving as serving_index
 from tests.unit.test_solve import HERE, Desk, names, serving
 
 IN_TREE = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
@@ -295,6 +296,20 @@ def test_a_build_without_a_cache_is_found_again(hostile):
     hostile.environ["UV_NO_CACHE"] = "1"
     lock = hostile.solve(hostile.asks("greet"), host=HERE, builds=allow(["greet"])).lock
     assert names(lock["pip"]) == {"greet": "2.0", "words": "1.0"}
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_build_of_an_index_is_found_again(hostile, keeps):
+    """Also where the index has its files sent anew each time. The lock names the index."""
+    path = hostile.dynamic()
+    with serving_index(hostile.links.parent, key="somebody:hush") as index:
+        index.keeps = keeps
+        hostile.environ["PIP_INDEX_URL"] = f"{index.url_with_key}/{hostile.links.name}/simple"
+        lock = hostile.solve(hostile.asks("greet"), host=HERE, builds=allow(["greet"])).lock
+    assert names(lock["pip"]) == {"greet": "2.0", "words": "1.0"}
+    greet = next(one for one in lock["pip"] if one["name"] == "greet")
+    assert greet["url"] == f"{index.url}/{hostile.links.name}/{path.name}" and greet["sha256"] == digest_of(path)
+    assert greet["private"] and "hush" not in json.dumps(lock)
 
 
 # -- archives that are known ---------------------------------------------------------------------------

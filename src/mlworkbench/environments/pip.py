@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from ..errors import ConfigError, NotFetched, SolveError
@@ -138,6 +139,7 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
     asking = Asking(
         ask=ask,
         explain=lambda said: _explain(said, wanted, folder),
+        fetch=lambda url, path: _fetch(url, path, wanted.indexes),
         guard=guard_words(find_uv(environ), run_uv, settings, wanted.cache or folder),
         options=options,
         lines=wanted.lines,
@@ -145,6 +147,20 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
         builds=wanted.builds,
     )
     return resolve(asking, folder)
+
+
+def _fetch(url: str, path: Path, indexes: Indexes) -> str:
+    from ..remote.environments import tools  # noqa: PLC0415 - seldom needed, and slow to import
+
+    addresses = (indexes.index_url or "", *indexes.extra, *indexes.find_links, url)
+    keys = {host: key for key, _, host in (urlsplit(one).netloc.rpartition("@") for one in addresses) if key}
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    key = unquote(keys.get(host, "")) or password_in_netrc(urlsplit(url).hostname or "")
+    headers = {"Authorization": "Basic " + base64.b64encode(key.encode()).decode()} if key else {}
+    try:
+        return tools.fetch(urlsplit(url)._replace(netloc=host).geturl(), str(path), headers)
+    except tools.NotFetched as error:
+        raise NotFetched(f"{mask(url)} cannot be fetched: {error.why}", "try again", more="index-not-reached") from None
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from ..errors import SolveError
 from ..model import JsonDict
@@ -72,6 +73,7 @@ class Asking:
 
     ask: Callable[[Sequence[str], Sequence[str]], Answer]
     explain: Callable[[str], SolveError]  # another failure, in our words
+    fetch: Callable[[str, Path], str]  # an address to a file, and its SHA-256
     guard: Sequence[str]  # options with which uv cannot build
     options: Sequence[str]
     lines: Sequence[str]
@@ -81,12 +83,12 @@ class Asking:
 
 def resolve(asking: Asking, folder: Path) -> dict[str, Any]:
     """uv's answer, a ``pylock.toml``, without a build that was not allowed."""
-    known, built = known_sources(), dict[Stopped, Answer]()
+    known, built, kept = known_sources(), dict[Stopped, Answer](), Kept(folder / "kept")
     while True:
-        options = [*asking.guard, *asking.options, "--config-file", str(_settings(known, folder))]
+        options = [*asking.guard, *asking.options, *kept.options, "--config-file", str(_settings(known, folder))]
         done = asking.ask(options, asking.lines)
         if not done.returncode:
-            answer: dict[str, Any] = tomllib.loads(done.stdout)
+            answer = kept.restored(tomllib.loads(done.stdout))
             right = tuple(one for one in known if not _differs(one, answer))
             if right == known:
                 return answer
@@ -97,12 +99,14 @@ def resolve(asking: Asking, folder: Path) -> dict[str, Any]:
         package = _stopped(done.stderr, asking)
         if not asking.builds.allows(package) or asking.builds.dry:
             raise _refusal(package, asking)
-        if package in built:
-            raise asking.explain(built[package].stderr) if built[package].returncode else _not_kept(package)
-        if len(built) == _MOST_BUILDS:
+        if package in built:  # and uv has not found again what was built
+            if built[package].returncode:
+                raise asking.explain(built[package].stderr)
+            kept.add(package, asking)
+        elif len(built) == _MOST_BUILDS:
             hint = f"name exact versions in {asking.file}"
             raise SolveError(f"{_MOST_BUILDS} source packages were built, and there are more to try", hint)
-        built[package] = _build(package, asking)
+        built[package] = _build(package, asking, kept.options)
 
 
 def _stopped(said: str, asking: Asking) -> Stopped:
@@ -118,11 +122,11 @@ def _stopped(said: str, asking: Asking) -> Stopped:
     return Stopped(name, found[2] == " @ ", mask(found[3]))
 
 
-def _build(package: Stopped, asking: Asking) -> Answer:
+def _build(package: Stopped, asking: Asking, options: Sequence[str]) -> Answer:
     """Let uv build this package only: it keeps the metadata, and finds it there when it is asked again."""
     line = next((one for one in asking.lines if package.by_address and _names(one, package)), package.line)
     words = ["--only-binary", ":all:", "--no-binary", package.name, "--no-config", "--python", sys.executable]
-    return asking.ask(words, [line])
+    return asking.ask([*words, *options], [line])
 
 
 def _names(line: str, package: Stopped) -> bool:
@@ -131,12 +135,40 @@ def _names(line: str, package: Stopped) -> bool:
     return without_secret(words[-1].strip())[0] == without_secret(package.place)[0]
 
 
-def _not_kept(package: Stopped) -> SolveError:
-    return SolveError(
-        f"{package.line} was built, but its server sends it anew each time, and what was built is not found again",
-        "download its archive into the project and name that; or have the server send ETag or Last-Modified",
-        more="source-package",
-    )
+class Kept:
+    """Archives of servers that do not let uv keep them: in a folder, where uv finds again what it has built of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sources: dict[str, Mapping[str, Any]] = {}  # address in the folder → the archive as the index has it
+
+    @property
+    def options(self) -> list[str]:
+        return ["--find-links", str(self._folder)] if self._sources else []
+
+    def add(self, package: Stopped, asking: Asking) -> None:
+        done = asking.ask([*asking.guard, "--no-deps", "--no-config"], [package.line])
+        packages = tomllib.loads(done.stdout).get("packages", ()) if not done.returncode else ()
+        source = next((one["sdist"] for one in packages if "sdist" in one), None)
+        url = str(source.get("url", "")) if source else ""
+        path = self._folder / unquote(urlsplit(url).path).rsplit("/", 1)[-1]
+        if not source or path.as_uri() in self._sources:
+            raise SolveError(
+                f"{package.line} was built, but its server sends it anew each time, and what was built is lost",
+                "download its archive into the project and name that",
+                more="source-package",
+            )
+        self._folder.mkdir(exist_ok=True)
+        if asking.fetch(url, path) != source.get("hashes", {}).get("sha256"):
+            raise SolveError(f"{mask(url)} is not the file that the index names: its SHA-256 differs", "try again")
+        self._sources[path.as_uri()] = source
+
+    def restored(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """uv's answer with the addresses of the index."""
+        for one in answer.get("packages", ()):
+            if "sdist" in one:
+                one["sdist"] = self._sources.get(str(one["sdist"].get("url")), one["sdist"])
+        return answer
 
 
 def _refusal(package: Stopped, asking: Asking) -> SolveError:
