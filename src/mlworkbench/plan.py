@@ -54,6 +54,7 @@ class Request:
     consents: tuple[Consent, ...] = ()  # for this run alone
     locked: JsonDict | None = None  # the environment of an earlier run
     upgrade: bool = False  # solve the environment anew
+    allowed_builds: frozenset[str] = frozenset()  # packages that may run their build scripts on this machine
     unchecked: bool = False  # what preflight finds is told, and stops nobody
     gpus: str | None = None
     sweep: Sweep | None = None

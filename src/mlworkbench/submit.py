@@ -179,6 +179,7 @@ def settle(
             image_libc=image_libc(place.target, place.compute, place.ground, paths, known_only=dry_run),
             locked=request.locked,
             refresh=request.upgrade,
+            allowed_builds=request.allowed_builds,
             dry_run=dry_run,
             tell=tell,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
+import io
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from tests.machines.network import read
 
-PACKAGES = (".whl", ".conda", ".tar.bz2")
+PACKAGES = (".whl", ".conda", ".tar.bz2", ".tar.gz")
 
 
 def wheel(folder: Path, name: str, version: str, origin: str, *requires: str, extra: str = "") -> Path:
@@ -35,6 +37,24 @@ def wheel(folder: Path, name: str, version: str, origin: str, *requires: str, ex
             file.writestr(one, text)
         file.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,", ""]))
     return path
+
+
+def sdist(folder: Path, name: str, version: str, files: dict[str, str]) -> Path:
+    """A source package with these files in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{version}.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for file, text in files.items():
+            entry = tarfile.TarInfo(f"{name}-{version}/{file}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return path
+
+
+def about(name: str, version: str, *requires: str, metadata: str = "2.1") -> str:
+    """A PKG-INFO. From 2.2 on what it says is static."""
+    lines = [f"Metadata-Version: {metadata}", f"Name: {name}", f"Version: {version}"]
+    return "\n".join([*lines, *(f"Requires-Dist: {one}" for one in requires), ""])
 
 
 def _digest(text: str) -> str:
@@ -59,6 +79,7 @@ class Index:
         self.seen: list[str] = []
         self.port = 0
         self.suffix = ""  # of each link to a file, before its digest
+        self.keeps = True  # whether clients may keep files
 
     @property
     def url(self) -> str:
@@ -75,7 +96,8 @@ class Index:
     def page(self, path: str) -> str | None:
         """What lies at a path; None: nothing."""
         words = [unquote(word) for word in path.split("/") if word]
-        files = sorted((self.folder / words[0]).glob("*.whl")) if words and ".." not in words else []
+        found = sorted((self.folder / words[0]).iterdir()) if words and ".." not in words else []
+        files = [one for one in found if one.name.endswith((".whl", ".tar.gz"))]
         if words[1:2] == ["simple"]:
             files = [one for one in files if words[2:] == [one.name.split("-")[0].replace("_", "-")]]
         elif len(words) != 1:
@@ -125,6 +147,8 @@ def serving(folder: Path, host: str = "127.0.0.1", key: str | None = None) -> It
             if code == 401:
                 self.send_header("WWW-Authenticate", "Basic")
             self.send_header("Content-Type", kind)
+            if index.keeps and kind != "text/html":
+                self.send_header("Cache-Control", "max-age=600")  # as the real ones: files never change
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             if self.command != "HEAD":

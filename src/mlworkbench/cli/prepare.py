@@ -17,7 +17,15 @@ from ..plan import Request
 from ..targets.ground import survey
 from ..targets.opening import open_target
 from . import render
-from .options import another_target, in_project, making_environments, rendering, run_configuration, the_project
+from .options import (
+    allow_builds,
+    another_target,
+    in_project,
+    making_environments,
+    rendering,
+    run_configuration,
+    the_project,
+)
 from .view import Lines
 
 if TYPE_CHECKING:
@@ -38,7 +46,12 @@ def prepare(**asked: Any) -> None:
     Ctrl-C does not stop that.
     """
     here, paths = the_project(asked["folder"]), user_paths()
-    request = Request(runconfig=asked["runconfig"], target=asked["target"], upgrade=asked["upgrade"])
+    request = Request(
+        runconfig=asked["runconfig"],
+        target=asked["target"],
+        upgrade=asked["upgrade"],
+        allowed_builds=allow_builds(asked["allow_builds"]),
+    )
     chosen, compute = submitting.choose(here, request)
     framework_of(chosen)  # what a submit would refuse is refused here
     opened = open_target(compute, paths)

@@ -31,6 +31,7 @@ from .misplaced import misplaced
 from .options import (
     ALLOW_MOUNT,
     ALLOW_NETWORK,
+    allow_builds,
     another_target,
     in_project,
     making_environments,
@@ -306,6 +307,7 @@ def _request(asked: dict[str, Any], history: History) -> Request:
         consents=asked_consents(asked["mounts"], asked["networks"]),
         locked=history.get(asked["locked"]).spec.lock if asked["locked"] else None,
         upgrade=asked["upgrade"],
+        allowed_builds=allow_builds(asked["allow_builds"], remember=not asked["dry_run"]),
         unchecked=asked["unchecked"],
         gpus=_gpus(asked["gpus"]),
         sweep=sweepwords.asked_sweep(asked),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Parts = tuple[JsonDict, list[JsonDict], Found]
 
 
-def read_locked(request: Request, environ: Mapping[str, str]) -> Parts:
+def read_locked(request: Request, environ: Mapping[str, str], cache: Path) -> Parts:
     """Interpreter, conda's packages and pip's, from the file that the project has."""
     asked = request.dependencies
     path = next((Path(one) for one in asked.files if Path(one).name == asked.kind), Path(asked.file))
@@ -38,10 +38,10 @@ def read_locked(request: Request, environ: Mapping[str, str]) -> Parts:
             f"uv has no Python {asked.python or ''} for {request.platform.subdir}",
             "change requires-python in pyproject.toml",
         )
-    return python, [], _uv(path, request, str(python["version"]), environ)
+    return python, [], _uv(path, request, str(python["version"]), environ, cache)
 
 
-def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str]) -> Found:
+def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], cache: Path) -> Found:
     words = ["export", "--project", str(path.parent), "--frozen", "--offline", "--no-emit-workspace", "--no-header"]
     done = run_uv([*words, "--no-annotate", "--quiet"], {**environ, "UV_PYTHON_DOWNLOADS": "never"}, path.parent)
     if done.returncode:
@@ -57,7 +57,17 @@ def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str]) -
     for line in lines:
         refuse_variables(line, Line(line, request.dependencies.file, 0))
     indexes = indexes_of(request.dependencies, environ)
-    wanted = Wanted(lines, request.platform, python, indexes, file=path.name, options=["--no-deps"], root=path.parent)
+    wanted = Wanted(
+        lines,
+        request.platform,
+        python,
+        indexes,
+        file=path.name,
+        options=["--no-deps"],
+        root=path.parent,
+        builds=request.builds.within(request.dependencies),
+        cache=cache,
+    )
     found = solve_pip(wanted, environ)
     _compare(found, lines, path.name)
     return found

@@ -18,6 +18,7 @@ from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
 from .reading import read_dependencies
 from .site import Settled, Site
 from .solve import Request, Solved, solve, with_tools
+from .sources import Builds
 from .supply import stock
 from .variables import Allowed, expand_credentials
 
@@ -110,6 +111,7 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
         host=None if contained else _host_python(site),
         installer=_installer(site),
         fallback=platform if contained else None,
+        builds=Builds(read_settings(site.paths).allowed_builds, site.allowed_builds, site.dry_run),
     )
     solved = solve(request, site.paths.home / "cache", site.environ, refresh=site.refresh, tell=site.tell)
     stock(solved, dependencies, site.paths.root, site.environ)

@@ -71,7 +71,7 @@ def find_tools(
     A tool that neither the user's index nor this machine has is named all the same: a target may have it already.
     """
     wanted = [_pinned_for(name, where) for name in ((UV, RATTLER) if conda else (UV,))]
-    known = _on_index(wanted, where, environ, tell)
+    known = _on_index(wanted, where, cache, environ, tell)
     entries: list[JsonDict] = []
     files: dict[str, Path] = {}
     for tool in wanted:
@@ -91,12 +91,12 @@ def _pinned_for(name: str, where: Installer) -> Tool:
 
 
 def _on_index(
-    tools: list[Tool], where: Installer, environ: Mapping[str, str], tell: Callable[[str], None]
+    tools: list[Tool], where: Installer, cache: Path, environ: Mapping[str, str], tell: Callable[[str], None]
 ) -> dict[str, tuple[JsonDict, Path | None]]:
     """The wheels that the user's index has, by name; only those whose digest is known."""
-    found = _ask(tools, where, environ)
+    found = _ask(tools, where, cache, environ)
     if found is None and len(tools) > 1:  # perhaps it has one of them
-        answers = [_ask([one], where, environ) for one in tools]
+        answers = [_ask([one], where, cache, environ) for one in tools]
         found = [one for answer in answers for one in answer or ()]
     known = {}
     for entry, path in found or ():
@@ -108,10 +108,13 @@ def _on_index(
     return known
 
 
-def _ask(tools: list[Tool], where: Installer, environ: Mapping[str, str]) -> list[tuple[JsonDict, Path | None]] | None:
+def _ask(
+    tools: list[Tool], where: Installer, cache: Path, environ: Mapping[str, str]
+) -> list[tuple[JsonDict, Path | None]] | None:
     names = [f"{one.name}=={one.version}" for one in tools]
     options = ["--no-deps", "--only-binary", ":all:"]
-    wanted = Wanted(names, where.machine, where.python, user_indexes(environ), file="mlw", options=options)
+    indexes = user_indexes(environ)
+    wanted = Wanted(names, where.machine, where.python, indexes, file="mlw", options=options, cache=cache)
     try:
         found: Found = solve_pip(wanted, environ)
     except NotFetched:

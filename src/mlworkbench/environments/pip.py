@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
@@ -13,23 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.environments.network import why_not_reached
 from ..remote.programs import safe_path, which
+from .build_guard import guard_words
 from .channels import Indexes, mask, password_in_netrc, without_secret
 from .dependencies import PipLine
 from .platforms import Platform
+from .sources import Asking, Builds, resolve
 from .uv_environment import uv_environment
 from .words import shorten
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _TIMEOUT = 900
 _NOISE = re.compile(r"^(warning|hint|Resolved|Using)\b")
@@ -49,6 +47,8 @@ class Wanted:
     root: Path = field(default_factory=Path)
     file: str = "the project"
     options: Sequence[str] = ()  # of uv: --pre, --no-deps …
+    builds: Builds = Builds()
+    cache: Path | None = None  # a folder that stays: uv is asked faster
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ def solve_pip(wanted: Wanted, environ: Mapping[str, str]) -> Found:
     if not wanted.lines:
         return Found((), {})
     with tempfile.TemporaryDirectory(prefix="mlw-solve-") as folder:
-        text = _compile(wanted, Path(folder), environ)
-    return _found(tomllib.loads(text), wanted)
+        return _found(_compile(wanted, Path(folder), environ), wanted)
 
 
 def requirement(line: PipLine) -> str:
@@ -122,27 +121,54 @@ def run_uv(
 # -- asking uv ---------------------------------------------------------------------------------------
 
 
-def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> str:
-    """uv's answer, a pylock.toml."""
+def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    """uv's answer, a pylock.toml. No package of it runs code here, but for those that the user has allowed."""
     source, limits = folder / "requirements.in", folder / "constraints.txt"
     stubs = folder / "provided"
     stubs.mkdir()
     for name, version in wanted.provided.items():
         write_stub(stubs, name, version)
     links = [f"-f {stubs}"] if wanted.provided else []
-    _write(source, [*wanted.indexes.lines(), *links, *wanted.lines])
     _write(limits, [*wanted.constraints, *(f"{name}=={version}" for name, version in wanted.provided.items())])
-    words = ["pip", "compile", str(source), "--constraint", str(limits), "--format", "pylock.toml"]
-    words += ["--python-platform", wanted.platform.uv, "--python-version", wanted.python, "--python", sys.executable]
-    words += ["--no-header", "--no-annotate", "--no-config", "--quiet", *wanted.options]
-    for name in wanted.provided:
-        words += ["--no-emit-package", name]
+    words = ["pip", "compile", str(source), "--format", "pylock.toml", "--no-header", "--no-annotate", "--quiet"]
+    words += ["--python-platform", wanted.platform.uv, "--python-version", wanted.python]
     # As pip does it: files of that time name a second index for some packages, and pip took the best of both.
-    choice = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
-    done = run_uv(words, {**choice, **environ, "UV_PYTHON_DOWNLOADS": "never"}, wanted.root)
-    if done.returncode:
-        raise _explain(done.stderr, wanted, folder)
-    return done.stdout
+    settings = {"UV_INDEX_STRATEGY": "unsafe-best-match", **environ, "UV_PYTHON_DOWNLOADS": "never"}
+    if settings.pop("UV_NO_CACHE", None):
+        settings["UV_CACHE_DIR"] = str(folder / "cache")  # what was built must be found again when uv is asked again
+
+    def ask(options: Sequence[str], lines: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        _write(source, [*wanted.indexes.lines(), *links, *lines])
+        return run_uv([*words, *options], settings, wanted.root)
+
+    options = ["--constraint", str(limits), *wanted.options]
+    for name in wanted.provided:
+        options += ["--no-emit-package", name]
+    asking = Asking(
+        ask=ask,
+        explain=lambda said: _explain(said, wanted, folder),
+        fetch=lambda url, path: _fetch(url, path, wanted.indexes),
+        guard=guard_words(find_uv(environ), run_uv, settings, wanted.cache or folder),
+        options=options,
+        lines=wanted.lines,
+        file=wanted.file,
+        builds=wanted.builds,
+    )
+    return resolve(asking, folder)
+
+
+def _fetch(url: str, path: Path, indexes: Indexes) -> str:
+    from ..remote.environments import tools  # noqa: PLC0415 - seldom needed, and slow to import
+
+    addresses = (indexes.index_url or "", *indexes.extra, *indexes.find_links, url)
+    keys = {host: key for key, _, host in (urlsplit(one).netloc.rpartition("@") for one in addresses) if key}
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    key = unquote(keys.get(host, "")) or password_in_netrc(urlsplit(url).hostname or "")
+    headers = {"Authorization": "Basic " + base64.b64encode(key.encode()).decode()} if key else {}
+    try:
+        return tools.fetch(urlsplit(url)._replace(netloc=host).geturl(), str(path), headers)
+    except tools.NotFetched as error:
+        raise NotFetched(f"{mask(url)} cannot be fetched: {error.why}", "try again", more="index-not-reached") from None
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

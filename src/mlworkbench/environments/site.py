@@ -26,6 +26,7 @@ class Site:
     image_libc: Callable[[], str | None] = lambda: None  # of the image, where there is one and somebody can tell
     locked: JsonDict | None = None  # this very environment, of an earlier run
     refresh: bool = False  # solve anew
+    allowed_builds: frozenset[str] = frozenset()  # packages that may run their build scripts here, by this command
     dry_run: bool = False  # nothing that the project names or holds is started
     tell: Callable[[str], None] = lambda text: None  # what takes its time
 

@@ -28,6 +28,7 @@ from .pip import Found, Wanted, requirement, solve_pip
 from .pip import digest_of as file_digest
 from .platforms import Platform
 from .pythons import DEFAULT, OLDEST_FOR_UV, choose_python, satisfies
+from .sources import Builds
 
 KEPT_FOR = 7 * 24 * 3600.0
 # Settings of the user's for uv that change what it finds.
@@ -51,6 +52,7 @@ class Request:
     host: tuple[str, str] | None = None  # path and version of a Python of the target's that may serve
     installer: str = "3.10"  # version of the Python that our program runs on there; py-rattler must fit it
     fallback: Platform | None = None  # the machine as it is, where ``platform`` is an aim that need not be met
+    builds: Builds = Builds()
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class _Solver:
         if self._asked.kind in (UV_LOCK, PIXI_LOCK):
             from .locked import read_locked  # noqa: PLC0415 - few projects have such a file
 
-            python, conda, pip = read_locked(self._request, self._environ)
+            python, conda, pip = read_locked(self._request, self._environ, self._cache)
         else:
             python, conda = self._interpreter()
             pip = self._pip(str(python["version"]), conda)
@@ -200,6 +202,8 @@ class _Solver:
             root=self._request.root,
             file=self._asked.file or "the project",
             options=options,
+            builds=self._request.builds.within(self._asked),
+            cache=self._cache,
         )
         return solve_pip(wanted, self._environ)
 
@@ -241,6 +245,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
         "fallback": request.fallback.libc if request.fallback else None,
         "host": request.host,
         "tools": table_digest(),
+        "builds": sorted(request.builds.remembered | request.builds.named),
         "uv": [mask(f"{name}={value}") for name, value in sorted(environ.items()) if name in _UV_SETTINGS],
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

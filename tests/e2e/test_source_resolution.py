@@ -1,0 +1,65 @@
+"""A project whose dependency is a source package: no verb runs its build script here without consent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.package_index import about, sdist, serving
+from tests.e2e.test_environment import manage, point
+
+PROJECT = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+BACKEND = """
+import os, zipfile
+with open({mark!r}, "a") as file:
+    file.write("built\\n")
+
+def build_wheel(folder, settings=None, metadata=None):
+    with zipfile.ZipFile(folder + "/greet-2.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("greet.py", "print('hello')")
+        wheel.writestr("greet-2.0.dist-info/METADATA", {about!r})
+        wheel.writestr("greet-2.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr("greet-2.0.dist-info/RECORD", "")
+    return "greet-2.0-py3-none-any.whl"
+"""
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_no_verb_builds_a_source_package_here_without_consent(laptop, engine, tmp_path):
+    mark = tmp_path / "mark"
+    text = about("greet", "2.0")
+    backend = BACKEND.format(mark=str(mark), about=text)
+    sdist(
+        tmp_path / "index" / "own", "greet", "2.0", {"PKG-INFO": text, "pyproject.toml": PROJECT, "backend.py": backend}
+    )
+    laptop.uses(engine)
+    root = laptop.project("demo", train="import greet\n")
+    manage(root, "local")
+    point(root, "docker", "baseDockerImage", engine.image)
+    (root / "aml_config" / "conda_dependencies.yml").write_text("dependencies:\n- pip:\n  - greet\n")
+    before = files(root)
+    with serving(tmp_path / "index") as index:
+        laptop.env |= {"PIP_INDEX_URL": f"{index.url}/own/simple", "UV_CACHE_DIR": str(tmp_path / "uv")}
+        for words in (
+            ["submit", "-c", "local", "train.py"],
+            ["submit", "--dry-run", "-c", "docker", "train.py"],
+            ["experiment", "prepare", "-c", "local"],
+        ):
+            done = laptop.mlw(*words, cwd=root)
+            assert done.code == 78, done
+            assert "greet 2.0 is a source package without static metadata" in done.err, done
+            assert "no version of it has a wheel" in done.err and "--allow-build greet" in done.err, done
+        laptop.mlw("project", "doctor", cwd=root)
+        dry = laptop.mlw("submit", "--dry-run", "-c", "local", "--allow-build", "greet", "train.py", cwd=root)
+        assert dry.code == 78 and "--dry-run runs no build scripts" in dry.err, dry
+        assert not mark.exists() and laptop.mlw("settings", "list", "-o", "tsv").out == ""
+        done = laptop.mlw("submit", "-c", "local", "--allow-build", "Greet", "train.py", cwd=root)
+        assert done.code == 0 and done.out == "hello\n" and mark.exists(), done
+        assert "note: greet may run its build script on this machine from now on" in done.err
+        mark.unlink()
+        dry = laptop.mlw("submit", "--dry-run", "-c", "local", "train.py", cwd=root)
+        assert dry.code == 0 and '"greet"' in dry.out and not mark.exists(), dry
+    assert "allowed-builds\tgreet" in laptop.mlw("settings", "list", "-o", "tsv").out
+    assert files(root) == before, "the consent is the user's"
