@@ -14,7 +14,7 @@ from mlworkbench.cli.explain import page
 from mlworkbench.environments.supply import _complaint
 from mlworkbench.errors import LaunchError, UnknownName, Unreachable
 from mlworkbench.explain import GROUPS, symptom, symptom_of, symptoms
-from mlworkbench.hosts import openssh
+from mlworkbench.hosts import openssh, replies
 from mlworkbench.hosts.facts import Engine, Facts, Reach
 from mlworkbench.model import Compute, Run
 from mlworkbench.remote import complaints, endings
@@ -349,10 +349,10 @@ def test_what_fits_a_message(words, message, fits):
 
 
 def test_a_disk_that_is_full_and_one_that_is_fully_wrong():
-    assert openssh.full_disk("the disk of /home is full") == "disk-full"
-    assert openssh.full_disk(OSError("the disk is full; 0 bytes left")) == "disk-full"
-    assert openssh.full_disk("this answer is fully wrong") is None
-    assert openssh.full_disk("this full") is None
+    assert replies.full_disk("the disk of /home is full") == "disk-full"
+    assert replies.full_disk(str(OSError("the disk is full; 0 bytes left"))) == "disk-full"
+    assert replies.full_disk("this answer is fully wrong") is None
+    assert replies.full_disk("this full") is None
 
 
 # -- on a terminal ---------------------------------------------------------------------------------

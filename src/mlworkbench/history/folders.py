@@ -23,6 +23,7 @@ from .rows import TOLD, Reading
 Family = list[tuple[Run, Reading]]
 
 CHUNK = 4 * 1024 * 1024
+_LATEST = 1e11  # seconds since 1970, in the year 5138
 _FLAGS = os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -68,7 +69,7 @@ def _spec(folder: RunFolder) -> RunSpec | None:
         spec = RunSpec.from_json(data) if data else None
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-    return spec if spec is not None and is_sound(spec) else None
+    return spec if spec is not None and is_sound(spec) and 0 <= spec.created < _LATEST else None
 
 
 def read_parts(folder: RunFolder, since: Mapping[str, int]) -> Iterator[dict[str, bytes]]:
