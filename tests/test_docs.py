@@ -15,7 +15,7 @@ from mlworkbench.plan import INHERITED
 
 ROOT = Path(__file__).parents[1]
 SITE = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
-PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", *SITE]
+PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", *SITE]
 
 
 def commands(text):
@@ -72,6 +72,16 @@ def shown_commands(text):
     """Lines of blocks and short pieces that are a command of mlw as it is typed."""
     for block in re.findall(r"^ *```(?:console|bash)\n(.*?)```", text, re.MULTILINE | re.DOTALL):
         yield from (line.strip().removeprefix("$ ") for line in block.splitlines() if re.match(r" *(\$ )?mlw ", line))
+
+
+def test_the_tests_that_the_security_model_names_exist():
+    table = (ROOT / "docs/explanation/security.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", table))
+    defined = {
+        name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert len(named) >= 30
+    assert named - defined == set()
 
 
 def test_there_are_commands_to_check():
