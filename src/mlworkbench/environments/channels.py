@@ -218,7 +218,7 @@ def _pip_files(environ: Mapping[str, str]) -> Iterable[Path]:
 def _is_missing(place: str) -> bool:
     """A folder of this machine that is not there: pip passes over it, uv would stop."""
     path = _folder(place)
-    return path is not None and not path.exists()
+    return path is not None and not os.path.exists(path)  # unlike Path.exists, also of names that are too long
 
 
 def _folder(place: str) -> Path | None:

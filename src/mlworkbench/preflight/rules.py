@@ -69,7 +69,7 @@ def dead_address(case: Case) -> Iterator[Finding]:
     lines: list[Line] = [line for line in case.pip if line.url]
     lines += case.dependencies.options if case.dependencies else ()
     for line in lines:
-        address = re.search(r"https?://[^\s#]+", line.text)
+        address = re.search(r"https?://[^\s#\[\]]+", line.text)  # a host in brackets is a number, and none that is dead
         host = urlsplit(address[0]).hostname or "" if address else ""
         row = next((row for row in DEAD if re.fullmatch(row.host, host)), None)
         if row is None:

@@ -11,7 +11,7 @@ import os
 from ..remote.tree import FOLDER, NOFOLLOW, Folders, join
 
 WINDOWS = os.name == "nt"
-_LONGEST = 255  # bytes of a name on every file system in use
+_LONGEST, _LONGEST_LINK = 255, 4096  # bytes of a name, and of what a link says, on every file system in use
 
 
 def refusal(path: str) -> str | None:
@@ -42,7 +42,11 @@ def points_inside(path: str, to: str) -> bool:
     ``..`` counts only at the beginning, where it climbs real folders: after a name it would climb from wherever
     a link with that name leads.
     """
-    if not to or "\0" in to or to.startswith("/") or (WINDOWS and ("\\" in to or ":" in to)):
+    try:
+        longest = len(os.fsencode(to))
+    except UnicodeEncodeError:  # half a character, which no disk takes
+        return False
+    if not 0 < longest < _LONGEST_LINK or "\0" in to or to.startswith("/") or (WINDOWS and ("\\" in to or ":" in to)):
         return False
     parts = [part for part in to.split("/") if part not in ("", ".")]
     climbs = 0
