@@ -182,7 +182,7 @@ def test_no_link_is_followed(place, agent, tmp_path):
     os.mkfifo(folder / "work" / "outputs" / "fifo")
     (folder / "work" / "outputs" / "good").write_text("good")
     assert agent.stream({"do": "news", "run": "r", "offsets": {"log": 0}, "limit": 10})[:-1] == []
-    files = [[name, 0] for name in ("link", "folder/secret", "fifo", "../../../secret", "good", "")]
+    files = [[name, 0, 10] for name in ("link", "folder/secret", "fifo", "../../../secret", "good", "")]
     answer = agent.stream({"do": "outputs", "run": "r", "files": files})
     assert [(message["file"], body) for message, body in answer[:-1]] == [(4, b"good")]
 

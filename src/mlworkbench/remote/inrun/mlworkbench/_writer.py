@@ -17,7 +17,7 @@ INTERVAL = 0.4  # seconds between two flushes: whoever is killed loses no more t
 CHUNK = 10000  # points per write
 MOST_WAITING = 1000000  # points kept in memory while the disk refuses them
 MOST_EVER = 4000000  # and while it neither takes nor refuses them: the oldest go, uncounted
-PATIENCE = 5  # seconds to wait for a flush of another thread, which may hang on a dead disk
+PATIENCE = 5  # seconds to wait for a flush of another thread that writes nothing: it may hang on a dead disk
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
@@ -47,8 +47,11 @@ class Writer(object):
     def flush(self, patience=None):
         """Write everything that waits now; say whether the turn was ours."""
         patience = PATIENCE if patience is None else patience
-        if not (self._lock.acquire(True, patience) if patience else self._lock.acquire(False)):
-            return False
+        number = self._number
+        while not (self._lock.acquire(True, patience) if patience else self._lock.acquire(False)):
+            if number == self._number:
+                return False
+            number = self._number  # another thread still writes, on a slow disk or a busy machine
         try:
             # A signal handler or a destructor may log in the middle of a flush of its own thread: the outer
             # flush goes on afterwards and takes that point with it.
