@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mlworkbench.attach.attach import _Files
 from mlworkbench.config.project import find_project, validate_project
+from mlworkbench.config.rewrite import replace_file
+from mlworkbench.errors import ConfigError
 from tests.conftest import User
 
 SECRET = "the-private-line"
@@ -101,3 +104,41 @@ def test_a_pyproject_does_not_lead_out(user, root, private):
     configure(root, "pyproject.toml")
     done = user.mlw("submit", "--dry-run", "-c", "made", cwd=root)
     assert done.code != 0 and "pyproject.toml:6: linked is outside the project" in done.err, done
+
+
+# -- what is written -------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_not_replaced_through_a_link(root, private):
+    """Those who look first whether a link leads out may look too early."""
+    link = root / "aml_config/linked.yml"
+    link.symlink_to(private / "packages.yml")
+    with pytest.raises(ConfigError, match=r"linked\.yml: the file leads out of the project"):
+        replace_file(link, b"dependencies:\n", str(link), root)
+    assert SECRET in (private / "packages.yml").read_text()
+    assert sorted(path.name for path in private.iterdir()) == ["packages.txt", "packages.yml", "spark.yml", "uv.lock"]
+
+
+def test_a_settings_folder_elsewhere_makes_no_project(user, root, private):
+    """Else whatever writes and deletes there would do so elsewhere."""
+    (root / "aml_config").rename(private / "aml_config")
+    (root / "aml_config").symlink_to(private / "aml_config")
+    kept = sorted((private / "aml_config").iterdir())
+    for words in ("runconfiguration create -n more -t local", "runconfiguration delete -n local --yes"):
+        done = user.mlw(*words.split(), cwd=root)
+        assert done.code == 78 and "aml_config: the folder leads out of the project" in done.err, done
+    assert sorted((private / "aml_config").iterdir()) == kept
+
+
+def test_a_failed_attach_leaves_links_as_they_are(root, private):
+    """The file behind it is of the user, and may change meanwhile: neither is it put back nor copied."""
+    link = root / "aml_config/far.compute"
+    link.symlink_to(private / "packages.txt")
+    before = _Files(find_project(root), "far")
+    (private / "packages.txt").write_text("changed meanwhile")
+    before.restore()
+    assert (private / "packages.txt").read_text() == "changed meanwhile" and link.is_symlink()
+    link.unlink()
+    link.write_text("type: remote\n")
+    before.restore()
+    assert link.readlink() == private / "packages.txt"

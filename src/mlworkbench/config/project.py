@@ -115,6 +115,9 @@ def find_project(start: Path) -> Project:
 
 
 def _read_project(root: Path) -> Project:
+    if leads_out(root / FOLDER, root):
+        hint = "replace the link with the folder itself"
+        raise ConfigError("the folder leads out of the project", hint, path=show_path(root / FOLDER))
     values: dict[str, str] = {}
     # The original kept the file in .azureml; ours goes first, so that a copy can get a new id.
     for path in (root / ".azureml" / "project.json", root / FOLDER / "project.json"):

@@ -24,11 +24,11 @@ def apply(findings: Iterable[Finding], root: Path) -> list[Finding]:
     done: list[Finding] = []
     for file in sorted({fix[0] for fix in chosen}):
         mine = [finding for place, finding in chosen.items() if place[0] == file]
-        done += _change(Path(file), sorted(mine, key=lambda one: -(one.line or 0)))
+        done += _change(Path(file), root, sorted(mine, key=lambda one: -(one.line or 0)))
     return sorted(done, key=lambda one: (one.file, one.line or 0))
 
 
-def _change(path: Path, findings: list[Finding]) -> list[Finding]:
+def _change(path: Path, root: Path, findings: list[Finding]) -> list[Finding]:
     """From the last line to the first, so that the lines before keep their numbers."""
     shown = show_path(path)
     data = read_bytes(path, shown)
@@ -41,7 +41,7 @@ def _change(path: Path, findings: list[Finding]) -> list[Finding]:
             text = changed
             done.append(finding)
     if done:
-        replace_file(path, mark + text.encode(), shown)
+        replace_file(path, mark + text.encode(), shown, root)
     return done
 
 
