@@ -142,3 +142,19 @@ def test_a_failed_attach_leaves_links_as_they_are(root, private):
     link.write_text("type: remote\n")
     before.restore()
     assert link.readlink() == private / "packages.txt"
+
+
+def test_outputs_are_not_downloaded_through_a_link(user, root, private):
+    script = "import os\nos.makedirs('outputs', exist_ok=True)\nopen('outputs/a', 'w').write('x')"
+    (root / "train.py").write_text(script)
+    run = user.mlw("submit", "-c", "local", "train.py", cwd=root).run
+    assert user.mlw("history", "promote", "-ap", "a", "-n", "kept", cwd=root).code == 0
+    for link in ("outputs", "kept"):
+        (root / link).symlink_to(private)
+    before = sorted(private.iterdir())
+    for words in (f"history download {run}", "asset download -l assets/kept.link"):
+        done = user.mlw(*words.split(), cwd=root)
+        assert done.code == 2 and "leads out of the project" in done.err and "-d" in done.err, done
+    assert sorted(private.iterdir()) == before
+    assert user.mlw("history", "download", run, "-d", "outputs/mine", cwd=root).code == 0  # a word of the user's own
+    assert (private / "mine/a").read_text() == "x"
