@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlworkbench.config.files import read_runconfig
-from mlworkbench.config.rewrite import rewrite
+from mlworkbench.config.rewrite import replace_file, rewritten
+from mlworkbench.config.yamlfile import read_bytes, show_path
 from mlworkbench.errors import ConfigError
 
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -34,6 +35,11 @@ EnvironmentVariables:
 TrackedRun: yes
 # the end
 """
+
+
+def rewrite(path: Path, changes: dict[str, object]) -> None:
+    shown = show_path(path)
+    replace_file(path, rewritten(read_bytes(path, shown), shown, changes), shown, path.parent)
 
 
 def changed(folder: Path, text: str, **changes: object) -> str:

@@ -223,6 +223,7 @@ def test_a_version_without_a_wheel_is_not_replaced(hostile):
     )
     assert error.hint == (
         "1.0 is its newest version with a wheel; or allow its build script to run here: --allow-build greet"
+        " (for the browser, first: mlw experiment prepare --allow-build greet)"
     )
     lock = hostile.solve(hostile.asks("greet<2", options=hostile.of_project()), host=HERE).lock
     assert names(lock["pip"]) == {"greet": "1.0"}
@@ -242,7 +243,9 @@ def test_a_build_that_was_allowed_is_run_and_no_other(hostile):
     sdist(hostile.links, "other", "1.0", other)
     hostile.of_user()
     error = refused(hostile, hostile.asks("greet", "other"), builds=allow(["greet"]))
-    assert error.message.startswith("other 1.0 is a source package") and "--allow-build other" in error.hint
+    assert error.message.startswith("other 1.0 is a source package") and error.hint.endswith(
+        "--allow-build other (for the browser: mlw settings add allowed-builds other)"
+    )
     hostile.mark.unlink(missing_ok=True)
     shutil.rmtree(hostile.environ["UV_CACHE_DIR"])
     lock = hostile.solve(hostile.asks("greet"), host=HERE, builds=allow(["greet"])).lock
@@ -261,6 +264,10 @@ def test_consent_in_the_settings_is_for_the_users_own_indexes(hostile):
         lock = hostile.solve(one, host=HERE, builds=allow(named=["greet"])).lock
         assert names(lock["pip"]) == {"greet": "2.0", "words": "1.0"}
     assert hostile.mark.exists()
+    # So that a submit in the browser, which has no options, can follow what a command has resolved.
+    hostile.mark.unlink()
+    assert names(hostile.solve(asked, host=HERE).lock["pip"]) == {"greet": "2.0", "words": "1.0"}
+    assert not hostile.mark.exists()
 
 
 def test_a_dry_run_builds_nothing(hostile):

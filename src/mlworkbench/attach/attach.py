@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -77,15 +78,22 @@ class _Files:
     """The target's two files as they are before, to be put back."""
 
     def __init__(self, project: Project, name: str) -> None:
-        self._before: dict[Path, bytes | None] = {}
+        self._before: dict[Path, bytes | str | None] = {}  # str: a link, which may lead to a file of the user's
         for suffix in (".compute", ".runconfig"):
             path = project.folder / (name + suffix)
-            self._before[path] = path.read_bytes() if path.is_file() else None
+            if path.is_symlink():
+                self._before[path] = os.readlink(path)
+            else:
+                self._before[path] = path.read_bytes() if path.is_file() else None
 
     def restore(self) -> None:
         for path, data in self._before.items():
             if data is None:
                 path.unlink(missing_ok=True)
+            elif isinstance(data, str):
+                if not path.is_symlink():
+                    path.unlink(missing_ok=True)
+                    path.symlink_to(data)
             elif path.read_bytes() != data:
                 path.write_bytes(data)
 

@@ -19,7 +19,7 @@ from ..report import units
 from ..runfiles import asset as kept
 from . import render
 from .completion import complete_run
-from .download import SHOWN, tell, tell_more
+from .download import SHOWN, tell, tell_more, unasked
 from .opening import open_run
 from .options import debugging, in_project, maybe_project, rendering
 from .verbs import Verbs
@@ -83,7 +83,7 @@ def download(link: str, place: str | None, overwrite: bool) -> int:
     except ConfigError:
         project = None
     found = kept.find_asset(paths, name, version, project.id if project else None)
-    place = place or found.name
+    place = place or unasked(found.name, maybe_project(None))
     with render.Progress("asset", found.size) as progress:
         outcome = kept.fetch_asset(paths, found, place, overwrite=overwrite, report=progress.update)
     return tell(outcome, place)

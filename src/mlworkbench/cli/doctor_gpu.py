@@ -16,6 +16,7 @@ from ..hosts.replies import Reply
 from ..model import Compute
 from ..paths import UserPaths, user_paths
 from ..targets.check import is_fit
+from ..targets.container import probe
 from ..targets.gpucheck import judge_gpus
 from ..targets.ground import choose_engine
 from ..targets.opening import open_target
@@ -80,10 +81,4 @@ def _container(compute: Compute, facts: Facts) -> dict[str, object]:
     except LaunchError:
         return {}
     image = compute.base_docker_image or DEFAULT_IMAGE
-    return {
-        "program": engine.program,
-        "engine": engine.kind,
-        "socket": engine.socket,
-        "image": image,
-        "gpus": ["all"],
-    }
+    return {**probe(engine, facts.user.uid or 0, facts.user.gid or 0, image), "gpus": ["all"]}

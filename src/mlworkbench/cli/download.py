@@ -6,6 +6,8 @@ import os
 
 import click
 
+from ..config.place import leads_out
+from ..config.project import Project
 from ..errors import UsageError
 from ..fetch import bring_outputs, is_home
 from ..follow import Follower
@@ -80,7 +82,14 @@ def _is_wanted(path: str, names: list[str]) -> bool:
 def _default(run: str, folder: str | None) -> str:
     """Not among the project's files, which would travel with the next run: ``outputs/`` never does."""
     project = maybe_project(folder)
-    return run if project is None else os.path.relpath(project.root / "outputs" / run)
+    return run if project is None else unasked(os.path.relpath(project.root / "outputs" / run), project)
+
+
+def unasked(place: str, project: Project | None) -> str:
+    """A place that the user has not named: a link of the project must not choose another one."""
+    if project is not None and leads_out(place, project.root):
+        raise UsageError(f"{place} leads out of the project", f"name the folder, if you mean it: -d {place}")
+    return place
 
 
 def tell(outcome: Outcome, place: str) -> int:

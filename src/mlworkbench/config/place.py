@@ -26,6 +26,11 @@ def find_root(start: str) -> str | None:
         folder = above
 
 
+def leads_out(path: str | os.PathLike[str], root: str | os.PathLike[str]) -> bool:
+    """Whether a path of a project ends outside of it, by its own words or through a link."""
+    return not os.path.realpath(path).startswith(os.path.join(os.path.realpath(root), ""))
+
+
 def list_names(folder: str, *suffixes: str) -> list[str]:
     """Names of the files in aml_config that end so, without their ends, sorted. May raise OSError."""
     try:

@@ -18,8 +18,17 @@ from ..model import Compute, Problem, RunConfig, SparkDependencies
 from ..registry import known
 from .dialects import override
 from .files import key_line, problems, read_compute, read_runconfig, read_spark_dependencies
-from .keys import USES_CONDA, nearest, same_key
-from .place import COMPUTE_SUFFIX, FOLDER, OLD_SUFFIX, RUNCONFIG_SUFFIX, find_root, is_plain_name, list_names
+from .keys import RUNCONFIG, USES_CONDA, nearest, same_key
+from .place import (
+    COMPUTE_SUFFIX,
+    FOLDER,
+    OLD_SUFFIX,
+    RUNCONFIG_SUFFIX,
+    find_root,
+    is_plain_name,
+    leads_out,
+    list_names,
+)
 from .schema import write_schemas
 from .yamlfile import load, plain, read_bytes, show_path
 
@@ -29,6 +38,9 @@ if TYPE_CHECKING:
 IGNORE = ".mlwignore"
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?\Z")
+# Keys that name a file of the project → the field with its path.
+_INSIDE = {key.name: key.field for key in RUNCONFIG if key.kind == "inside" and key.field}
+_COPY_IT = "copy the file into the project: only the project travels to the target"
 _NAME_RULE = "1 to 64 letters, digits, dashes, underscores and dots; a letter or digit first, no dot last"
 
 
@@ -103,6 +115,9 @@ def find_project(start: Path) -> Project:
 
 
 def _read_project(root: Path) -> Project:
+    if leads_out(root / FOLDER, root):
+        hint = "replace the link with the folder itself"
+        raise ConfigError("the folder leads out of the project", hint, path=show_path(root / FOLDER))
     values: dict[str, str] = {}
     # The original kept the file in .azureml; ours goes first, so that a copy can get a new id.
     for path in (root / ".azureml" / "project.json", root / FOLDER / "project.json"):
@@ -274,7 +289,9 @@ def validate_project(project: Project) -> list[Problem]:
     """All problems of all files of a project: each file by itself, then what one file says of another."""
     found: list[Problem] = []
     for path in sorted(project.folder.iterdir()) if project.folder.is_dir() else ():
-        if is_checked(path):
+        if _is_dependencies(path.name) and leads_out(path, project.root):
+            found.append(Problem(show_path(path), None, "error", f"{path.name} leads out of the project", _COPY_IT))
+        elif is_checked(path):
             found += problems(path)
     if not project.computes():
         hint = "add one, such as local.compute with the line `type: local`"
@@ -314,6 +331,9 @@ def _references(project: Project, path: Path) -> list[Problem]:
     def note(key: str, severity: str, message: str, hint: str | None = None) -> None:
         found.append(Problem(show_path(path), key_line(path, key), severity, message, hint))
 
+    for key in _INSIDE:
+        if leads_out(project.root / getattr(runconfig, _INSIDE[key]), project.root):
+            note(key, "error", f"{getattr(runconfig, _INSIDE[key])} leads out of the project", _COPY_IT)
     kind = _kind(project, runconfig)
     if runconfig.target not in project.computes():
         near = nearest(runconfig.target, project.computes())
@@ -347,11 +367,26 @@ def _kind(project: Project, runconfig: RunConfig) -> str | None:
         return None  # said already, or about to be
 
 
+def named_file(root: Path, runconfig: RunConfig, key: str) -> Path:
+    """The file that a run configuration names; what is outside of the project is not read for it."""
+    name = str(getattr(runconfig, _INSIDE[key]))
+    if leads_out(root / name, root):
+        places = [root / FOLDER / (runconfig.name + suffix) for suffix in (RUNCONFIG_SUFFIX, OLD_SUFFIX)]
+        said = next((path for path in places if path.is_file()), None)
+        raise ConfigError(
+            f"{name} leads out of the project",
+            _COPY_IT,
+            path=show_path(said) if said else None,
+            line=key_line(said, key) if said else None,
+        )
+    return root / name
+
+
 def spark_dependencies(project: Project, runconfig: RunConfig) -> SparkDependencies:
     """What a run configuration says of Spark: in itself, in its file, or nothing."""
     if runconfig.framework != "PySpark":
         return SparkDependencies()
     if runconfig.spark_dependencies is not None:
         return runconfig.spark_dependencies
-    path = project.root / runconfig.spark_dependencies_file
+    path = named_file(project.root, runconfig, "SparkDependenciesFile")
     return read_spark_dependencies(path) if path.is_file() else SparkDependencies()

@@ -13,21 +13,16 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from .keys import same_key
-from .yamlfile import Mapping, Node, Scalar, decode, parse, plain, read_bytes, show_path
+from .place import leads_out
+from .yamlfile import Mapping, Node, Scalar, decode, parse, plain
 
 # What needs no quotes in YAML, and what looks like that but is a truth value, nothing, or a number there.
 _BARE = re.compile(r"[A-Za-z_./$~][\w./@+=$~-]*(:[\w./@+=$~-]+)*\Z", re.ASCII)
 _OTHERWISE = re.compile(r"(true|false|yes|no|on|off|y|n|null|~|\.inf|\.nan|\.[\d_].*)\Z", re.IGNORECASE)
 
 
-def rewrite(path: Path, changes: Changes[str, object]) -> None:
-    """Sets top-level keys of a YAML file; None removes one. All or nothing, also when the power fails."""
-    shown = show_path(path)
-    replace_file(path, rewritten(read_bytes(path, shown), shown, changes), shown)
-
-
 def rewritten(data: bytes, shown: str, changes: Changes[str, object]) -> bytes:
-    """The bytes of a file with keys set or removed; errors call it ``shown``."""
+    """The bytes of a YAML file with top-level keys set, or removed by None; errors call it ``shown``."""
     before = parse(data, shown)
     if before.flow:
         raise ConfigError(
@@ -186,8 +181,15 @@ def _as_read(value: object) -> object:
     return value if value is None or isinstance(value, str) else str(value).lower()
 
 
-def replace_file(path: Path, data: bytes, shown: str) -> None:
-    target = os.path.realpath(path)  # a link stays a link
+def replace_file(path: Path, data: bytes, shown: str, root: Path) -> None:
+    """All or nothing, also when the power fails. A link stays a link, and one out of the project is refused."""
+    target = os.path.realpath(path)
+    if leads_out(target, root):
+        raise ConfigError(
+            "the file leads out of the project and is not changed",
+            "replace the link with a file of its own",
+            path=shown,
+        )
     temporary = f"{target}.{os.urandom(4).hex()}.tmp"
     try:
         mode = os.stat(target).st_mode & 0o7777

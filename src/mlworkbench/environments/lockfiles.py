@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..config.place import leads_out
 from ..config.yamlfile import decode, read_bytes, show_path
 from ..errors import ConfigError
 from .dependencies import PIXI_LOCK, PYPROJECT, UV_LOCK, Dependencies, Line, Option, PipLine, Requirement
 from .named import normal
-from .reading import check_length, pip_entry
+from .reading import check_length, links_folder, pip_entry
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,10 +27,14 @@ def read_lockfile(path: Path, root: Path) -> Dependencies:
     """What such a file asks for, or has fixed. Raises ConfigError with the file."""
     if path.name == "pixi.toml":
         path = path.with_name("pixi.lock")
+    project, lock = path.with_name("pyproject.toml"), path.with_name("uv.lock")
+    for one in (path, project, lock):  # beside the one that was named there may be a link
+        if leads_out(one, root):
+            hint = "copy the file into the project: only the project travels to the target"
+            raise ConfigError(f"{one.name} leads out of the project", hint, path=show_path(one))
     if path.name == "pixi.lock":
         return _pixi(path)
-    project, lock = path.with_name("pyproject.toml"), path.with_name("uv.lock")
-    return _uv(project, lock) if lock.is_file() or path.name == "uv.lock" else _pyproject(project, root)
+    return _uv(project, lock, root) if lock.is_file() or path.name == "uv.lock" else _pyproject(project, root)
 
 
 def _toml(path: Path) -> tuple[dict[str, Any], str]:
@@ -56,12 +61,12 @@ def _pyproject(path: Path, root: Path) -> Dependencies:
         python=_text(project.get("requires-python"), "requires-python", shown),
         python_at=_python_at(project, shown, text),
         pip=tuple(pip_entry(one, path.parent, root) for one in lines),
-        options=tuple(_indexes(data, shown, text)),
+        options=tuple(_indexes(data, path, root, text)),
         files=(shown,),
     )
 
 
-def _uv(project: Path, lock: Path) -> Dependencies:
+def _uv(project: Path, lock: Path, root: Path) -> Dependencies:
     """The packages of the lock, each at its one version; whose platform they are for is decided later."""
     said, said_text = _toml(project)
     data, text = _toml(lock)
@@ -80,7 +85,7 @@ def _uv(project: Path, lock: Path) -> Dependencies:
         python=_text(data.get("requires-python"), "requires-python", shown),
         python_at=_python_at(_table(said.get("project")), show_path(project), said_text),
         pip=tuple(packages),
-        options=tuple(_indexes(said, show_path(project), said_text)),
+        options=tuple(_indexes(said, project, root, said_text)),
         files=(shown, show_path(project)),
     )
 
@@ -118,8 +123,9 @@ def _pixi(path: Path) -> Dependencies:
     )
 
 
-def _indexes(data: dict[str, Any], file: str, text: str) -> Iterator[Option]:
+def _indexes(data: dict[str, Any], path: Path, root: Path, text: str) -> Iterator[Option]:
     """What ``[tool.uv]`` says of indexes, in pip's words."""
+    file = show_path(path)
     settings = _table(_table(data.get("tool")).get("uv"))
     for one in _tables(settings.get("index"), "index", file):
         address = _text(one.get("url"), "url", file) or ""
@@ -129,7 +135,9 @@ def _indexes(data: dict[str, Any], file: str, text: str) -> Iterator[Option]:
     for name in ("index-url", "extra-index-url", "find-links"):
         said = settings.get(name)
         for address in _texts([said] if isinstance(said, str) else said, name, file):
-            yield Option(f"--{name} {address}", file, _line(text, address), f"--{name}", address)
+            at = Line(f"--{name} {address}", file, _line(text, address))
+            value = links_folder(at, address, path.parent, root) or address if name == "find-links" else address
+            yield Option(at.text, at.file, at.line, f"--{name}", value)
 
 
 def _python_at(project: dict[str, Any], file: str, text: str) -> Line | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER, is_elsewhere
+from ..config.project import named_file
 from ..errors import ConfigError, MlwError
 from ..model import Compute, Interpreter, JsonDict
 from ..remote.environments.environment import digest_of, mounts, prefix_of, python_of
@@ -119,7 +120,7 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
 
 
 def _dependencies(site: Site) -> Dependencies:
-    path = site.root / site.runconfig.conda_dependencies_file
+    path = named_file(site.root, site.runconfig, "CondaDependenciesFile")
     if not path.exists() and path.name == USUAL_FILE:
         return Dependencies(file=site.runconfig.conda_dependencies_file)  # nothing is asked for: a bare Python
     return read_dependencies(path, site.root)

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from ..config.files import read_dependencies as check_conda
 from ..config.keys import same_key
+from ..config.place import leads_out
 from ..config.yamlfile import Mapping, Scalar, Sequence, decode, load, read_bytes, show_path
 from ..errors import ConfigError
 from .dependencies import CONDA, REQUIREMENTS, Dependencies, Line, Option, PipLine, Requirement
@@ -185,6 +186,25 @@ def _inside(at: Line, place: str, folder: Path, root: Path) -> str:
     raise _wrong(at, f"{place} is outside the project", "copy it into the project: only what is in there travels")
 
 
+def links_folder(at: Line, value: str, folder: Path, root: Path) -> str:
+    """What --find-links names: an address as it is, a folder by its full path; nothing if there is none.
+
+    A folder outside of the project must be named by its full path: that is seen for what it is.
+    """
+    if _ADDRESS.match(value):
+        return value
+    for base in (folder, root):
+        place = os.path.abspath(base / value)
+        if not os.path.exists(place):
+            continue
+        by_full_path = os.path.isabs(value) and not place.startswith(os.path.abspath(root) + os.sep)
+        if leads_out(place, root) and not (by_full_path and os.path.isdir(place)):
+            hint = "copy the folder into the project, or give its full path"
+            raise _wrong(at, f"{value} is outside the project", hint)
+        return place
+    return ""
+
+
 def _name_in(at: Line, place: str) -> str | None:
     """Name of the package from ``#egg=`` or from the name of a wheel."""
     egg = re.search(r"#(?:.*&)?egg=([\w.-]+)", place)
@@ -256,16 +276,12 @@ class _Gathered:
         elif bool(value) != (name in _VALUED):
             raise _wrong(at, f"{name} needs a value" if not value else f"{name} takes no value")
         else:
-            if name == "--find-links" and not _ADDRESS.match(value):
-                value = self._folder(at, value, path)
+            if name == "--find-links":
+                value = links_folder(at, value, path.parent, self.root)
+                if not value:
+                    hint = "--find-links takes an address or a folder of this machine"
+                    raise _wrong(at, f"there is no folder {found[2].strip() if found else ''}", hint)
             self.options.append(Option(at.text, at.file, at.line, name, value))
-
-    def _folder(self, at: Line, value: str, path: Path) -> str:
-        for base in (path.parent, self.root):
-            place = os.path.abspath(base / value)
-            if os.path.exists(place):
-                return place
-        raise _wrong(at, f"there is no folder {value}", "--find-links takes an address or a folder of this machine")
 
     def _nested(self, at: Line, value: str, path: Path, depth: int, *, constrain: bool) -> None:
         if _ADDRESS.match(value):

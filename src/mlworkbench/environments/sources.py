@@ -47,11 +47,16 @@ class Builds:
         """For one project."""
         return replace(self, foreign=bool(asked.index_url or asked.extra_index_urls or asked.find_links))
 
+    def is_own(self, package: Stopped) -> bool:
+        """Whether it comes from the user's own indexes.
+
+        What an address or an index of the project has under a name is for the project to choose: consent that was
+        given elsewhere does not extend to it.
+        """
+        return not package.by_address and not self.foreign
+
     def allows(self, package: Stopped) -> bool:
-        # What an address or an index of the project has under a name is for the project to choose: consent that
-        # was given elsewhere does not extend to it.
-        own = not package.by_address and not self.foreign
-        return package.name in (self.named | self.remembered if own else self.named)
+        return package.name in (self.named | self.remembered if self.is_own(package) else self.named)
 
 
 @dataclass(frozen=True)
@@ -175,16 +180,22 @@ def _refusal(package: Stopped, asking: Asking) -> SolveError:
     what = package.line if package.by_address else f"{package.name} {package.place}"
     problem = f"{what} is a source package without static metadata: resolving it would run its build script here"
     allow = f"--allow-build {package.name}"
-    if package.name in asking.builds.remembered:
-        allow += " (your settings allow it for packages of your own indexes only)"
+    # A submit in the browser takes no options.
+    if asking.builds.is_own(package):
+        consent = f"{allow} (for the browser: mlw settings add allowed-builds {package.name})"
+    elif package.name in asking.builds.remembered:
+        consent = f"{allow} (your settings allow it for packages of your own indexes only; for the browser, first:"
+        consent += f" mlw experiment prepare {allow})"
+    else:
+        consent = f"{allow} (for the browser, first: mlw experiment prepare {allow})"
     if asking.builds.allows(package):
         hint = f"--dry-run runs no build scripts; resolve it first: mlw experiment prepare {allow}"
     elif package.by_address:
-        hint = f"build a wheel of it and name that, or allow its build script to run here: {allow}"
+        hint = f"build a wheel of it and name that, or allow its build script to run here: {consent}"
     else:
         newest = _newest_wheel(package.name, asking)
         choice = f"{newest} is its newest version with a wheel" if newest else "no version of it has a wheel"
-        hint = f"{choice}; or allow its build script to run here: {allow}"
+        hint = f"{choice}; or allow its build script to run here: {consent}"
     return SolveError(problem, hint, more="source-package")
 
 

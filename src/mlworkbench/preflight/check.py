@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..config.keys import nearest
 from ..config.place import COMPUTE_SUFFIX, RUNCONFIG_SUFFIX
-from ..config.project import Project
+from ..config.project import Project, named_file
 from ..config.yamlfile import show_path
 from ..environments.choose import is_managed
 from ..environments.dependencies import PIXI_LOCK, USUAL_FILE, UV_LOCK, Dependencies, Line
@@ -47,6 +47,7 @@ def preflight(
         from ..environments.reading import read_dependencies  # noqa: PLC0415 - other runs need not wait for it
 
         try:
+            path = named_file(project.root, runconfig, "CondaDependenciesFile")
             dependencies = read_dependencies(path, project.root)
             findings += _missing(dependencies, project.root)
         except ConfigError as error:

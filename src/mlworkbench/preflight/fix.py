@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..config.place import leads_out
 from ..config.rewrite import replace_file, scalar_text
 from ..config.yamlfile import Mapping, Node, Scalar, Sequence, decode, parse, plain, read_bytes, show_path
 from ..errors import ConfigError
@@ -18,21 +18,17 @@ def apply(findings: Iterable[Finding], root: Path) -> list[Finding]:
     """Those that were put right. Of several on one entry the first counts; look again afterwards."""
     chosen: dict[tuple[str, int, str], Finding] = {}
     for finding in findings:
-        if finding.fix and _is_ours(Path(finding.fix.file), root):
+        # A link in a cloned project may lead anywhere: nothing outside is written.
+        if finding.fix and not leads_out(finding.fix.file, root):
             chosen.setdefault((finding.fix.file, finding.fix.line, finding.fix.old), finding)
     done: list[Finding] = []
     for file in sorted({fix[0] for fix in chosen}):
         mine = [finding for place, finding in chosen.items() if place[0] == file]
-        done += _change(Path(file), sorted(mine, key=lambda one: -(one.line or 0)))
+        done += _change(Path(file), root, sorted(mine, key=lambda one: -(one.line or 0)))
     return sorted(done, key=lambda one: (one.file, one.line or 0))
 
 
-def _is_ours(path: Path, root: Path) -> bool:
-    """A link in a cloned project may lead anywhere: nothing outside is written."""
-    return os.path.realpath(path).startswith(os.path.realpath(root) + os.sep)
-
-
-def _change(path: Path, findings: list[Finding]) -> list[Finding]:
+def _change(path: Path, root: Path, findings: list[Finding]) -> list[Finding]:
     """From the last line to the first, so that the lines before keep their numbers."""
     shown = show_path(path)
     data = read_bytes(path, shown)
@@ -45,7 +41,7 @@ def _change(path: Path, findings: list[Finding]) -> list[Finding]:
             text = changed
             done.append(finding)
     if done:
-        replace_file(path, mark + text.encode(), shown)
+        replace_file(path, mark + text.encode(), shown, root)
     return done
 
 

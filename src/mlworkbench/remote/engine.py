@@ -18,7 +18,7 @@ from .mounts import translate
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     Container = Dict[str, Any]
 
@@ -98,6 +98,16 @@ def build_command(
         words += ["--mount", mount_option(*mount)]
     for name, value in sorted(environment.items()):
         words += ["--env", "%s=%s" % (name, value)]
+    words += container.get("options") or ()
+    return [*words, "--entrypoint", argv[0], container["image"], *argv[1:]]
+
+
+def probe_command(container: Container, mounts: "Sequence[List[str]]", argv: "List[str]") -> List[str]:
+    """A container that looks at the project's image: guarded like a run's, without a network, removed when it ends."""
+    words = [container["program"], "run", "--rm", "--pull", "never", *_guards(container)]
+    words += [*_limits({"network": "none"}), "--cap-drop", "ALL", *gpu_options(container)]
+    for mount in mounts:
+        words += ["--mount", mount_option(*mount)]
     words += container.get("options") or ()
     return [*words, "--entrypoint", argv[0], container["image"], *argv[1:]]
 

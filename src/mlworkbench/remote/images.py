@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .engine import Engine
+from .engine import Engine, probe_command
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ _PATIENCE = 60.0
 
 def libc_of(engine: Engine, image: str) -> Optional[str]:
     """``2.36``, ``musl``, or None: the image is not here, or does not say."""
-    words = ["run", "--rm", "--pull", "never", "--network", "none", "--entrypoint", "/bin/sh", image, "-c", _ASK]
-    code, out, _ = engine.call(*words, timeout=_PATIENCE)
+    container = dict(engine.container, image=image, gpus=None)
+    words = probe_command(container, (), ["/bin/sh", "-c", _ASK])
+    code, out, _ = engine.call(*words[1:], timeout=_PATIENCE)
     return read(out) if code == 0 else None
 
 
@@ -45,6 +46,4 @@ def misfit(engine: Engine, image: str, needed: str) -> str:
 
 def ask(request: Dict[str, Any]) -> Dict[str, Any]:
     """For a client that is about to solve an environment for an image."""
-    engine = Engine({"name": "mlw", "engine": request["engine"], "program": request["program"]})
-    engine.container["socket"] = request.get("socket")
-    return {"ok": True, "libc": libc_of(engine, str(request["image"]))}
+    return {"ok": True, "libc": libc_of(Engine(dict(request, name="mlw")), str(request["image"]))}

@@ -99,6 +99,18 @@ def user_in(engine: Engine, uid: int, gid: int) -> str:
     return "0:0" if engine.kind == "docker" and engine.rootless else f"{uid}:{gid}"
 
 
+def probe(engine: Engine, uid: int, gid: int, image: str) -> dict[str, object]:
+    """The container that looks at an image, for ``remote.engine.probe_command``."""
+    return {
+        "engine": engine.kind,
+        "program": engine.program,
+        "socket": engine.socket,
+        "image": image,
+        "user": user_in(engine, uid, gid),
+        "options": list(options_for(engine)),
+    }
+
+
 def _environment(home: str, places: Places) -> dict[str, str]:
     """Libraries ask who they are, and the image's list of users does not know."""
     found = {"HOME": home, "USER": places.user, "LOGNAME": places.user}

@@ -11,6 +11,7 @@ from ..config.keys import DEFAULT_IMAGE
 from ..errors import HostError
 from ..model import Compute
 from ..paths import UserPaths
+from .container import probe
 from .ground import Ground
 from .target import Target
 
@@ -33,9 +34,8 @@ def image_libc(
         known = _recall(memory)
         if image in known or known_only:
             return known.get(image)
-        engine = ground.engine
-        request = {"do": "image", "image": image, "engine": engine.kind, "program": engine.program}
-        answer = target.host.ask({**request, "socket": engine.socket}, patience=_LONGEST)
+        asked = probe(ground.engine, ground.uid, ground.gid, image)
+        answer = target.host.ask({"do": "image", **asked}, patience=_LONGEST)
         found = answer.get("libc") if answer.get("ok") else None
         if isinstance(found, str):
             _remember(memory, {**known, image: found})

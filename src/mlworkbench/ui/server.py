@@ -31,6 +31,8 @@ PORT = 8521
 _TRIES = 30
 _LOOPBACK = ("127.0.0.1", "::1")
 _EVERYWHERE = ("0.0.0.0", "::", "")
+_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM)
 _SOCKET_LARGEST = 4 * 1024 * 1024
 
 
@@ -101,7 +103,7 @@ def listen(host: str | None, port: int | None) -> Listening:
                 continue
             if error.errno == errno.EADDRINUSE:
                 raise UsageError(f"port {number} is taken", "leave --port away, and mlw ui finds a free one") from error
-            if isinstance(error, socket.gaierror) or error.errno in (errno.EADDRNOTAVAIL, errno.EACCES):
+            if isinstance(error, socket.gaierror) or error.errno in _NOT_OURS:
                 raise UsageError(
                     f"cannot listen on {host or 'this machine'}, port {number}: {error.strerror}"
                 ) from error
@@ -115,27 +117,35 @@ def _bind(hosts: tuple[str, ...], port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         for host in hosts:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            one = socket.socket(family, kind, protocol)
-            sockets.append(one)
-            if os.name == "posix":
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:
-                one.bind((address[0], port, *address[2:]))
+                sockets.append(_bound(host, port))
             except OSError as error:
-                if sockets[0] is one or error.errno == errno.EADDRINUSE:
+                # Whatever else keeps us from ::1, somebody could listen there, and browsers may try it first.
+                if not sockets or error.errno not in _NO_IPV6:
                     raise
-                sockets.pop().close()
                 continue
-            port = one.getsockname()[1]
-            one.listen(128)  # from now on a browser waits, and is not refused
+            port = sockets[-1].getsockname()[1]
+            sockets[-1].listen(128)  # from now on a browser waits, and is not refused
         return sockets
     except BaseException:
         for one in sockets:
             one.close()
         raise
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    one = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind((address[0], port, *address[2:]))
+    except BaseException:
+        one.close()
+        raise
+    return one
 
 
 def door_of(listening: Listening, secret: str) -> Door:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 
-from ..engine import Engine, gpu_options, mount_option
+from ..engine import Engine, probe_command
 from ..environments.environment import environments, python_of
 from ..folder import Root
 from ..launcher import encode
@@ -141,18 +141,16 @@ def _container(container: Data) -> Data:
     engine = Engine(dict(container, name="mlw-doctor"))
     if engine.call("image", "inspect", container["image"])[0]:
         return {"image": container["image"], "missing": True, "tried": None}
-    words = [container["program"], "run", "--rm", "--pull", "never", "--network", "none", *gpu_options(container)]
-    for folder in container.get("mounts") or ():
-        words += ["--mount", mount_option(folder, folder, "ro")]
+    mounts = [[folder, folder, "ro"] for folder in container.get("mounts") or ()]
     shell = 'ls -d /dev/nvidia[0-9]* /dev/dxg 2>/dev/null; echo "MLW-PYTHON $(command -v python3 || command -v python)"'
-    seen = _call([*words, "--entrypoint", "/bin/sh", container["image"], "-c", shell], PATIENCE, engine)
+    seen = _call(probe_command(container, mounts, ["/bin/sh", "-c", shell]), PATIENCE, engine)
     found = {"image": container["image"], "missing": False, "code": seen["code"], "said": seen["err"], "tried": None}
     lines = seen["out"].splitlines()
     found["devices"] = [line for line in lines if line.startswith("/dev/")]
     own = next((line[len("MLW-PYTHON ") :] for line in lines if line.startswith("MLW-PYTHON /")), None)
     python = container.get("python") or own
     if seen["code"] == 0 and python:
-        found["tried"] = _try_all([*words, "--entrypoint", python, container["image"]], engine)
+        found["tried"] = _try_all(probe_command(container, mounts, [python]), engine)
     return found
 
 
