@@ -231,6 +231,6 @@ def _listing(places: Iterable[str]) -> list[str]:
     found = []
     for path in filter(None, map(_folder, places)):
         for one in sorted(path.iterdir()) if path.is_dir() else ():
-            facts = one.stat()
+            facts = one.lstat()  # a link may lead nowhere
             found.append(f"{one} {facts.st_size} {facts.st_mtime_ns}")
     return found

@@ -5,6 +5,7 @@ uv itself says what its file holds; addresses for the target's platform are aske
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .solve import Request
 
 Parts = tuple[JsonDict, list[JsonDict], Found]
+_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w., -]*\])?\s*(==|;|@ (?!\S*file:)|\Z)")
 
 
 def read_locked(request: Request, environ: Mapping[str, str], cache: Path) -> Parts:
@@ -43,6 +45,7 @@ def read_locked(request: Request, environ: Mapping[str, str], cache: Path) -> Pa
 
 def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], cache: Path) -> Found:
     words = ["export", "--project", str(path.parent), "--frozen", "--offline", "--no-emit-workspace", "--no-header"]
+    words += ["--no-config"]  # a project could choose the folder of the cache
     done = run_uv([*words, "--no-annotate", "--quiet"], {**environ, "UV_PYTHON_DOWNLOADS": "never"}, path.parent)
     if done.returncode:
         raise SolveError(
@@ -50,7 +53,10 @@ def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], c
             "make it anew with `uv lock`",
         )
     lines = done.stdout.replace("\\\n", " ").splitlines()
-    if any(line.startswith(("-e ", "./", "../")) for line in lines):
+    strange = next((line for line in lines if line.strip() and not _PACKAGE.match(line)), None)
+    if strange is not None and not strange.startswith(("-e ", "./", "../")):
+        raise ConfigError(f"{mask(strange[:200])!r} is not a package", "make it anew with `uv lock`", path=path.name)
+    if strange is not None:
         raise ConfigError(
             "a package of the workspace is asked for as a folder", "build a wheel of it", path=request.dependencies.file
         )

@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.environments.network import why_not_reached
 from ..remote.programs import safe_path, which
 from .build_guard import guard_words
-from .channels import Indexes, mask, password_in_netrc, without_secret
+from .channels import Indexes, mask, password_in_netrc, user_indexes, without_secret
 from .dependencies import PipLine
+from .local_files import allowed_file, check_repository, folders_of, local_path
 from .platforms import Platform
 from .sources import Asking, Builds, resolve
 from .uv_environment import uv_environment
-from .words import shorten
+from .words import one_line, shorten
 
 _TIMEOUT = 900
 _NOISE = re.compile(r"^(warning|hint|Resolved|Using)\b")
@@ -64,7 +64,10 @@ def solve_pip(wanted: Wanted, environ: Mapping[str, str]) -> Found:
     if not wanted.lines:
         return Found((), {})
     with tempfile.TemporaryDirectory(prefix="mlw-solve-") as folder:
-        return _found(_compile(wanted, Path(folder), environ), wanted)
+        answer = _compile(wanted, Path(folder), environ)
+    own = user_indexes(environ)
+    folders = [wanted.root, *folders_of((*wanted.indexes.find_links, own.index_url or "", *own.extra))]
+    return _found(answer, wanted, folders)
 
 
 def requirement(line: PipLine) -> str:
@@ -173,6 +176,10 @@ def _fetch(url: str, path: Path, indexes: Indexes) -> str:
 
 def _write(path: Path, lines: Iterable[str]) -> None:
     """Readable by this user only: an index's address may hold a password."""
+    lines = list(lines)
+    broken = next((line for line in lines if not one_line(line)), None)
+    if broken is not None:  # what follows the line break would be an option of uv
+        raise ConfigError(f"{mask(broken[:200])!r} is not one line", "write each package and each option by itself")
     with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.writelines(line + "\n" for line in lines)
 
@@ -211,20 +218,21 @@ def _explain(said: str, wanted: Wanted, folder: Path) -> SolveError:
 # -- its answer --------------------------------------------------------------------------------------
 
 
-def _found(answer: Mapping[str, Any], wanted: Wanted) -> Found:
+def _found(answer: Mapping[str, Any], wanted: Wanted, folders: Sequence[Path]) -> Found:
     packages, files = [], {}
     for one in answer.get("packages", ()):
-        made, path = _entry(one, wanted)
+        made, path = _entry(one, wanted, folders)
         packages.append(made)
         if path is not None:
             files[str(made["sha256"])] = path
     return Found(tuple(sorted(packages, key=lambda one: str(one["name"]))), files)
 
 
-def _entry(one: Mapping[str, Any], wanted: Wanted) -> tuple[JsonDict, Path | None]:
+def _entry(one: Mapping[str, Any], wanted: Wanted, folders: Sequence[Path]) -> tuple[JsonDict, Path | None]:
     made: JsonDict = {"name": one["name"], "version": one.get("version")}
     if "vcs" in one:
         vcs = one["vcs"]
+        check_repository(str(one["name"]), str(vcs.get("url") or vcs.get("path") or ""))
         url, _ = without_secret(str(vcs["url"]))
         return {**made, "git": url, "commit": vcs["commit-id"], "folder": vcs.get("subdirectory")}, None
     if "directory" in one:
@@ -233,9 +241,10 @@ def _entry(one: Mapping[str, Any], wanted: Wanted) -> tuple[JsonDict, Path | Non
     file = (one.get("wheels") or [None])[0] or one.get("archive") or one.get("sdist")
     if file is None:
         raise SolveError(f"the index has no file of {one['name']} {one.get('version')}", "choose another version")
-    path = _local(file, wanted.root)
+    path = local_path(file, wanted.root)
     sha256 = file.get("hashes", {}).get("sha256")
     if path is not None:
+        path = allowed_file(str(one["name"]), path, folders)
         data = {"file": path.name, "sha256": sha256 or digest_of(path), "size": path.stat().st_size}
         return {**made, **data}, path
     if not sha256:
@@ -250,13 +259,6 @@ def _entry(one: Mapping[str, Any], wanted: Wanted) -> tuple[JsonDict, Path | Non
     )
     made = {**made, "url": url, "sha256": sha256, "size": file.get("size")}
     return {**made, "private": True} if private else made, None
-
-
-def _local(file: Mapping[str, Any], root: Path) -> Path | None:
-    if "path" in file:
-        return (root / str(file["path"])).resolve()
-    parts = urlsplit(str(file.get("url", "")))
-    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
 def digest_of(path: Path) -> str:

@@ -16,7 +16,9 @@ from ..config.place import leads_out
 from ..config.yamlfile import Mapping, Scalar, Sequence, decode, load, read_bytes, show_path
 from ..errors import ConfigError
 from .dependencies import CONDA, REQUIREMENTS, Dependencies, Line, Option, PipLine, Requirement
+from .local_files import ARCHIVES
 from .named import normal, parse_named
+from .words import one_line
 
 _CONDA = re.compile(r"(?:(?P<channel>[^\s\[]+)::)?(?P<name>[A-Za-z0-9_.-]+)\s*(?P<version>[^\[]*)(?P<more>.*)\Z")
 _IN_BRACKETS = re.compile(r"\bversion\s*=\s*(['\"]?)(?P<version>[^'\"\]]+)\1")
@@ -25,7 +27,6 @@ _MARKER = re.compile(r"\s+;\s*|;\s+")
 _HASH = re.compile(r"\s+--hash[= ](\S+)")
 _COMMENT = re.compile(r"(?:^|\s+)#.*\Z")
 _OPTION = re.compile(r"(--[A-Za-z][\w-]*|-[A-Za-z])(?:\s*=\s*|\s*)(.*)\Z")
-_ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".tar.xz")
 _ELSEWHERE = ("pyproject.toml", "uv.lock", "pixi.lock", "pixi.toml")
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
 _VALUED = ("--index-url", "--extra-index-url", "--find-links", "--no-binary", "--only-binary", "--trusted-host")
@@ -47,8 +48,17 @@ def read_dependencies(path: Path, root: Path) -> Dependencies:
 
 
 def _check_addresses(dependencies: Dependencies) -> None:
-    """Whoever uses them later takes them for addresses."""
+    """Whoever uses them later takes them for addresses, and for one line each."""
     whole = Line("", dependencies.file, 0)
+    entries: tuple[Line, ...] = (
+        *dependencies.conda,
+        *dependencies.pip,
+        *dependencies.constraints,
+        *dependencies.options,
+    )
+    for entry in (*entries, *(replace(whole, text=channel) for channel in dependencies.channels)):
+        if not one_line(entry.text):
+            raise _wrong(entry, f"{entry.text[:200]!r} holds a line break or another control character")
     for channel in dependencies.channels:
         _split(whole, channel)
     for one in (*dependencies.pip, *dependencies.constraints):
@@ -155,6 +165,8 @@ def _named(at: Line, text: str, hashes: tuple[str, ...], folders: tuple[Path, Pa
 def _placed(at: Line, place: str, marker: str | None, hashes: tuple[str, ...], folders: tuple[Path, Path]) -> PipLine:
     """By its address, or a file of the project."""
     made = PipLine(at.text, at.file, at.line, name=_name_in(at, place), marker=marker, hashes=hashes)
+    if re.match(r"(?:git|hg|svn|bzr)\+file:", place, re.IGNORECASE):
+        raise _wrong(at, f"{place} is a repository of this machine", "name one on a server, or build a wheel of it")
     if _ADDRESS.match(place) and not place.lower().startswith("file:"):
         return replace(made, url=place)
     if place.lower().startswith("file:"):
@@ -166,7 +178,7 @@ def _placed(at: Line, place: str, marker: str | None, hashes: tuple[str, ...], f
 
 def _is_path(text: str) -> bool:
     first = re.split(r"[\s;@]", text, maxsplit=1)[0]
-    return first.startswith((".", "~")) or "/" in first or "\\" in first or first.lower().endswith(_ARCHIVES)
+    return first.startswith((".", "~")) or "/" in first or "\\" in first or first.lower().endswith(ARCHIVES)
 
 
 def _inside(at: Line, place: str, folder: Path, root: Path) -> str:

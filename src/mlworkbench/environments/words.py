@@ -1,9 +1,12 @@
-"""A resolver's own explanation, in a few lines."""
+"""Text of and for a resolver: its explanation in a few lines, and what fits into one line."""
 
 from __future__ import annotations
 
+import re
+
 _MOST_LINES = 12
 _MOST_CHARACTERS = 300
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
 
 
 def shorten(text: str) -> str:
@@ -13,3 +16,8 @@ def shorten(text: str) -> str:
     if len(kept) > _MOST_LINES:
         kept = [*kept[: _MOST_LINES - 1], f"… and {len(kept) - _MOST_LINES + 1} more lines"]
     return "\n".join("  " + line for line in kept)
+
+
+def one_line(text: str) -> bool:
+    """Whether every reader takes it for one line."""
+    return _CONTROL.search(text) is None

@@ -1,0 +1,53 @@
+"""Files of this machine among resolved packages: only those of the project, or of folders that the user or it names.
+
+An index answers with addresses of its choice, and a package may depend on any address: ``file:`` and ``git+file:``
+would bring files of the user into an environment that the project's code can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from ..errors import SolveError
+
+ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".tar.xz")
+_REPOSITORIES = ("https", "ssh", "http", "git")
+
+
+def local_path(file: Mapping[str, Any], root: Path) -> Path | None:
+    """The path of a resolved file that is on this machine."""
+    if "path" in file:
+        return root / str(file["path"])
+    parts = urlsplit(str(file.get("url", "")))
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
+def folders_of(places: Iterable[str]) -> list[Path]:
+    """The folders of this machine among addresses of indexes and links."""
+    parts = [(place, urlsplit(place)) for place in places if place]
+    local = [(place, part) for place, part in parts if part.scheme == "file" or "://" not in place]
+    return [Path(url2pathname(part.path)) if part.scheme == "file" else Path(place) for place, part in local]
+
+
+def allowed_file(name: str, path: Path, folders: Iterable[Path]) -> Path:
+    """The path without links; SolveError unless it is a package in one of the folders."""
+    real = path.resolve()
+    if not real.name.lower().endswith(ARCHIVES) or not real.is_file():
+        raise SolveError(f"{name} resolves to {path}, which is not a package", "name another index or version")
+    if not any(real.is_relative_to(folder.resolve()) for folder in folders):
+        raise SolveError(
+            f"{name} resolves to {path}, a file of this machine that is outside the project",
+            "copy it into the project and name it there",
+        )
+    return real
+
+
+def check_repository(name: str, url: str) -> None:
+    """Raise SolveError for a repository of this machine."""
+    if urlsplit(url).scheme.removeprefix("git+").lower() not in _REPOSITORIES:
+        hint = "name a repository by https or ssh, or build a wheel of it"
+        raise SolveError(f"{name} resolves to the repository {url[:200]}, which is not on a server", hint)

@@ -1,0 +1,79 @@
+"""What a project or its index names of this machine: files and repositories outside of the project stay there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.environments.local_files import allowed_file, check_repository, folders_of, local_path
+from mlworkbench.environments.reading import read_dependencies
+from mlworkbench.errors import ConfigError, SolveError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "project" / "aml_config").mkdir(parents=True)
+    return tmp_path / "project"
+
+
+def test_a_file_that_an_index_names_is_not_taken(root: Path, tmp_path: Path):
+    secret = tmp_path / "id_rsa"
+    secret.write_text("PRIVATE KEY")
+    path = local_path({"url": secret.as_uri(), "hashes": {}}, root)
+    assert path == secret
+    with pytest.raises(SolveError, match="not a package"):
+        allowed_file("bait", secret, [root])
+
+
+@pytest.mark.parametrize("where", ["outside", "link"])
+def test_a_package_outside_of_the_project_is_not_taken(root: Path, tmp_path: Path, where: str):
+    wheel = tmp_path / "private-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"PK")
+    place = wheel
+    if where == "link":
+        place = root / wheel.name
+        place.symlink_to(wheel)
+    with pytest.raises(SolveError, match="outside the project"):
+        allowed_file("private", place, [root])
+    assert allowed_file("private", place, [root, tmp_path]) == wheel.resolve()
+
+
+def test_a_package_of_the_project_is_taken(root: Path):
+    wheel = root / "own-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"PK")
+    assert allowed_file("own", root / "aml_config" / ".." / wheel.name, [root]) == wheel.resolve()
+
+
+def test_folders_among_addresses():
+    places = ("https://packages.example.com/simple", "file:///srv/wheels", "/opt/wheels", "")
+    assert folders_of(places) == [Path("/srv/wheels"), Path("/opt/wheels")]
+
+
+@pytest.mark.parametrize("url", ["file:///home/ada/private", "git+file:///home/ada/private", "/home/ada/private", ""])
+def test_a_repository_of_this_machine_is_refused(url: str):
+    with pytest.raises(SolveError, match="not on a server"):
+        check_repository("bait", url)
+
+
+def test_a_repository_on_a_server_is_not():
+    check_repository("good", "https://git.example.com/ada/good")
+    check_repository("good", "ssh://git@git.example.com/ada/good")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('- "http://h.example/a-1.0-py3-none-any.whl\\n--index-url http://evil.example"', "line break"),
+        ('- "six\\u2028-r /etc/passwd"', "line break|not a package"),
+        ("- \"six ; python_version > '3'\\r--pre\"", "line break|not a package"),
+        ('- "--extra-index-url http://a.example\\n-r /etc/passwd"', "line break|not an option|control"),
+        ("- bait @ git+file:///home/ada/private", "repository of this machine"),
+        ("- git+file:///home/ada/private#egg=bait", "repository of this machine"),
+    ],
+)
+def test_what_a_file_of_packages_cannot_smuggle_in(root: Path, text: str, message: str):
+    path = root / "aml_config" / "conda_dependencies.yml"
+    path.write_text(f"name: x\ndependencies:\n  - python=3.11\n  - pip:\n    {text}\n")
+    with pytest.raises(ConfigError, match=message):
+        read_dependencies(path, root)
