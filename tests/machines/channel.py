@@ -83,9 +83,15 @@ class Channel:
             (self.folder / subdir / "repodata.json").write_text(json.dumps(data))
         return self
 
-    def add_python(self, python: Path = PYTHON, version: str = VERSION) -> None:
-        """The Python of these tests or another, packed so that it runs from any prefix."""
+    def add_python(self, python: Path = PYTHON, version: str = VERSION, program: bytes = b"") -> None:
+        """The Python of these tests or another, packed so that it runs from any prefix.
+
+        ``program`` replaces the link ``bin/python``.
+        """
         files, links, executable = python_files(self.folder.parent / "python-to-patch", python, version)
+        if program:
+            del links["bin/python"]
+            files["bin/python"] = program
         self.add(
             "python",
             version,
@@ -93,7 +99,7 @@ class Channel:
             "linux-64",
             links=links,
             prefix=str(python.parents[1]).encode(),
-            executable=[executable],
+            executable=[executable, "bin/python"],
             depends=["__glibc >=2.17"],
         )
 
