@@ -67,3 +67,22 @@ def test_only_the_container_runs_the_interpreter(laptop, engine, hostile):
     assert found["place"] == f"lib/python{SHORT}/site-packages/bait.py", found
     assert found["compiled"] == [True, True], "without bytecode every run would compile again"
     assert found["tool"] == "bait", found
+
+
+def test_a_package_cannot_write_outside_of_the_environment(laptop, engine, tmp_path):
+    """py-rattler follows ".." in the list of files. In the unpacked package the same path leads to the content."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    deep, target = "/".join("d" * 20), str(outside / "keys")
+    files = {target[1:]: b"key", deep + "/x": b"x"}
+    channel = Channel(tmp_path / "hostile")
+    listed = {target[1:]: "door" + "/.." * 20 + target}
+    channel.add("bad", "1.0", files, noarch="generic", unlisted={"door": deep}, listed=listed)
+    channel.add_python()
+    laptop.uses(engine)
+    root = laptop.project("demo", say=SAY)
+    depend(root, channel.write(), conda=("bad",))
+    point(root, "docker", "baseDockerImage", engine.image)
+    done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+    assert list(outside.iterdir()) == [], "installing a package wrote to another folder"
+    assert done.code != 0 and "bad contains a path that leads out of the environment" in done.err, done

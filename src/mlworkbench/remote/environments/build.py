@@ -17,7 +17,7 @@ from ..failpoint import failpoint
 from ..folder import Root
 from ..tree import make_private, remove
 from .bytecode import borrow, compile_all, drop_compiled
-from .conda_guard import check_links, library_of, write_interpreter
+from .conda_guard import check_links, checked_folder, fetch_unchecked, library_of, write_interpreter
 from .environment import (
     damage,
     describe,
@@ -152,7 +152,7 @@ class _Builder:
     def _install(self, image: Optional[ImageBuilds]) -> None:
         if self._lock["conda"]:
             library_of(self._lock)
-            self._conda()
+            self._conda(check=image is not None)
             if image:
                 check_links(self._prefix)
             failpoint("env-conda")
@@ -182,8 +182,7 @@ class _Builder:
 
     def _compile(self, image: Optional[ImageBuilds]) -> None:
         if image and self._lock["conda"]:
-            image.compile(library_of(self._lock), self._scratch, self._run)
-            return
+            return image.compile(library_of(self._lock), self._scratch, self._run)
         if image:
             drop_compiled(self._prefix)
         borrow(self._root, self._lock, self._prefix)
@@ -193,10 +192,14 @@ class _Builder:
 
     # -- its parts ---------------------------------------------------------------------------------
 
-    def _conda(self) -> None:
+    def _conda(self, check: bool) -> None:
+        """``check``: refuse packages that write elsewhere."""
         packages = self._lock["conda"]
         self._say("conda: %d packages" % len(packages))
         entries = [dict(one, url=one.get("url") or _SENT % (one["subdir"], one["file"])) for one in packages]
+        checked = checked_folder(self._root)
+        if check:
+            fetch_unchecked(packages, checked, self._named)
         for one in entries:
             if os.path.isfile(self._root.package(str(one["sha256"]))) or "file" in one:
                 one["from"] = "file://" + self._named(one)
@@ -205,6 +208,7 @@ class _Builder:
             "prefix": self._prefix,
             "cache": os.path.join(self._root.caches, "conda"),
             "packages": entries,
+            "check": checked if check else None,
         }
         path = os.path.join(self._scratch, "conda.json")
         with open(path, "w", encoding="ascii") as file:
@@ -272,9 +276,8 @@ class _Builder:
         with open(path, "w", encoding="utf-8") as file:
             # uv replaces ${NAME} by this machine's variables, and an index may have put such a name into an address.
             file.writelines(self._requirement(one, built).replace("${", "%24{") + "\n" for one in packages)
-        python = python_of(self._prefix)
-        if image and self._lock["conda"]:
-            python = write_interpreter(self._scratch, self._prefix, self._lock)
+        guarded = image and self._lock["conda"]
+        python = write_interpreter(self._scratch, self._prefix, self._lock) if guarded else python_of(self._prefix)
         words = [self._uv(), "pip", "install", "--python", python, "--break-system-packages"]
         failpoint("env-installing")
         words += [] if sources_of(self._lock) and not built else ["--no-build"]
