@@ -51,10 +51,13 @@ def check_place(lock: Lock, image: "Optional[str]") -> None:
     if lock.get("built_in") == image:
         return
     names = ", ".join(str(one["name"]) for one in sources_of(lock))
-    why = "%s must be built from source" % names if names else "the environment's Python is a conda package"
-    if names or lock["conda"]:
-        where = "image %s" % image if image else "this machine"
-        raise NoEnvironment("%s, and the lock is not for %s; hint: submit again, without --locked" % (why, where))
+    where = "image %s" % image if image else "this machine"
+    if names:
+        text = "%s must be built from source, and the lock is not for %s; hint: submit again, without --locked"
+        raise NoEnvironment(text % (names, where))
+    if lock["conda"]:
+        text = "the environment's Python is a conda package, and the lock is not for %s; hint: submit again, without"
+        raise NoEnvironment((text + " --locked") % where)
 
 
 class ImageBuilds:
