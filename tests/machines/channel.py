@@ -33,7 +33,11 @@ class Channel:
         return self.folder.as_uri()
 
     def add(self, name: str, version: str, files: dict[str, bytes], subdir: str = "noarch", **more: Any) -> str:
-        """A package of these files; ``more``: depends, noarch, prefix (a text that stands for the prefix), entries."""
+        """A package of these files; ``more``: depends, noarch, prefix (a text that stands for the prefix), entries.
+
+        ``unlisted``: links that are in the archive and not in its list; ``listed``: other names of files in the list.
+        """
+        unlisted, listed = more.pop("unlisted", {}), more.pop("listed", {})
         prefix, entries, links = more.pop("prefix", None), more.pop("entries", ()), more.pop("links", {})
         tar_bz2, executable = more.pop("tar_bz2", False), more.pop("executable", ())
         build = more.pop("build", "0")
@@ -47,7 +51,7 @@ class Channel:
             "timestamp": 1700000000000,
             **more,
         }
-        paths = [_path(path, data, prefix) for path, data in files.items()]
+        paths = [{**_path(path, data, prefix), "_path": listed.get(path, path)} for path, data in files.items()]
         paths += [{"_path": path, "path_type": "softlink"} for path in links]
         info = {
             "info/index.json": index,
@@ -61,6 +65,7 @@ class Channel:
             }
         described = {path: json.dumps(data).encode() for path, data in info.items()}
         described["info/files"] = "\n".join([*files, *links]).encode()
+        links = {**links, **unlisted}
         stem = f"{name}-{version}-{build}"
         if tar_bz2:
             file, data = stem + ".tar.bz2", pack({**files, **described}, links, executable, "w:bz2")
@@ -83,9 +88,15 @@ class Channel:
             (self.folder / subdir / "repodata.json").write_text(json.dumps(data))
         return self
 
-    def add_python(self, python: Path = PYTHON, version: str = VERSION) -> None:
-        """The Python of these tests or another, packed so that it runs from any prefix."""
+    def add_python(self, python: Path = PYTHON, version: str = VERSION, program: bytes = b"") -> None:
+        """The Python of these tests or another, packed so that it runs from any prefix.
+
+        ``program`` replaces the link ``bin/python``.
+        """
         files, links, executable = python_files(self.folder.parent / "python-to-patch", python, version)
+        if program:
+            del links["bin/python"]
+            files["bin/python"] = program
         self.add(
             "python",
             version,
@@ -93,7 +104,7 @@ class Channel:
             "linux-64",
             links=links,
             prefix=str(python.parents[1]).encode(),
-            executable=[executable],
+            executable=[executable, "bin/python"],
             depends=["__glibc >=2.17"],
         )
 

@@ -46,8 +46,8 @@ def managed(site: Site) -> Settled:
 
 
 def _build_place(lock: JsonDict, compute: Compute) -> JsonDict:
-    """Where source packages are built: in the image of the run if it has one, else on the target itself."""
-    contained = compute.kind in IN_CONTAINER and has_sources(lock)
+    """Where source packages and a conda Python run: in the image of the run if it has one, else on the target."""
+    contained = compute.kind in IN_CONTAINER and (has_sources(lock) or lock["conda"])
     image = (compute.base_docker_image or DEFAULT_IMAGE) if contained else None
     if lock.get("built_in") == image:
         return lock

@@ -87,12 +87,16 @@ def run_command(spec: Dict[str, Any], run: RunFolder, umask: int = 0o022) -> Lis
 
 
 def build_command(
-    container: Container, mounts: "List[List[str]]", environment: "Dict[str, str]", argv: "List[str]"
+    container: Container,
+    mounts: "List[List[str]]",
+    environment: "Dict[str, str]",
+    argv: "List[str]",
+    network: "Optional[str]" = None,
 ) -> List[str]:
     """A container for a build: guarded and limited like a run's, without a GPU, removed when it ends."""
     words = [container["program"], "run", "--rm", "--pull", "never", "--name", container["name"], "--init"]
     # A run may want no network at all, or the machine's own; what a build requires is fetched the usual way.
-    words += ["--workdir", environment["HOME"], *_guards(container), *_limits(dict(container, network=None))]
+    words += ["--workdir", environment["HOME"], *_guards(container), *_limits(dict(container, network=network))]
     words += ["--cap-drop", "ALL"]  # also for root, who needs none to write a folder of its own
     for mount in mounts:
         words += ["--mount", mount_option(*mount)]

@@ -16,7 +16,8 @@ import urllib.request
 from ..failpoint import failpoint
 from ..folder import Root
 from ..tree import make_private, remove
-from .bytecode import borrow, compile_all
+from .bytecode import borrow, compile_all, drop_compiled
+from .conda_guard import check_links, checked_folder, fetch_unchecked, library_of, write_interpreter
 from .environment import (
     damage,
     describe,
@@ -45,6 +46,7 @@ from .tools import (
     own_python,
     provide,
     uv_program,
+    version_of,
 )
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -125,7 +127,7 @@ class _Builder:
         self._scratch = self._prefix + ".tmp"
 
     def build(self, image: Optional[ImageBuilds]) -> None:
-        """``image``: where source packages are built; None: here."""
+        """``image``: where source packages are built and the Python of conda packages runs; None: here."""
         begun = time.monotonic()
         caches = hold_caches(self._root)
         self._clear()
@@ -133,7 +135,9 @@ class _Builder:
         try:
             os.mkdir(self._scratch, 0o700)
             self._install(image)
-            publish(self._root, self._lock, {"built": time.time(), "seconds": round(time.monotonic() - begun, 1)})
+            seconds = round(time.monotonic() - begun, 1)
+            facts = {"built": time.time(), "seconds": seconds, "image": image.image if image else None}
+            publish(self._root, self._lock, facts)
         except BaseException as error:
             discard(self._prefix)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -147,7 +151,10 @@ class _Builder:
 
     def _install(self, image: Optional[ImageBuilds]) -> None:
         if self._lock["conda"]:
-            self._conda()
+            library_of(self._lock)
+            self._conda(check=image is not None)
+            if image:
+                check_links(self._prefix)
             failpoint("env-conda")
         else:
             self._venv()
@@ -156,8 +163,7 @@ class _Builder:
             self._pip(image)
             failpoint("env-pip")
         self._say("compiling bytecode")
-        borrow(self._root, self._lock, self._prefix)
-        compile_all(self._prefix, self._run)
+        self._compile(image)
         failpoint("env-compiled")
         protect(self._prefix)
         failpoint("env-protected")
@@ -174,12 +180,26 @@ class _Builder:
         remove(self._scratch)
         make_private(self._root.envs, self._root.caches)
 
+    def _compile(self, image: Optional[ImageBuilds]) -> None:
+        if image and self._lock["conda"]:
+            return image.compile(library_of(self._lock), self._scratch, self._run)
+        if image:
+            drop_compiled(self._prefix)
+        borrow(self._root, self._lock, self._prefix)
+        home = python_home(self._root, self._lock)
+        # Where possible not by the environment's own program: a wheel may have replaced it.
+        compile_all(self._prefix, self._run, os.path.join(home, "bin", "python3") if home else python_of(self._prefix))
+
     # -- its parts ---------------------------------------------------------------------------------
 
-    def _conda(self) -> None:
+    def _conda(self, check: bool) -> None:
+        """``check``: refuse packages that write elsewhere."""
         packages = self._lock["conda"]
         self._say("conda: %d packages" % len(packages))
         entries = [dict(one, url=one.get("url") or _SENT % (one["subdir"], one["file"])) for one in packages]
+        checked = checked_folder(self._root)
+        if check:
+            fetch_unchecked(packages, checked, self._named)
         for one in entries:
             if os.path.isfile(self._root.package(str(one["sha256"]))) or "file" in one:
                 one["from"] = "file://" + self._named(one)
@@ -188,6 +208,7 @@ class _Builder:
             "prefix": self._prefix,
             "cache": os.path.join(self._root.caches, "conda"),
             "packages": entries,
+            "check": checked if check else None,
         }
         path = os.path.join(self._scratch, "conda.json")
         with open(path, "w", encoding="ascii") as file:
@@ -203,7 +224,7 @@ class _Builder:
         self._say("Python %s" % python["version"])
         uv = self._uv()
         self._run([uv, "venv", "--quiet", "--no-project", "--python", str(interpreter), self._prefix])
-        found = _version(python_of(self._prefix))
+        found = version_of(python_of(self._prefix))
         if found != python["version"]:
             text = "%s is Python %s here, and the lock says %s; hint: solve again"
             raise NoEnvironment(text % (interpreter, found or "unknown", python["version"]))
@@ -221,7 +242,7 @@ class _Builder:
                     unprotect(home)
                 self._fetch_python(os.path.dirname(home))
                 failpoint("env-python")
-                compile_all(home, self._run)
+                compile_all(home, self._run, program)
                 protect(home)
                 with open(ready, "w", encoding="ascii"):
                     pass
@@ -255,7 +276,9 @@ class _Builder:
         with open(path, "w", encoding="utf-8") as file:
             # uv replaces ${NAME} by this machine's variables, and an index may have put such a name into an address.
             file.writelines(self._requirement(one, built).replace("${", "%24{") + "\n" for one in packages)
-        words = [self._uv(), "pip", "install", "--python", python_of(self._prefix), "--break-system-packages"]
+        guarded = image and self._lock["conda"]
+        python = write_interpreter(self._scratch, self._prefix, self._lock) if guarded else python_of(self._prefix)
+        words = [self._uv(), "pip", "install", "--python", python, "--break-system-packages"]
         failpoint("env-installing")
         words += [] if sources_of(self._lock) and not built else ["--no-build"]
         self._run([*words, "--no-deps", "-r", path])
@@ -374,12 +397,3 @@ def _last_words(log: str, start: int, root: str) -> str:
 def _complaint(said: str) -> NoEnvironment:
     why = why_not_reached(said)
     return NotFetched(address_in(said) or "a package", why) if why else NoEnvironment(said)
-
-
-def _version(python: str) -> Optional[str]:
-    question = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
-    try:
-        done = subprocess.run([python, "-I", "-S", "-c", question], stdout=subprocess.PIPE, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode("ascii", "replace").strip() or None

@@ -1,23 +1,37 @@
 """Bytecode of an environment: taken over from one that has the same files, the rest compiled.
 
+Where the Python comes from conda packages and the run is in a container, it compiles in a container, too, to a folder
+of its own. The host moves the files from there into the environment. Such bytecode is never lent to others.
+
 An environment is read-only, so what is not compiled now would be compiled again by every run.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 
 from ..folder import Root
-from .environment import CACHE, environments, python_of
+from .environment import CACHE, environments, folders, walk
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
 # By the environment's own Python, 3.5 to the newest. Each worker takes every n-th file: compileall's own pool hands out
-# one at a time, which costs a sixth more.
+# one at a time, which costs a sixth more. With a third argument the bytecode is written below that folder.
 _COMPILE = """
-import compileall, os, sys
+import compileall, importlib.util, os, py_compile, struct, sys
+
+def compile_to(out, path):
+    cache = importlib.util.cache_from_source(path)
+    head = struct.pack("<4sLL", importlib.util.MAGIC_NUMBER, 0, int(os.stat(path).st_mtime) & 0xFFFFFFFF)
+    if os.path.exists(cache):
+        with open(cache, "rb") as file:
+            if file.read(12) == head:
+                return
+    py_compile.compile(path, os.path.join(out, os.path.relpath(cache, sys.argv[1])), path, True)
+
 every = [os.path.join(folder, name) for folder, _, names in os.walk(sys.argv[1]) for name in names]
 found = [path for path in every if path.endswith(".py")]
 count = int(sys.argv[2])
@@ -27,7 +41,10 @@ for part in range(count):
     if pid == 0:
         for path in found[part::count]:
             try:
-                compileall.compile_file(path, quiet=2)
+                if sys.argv[3:]:
+                    compile_to(sys.argv[3], path)
+                else:
+                    compileall.compile_file(path, quiet=2)
             except Exception:
                 pass
         os._exit(0)
@@ -43,9 +60,21 @@ def borrow(root: Root, lock: Dict[str, Any], prefix: str) -> int:
 
     Bytecode names its source by time and size, so that one source's bytecode serves wherever the source is linked.
     """
-    others = [one for one in environments(root) if one["digest"] != lock["digest"]]
+    others = [one for one in environments(root) if one["digest"] != lock["digest"] and _may_lend(one)]
     same = [one for one in others if one.get("python") == lock["python"]]
     return sum(_Lender(prefix, root.environment(str(one["digest"]))).lend() for one in same[:_FROM])
+
+
+def _may_lend(note: Dict[str, Any]) -> bool:
+    """Not if its Python ran in a container: that one may be any program. Notes of older versions do not say it."""
+    return "image" in note and not (note["image"] and note["python"]["source"] == "conda")
+
+
+def drop_compiled(prefix: str) -> None:
+    """Remove bytecode that packages brought along. It may differ from the source, and would be lent to others."""
+    for path, _ in walk(prefix):
+        if path.endswith(".pyc") and os.path.basename(os.path.dirname(path)) == CACHE:
+            os.unlink(path)
 
 
 class _Lender:
@@ -110,12 +139,34 @@ def _compiled(folder: str) -> Dict[str, List[str]]:
     return found
 
 
-def compile_all(prefix: str, run: Callable[..., None]) -> None:
+def compile_all(prefix: str, run: Callable[..., None], python: str) -> None:
     """What is compiled already is only looked at. Files that are no Python of this version are left as they are."""
     folder = library(prefix)
     if folder:
-        workers = str(min(16, os.cpu_count() or 1))
-        run([python_of(prefix), "-I", "-S", "-W", "ignore", "-c", _COMPILE, folder, workers], None, False)
+        run(compile_command(python, folder), None, False)
+
+
+def compile_command(python: str, folder: str, *out: str) -> List[str]:
+    """Compile all below a folder: in place, or to the folder ``out``."""
+    workers = str(min(16, os.cpu_count() or 1))
+    return [python, "-I", "-S", "-W", "ignore", "-c", _COMPILE, folder, workers, *out]
+
+
+def adopt(library: str, out: str) -> None:
+    """Move bytecode from ``out``, which a container wrote, to its place below ``library``. No link is followed."""
+    known = set(folders(library))
+    for path, facts in walk(out):
+        folder, name = os.path.split(path[len(out) :])
+        if not stat.S_ISREG(facts.st_mode) or not name.endswith(".pyc") or os.path.basename(folder) != CACHE:
+            continue
+        target = library + folder
+        if os.path.dirname(target) not in known:
+            continue
+        if target not in known:
+            os.mkdir(target)
+            known.add(target)
+        os.chmod(path, 0o644)
+        os.rename(path, os.path.join(target, name))
 
 
 def library(prefix: str) -> Optional[str]:

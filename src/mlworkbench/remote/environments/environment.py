@@ -48,7 +48,7 @@ def digest_of(lock: Lock) -> str:
     """What makes two environments the same: platform, interpreter, and the content of every package.
 
     Where a package is fetched from is not a part of it, nor the machine that it was solved for. The image that source
-    packages are built in is: what comes out of a build is the image's doing, too.
+    packages are built in is, and the one in which a conda Python compiles: the image affects the result.
     """
     python = lock["python"]
     identity = {

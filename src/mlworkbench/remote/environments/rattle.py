@@ -2,6 +2,9 @@
 
 REQUEST is a file: {"path": where py-rattler is, "prefix", "cache", "packages": entries of a lock}. Lines on stdout
 say how far it is. Files are hard links of the cache's where they hold nothing of the prefix.
+
+With "check", a folder for notes, no package may contain paths that lead out of the prefix: py-rattler writes where they
+lead. A package that has no note yet must be a file ("from").
 """
 
 from __future__ import annotations
@@ -9,17 +12,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
+from pathlib import Path
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
     from typing import Any, Awaitable, Callable, Dict, Optional
+
+_OWN = "__clobbers__"  # folder in the prefix that py-rattler uses for files of several packages
 
 
 def main(request: Dict[str, Any]) -> None:
     sys.path.insert(0, request["path"])
     import rattler  # noqa: PLC0415 - found only now
 
+    for package in request["packages"] if request.get("check") else ():
+        check_paths(rattler, package, request["check"])
     records = [_record(rattler, one) for one in request["packages"]]
     reporter: Any = _Reporter(len(records))
     work = rattler.install(
@@ -30,6 +39,31 @@ def main(request: Dict[str, Any]) -> None:
         reporter=reporter,
     )
     asyncio.run(_run(work))
+
+
+def check_paths(rattler: Any, package: Dict[str, Any], checked: str) -> None:
+    """Raise ValueError if a path of the package leads elsewhere. What was checked once is known by its SHA-256.
+
+    The package is unpacked as py-rattler does it for its cache: an archive may contain two lists of paths.
+    """
+    mark = os.path.join(checked, package["sha256"])
+    if os.path.exists(mark):
+        return
+    from rattler.package_streaming import extract  # noqa: PLC0415 - found only now
+
+    folder = "%s.%d" % (mark, os.getpid())
+    os.makedirs(folder, 0o700)
+    try:
+        extract(Path(package["from"][len("file://") :]), Path(folder))
+        listed = rattler.PathsJson.from_package_directory_with_deprecated_fallback(folder)
+        for path in (str(entry.relative_path) for entry in listed.paths):
+            parts = path.replace("\\", "/").split("/")
+            if os.path.isabs(path) or ".." in parts or parts[0] == _OWN:
+                raise ValueError("%s contains a path that leads out of the environment: %s" % (package["name"], path))
+    finally:
+        shutil.rmtree(folder)
+    with open(mark, "w", encoding="ascii"):
+        pass
 
 
 async def _run(work: Awaitable[None]) -> None:

@@ -1,5 +1,7 @@
 """Source packages: building one runs its own code. For a run in a container that happens inside the run's image.
 
+The same holds for the Python of conda packages, which the project chooses: it compiles bytecode inside the image.
+
 Each package is built in a container of its own, to a wheel in a folder of its own; the wheel is then installed like any
 other, without running anything. The container sees the environment's Python and uv, both read-only, and that folder:
 no run, no home, no shared folder, and no cache, because a build that could change the files in there, which are hard
@@ -17,6 +19,7 @@ from ..engine import Engine, build_command
 from ..failpoint import failpoint
 from ..folder import Root
 from ..tree import FOLDER, NOFOLLOW, READ
+from .bytecode import adopt, compile_command
 from .environment import prefix_of, python_home, python_of
 from .pulling import pull_image
 from .tools import CERTIFICATES, NoEnvironment, get
@@ -44,13 +47,17 @@ def file_name(one: "Dict[str, Any]") -> str:
 
 
 def check_place(lock: Lock, image: "Optional[str]") -> None:
-    """Raise NoEnvironment unless the lock says that its sources are built where this run is: in its image, or here."""
+    """Raise NoEnvironment unless the lock says that its own code runs where this run is: in its image, or here."""
+    if lock.get("built_in") == image:
+        return
     names = ", ".join(str(one["name"]) for one in sources_of(lock))
-    place = lock.get("built_in")
-    if names and place != image:
-        where = "image %s" % image if image else "this machine"
+    where = "image %s" % image if image else "this machine"
+    if names:
         text = "%s must be built from source, and the lock is not for %s; hint: submit again, without --locked"
         raise NoEnvironment(text % (names, where))
+    if lock["conda"]:
+        text = "the environment's Python is a conda package, and the lock is not for %s; hint: submit again, without"
+        raise NoEnvironment((text + " --locked") % where)
 
 
 class ImageBuilds:
@@ -61,6 +68,7 @@ class ImageBuilds:
     ) -> None:
         self._root = root
         self._lock = lock
+        self.image = str(container["image"])
         self._engine = Engine(dict(container, name="mlw-build-%s" % str(lock["digest"])[:32]))
         self._password = password
         self._log = log
@@ -94,19 +102,40 @@ class ImageBuilds:
         mounts = [[folder, folder, "ro"] for folder in seen if folder] + [[place, place, "rw"]]
         words = [uv, "build", "--wheel", "--no-config", "--no-create-gitignore", "--python", python_of(prefix)]
         words += ["--out-dir", os.path.join(place, "out"), source]
-        self._engine.remove()  # of a builder that was killed
         try:
-            run(build_command(container, mounts, _environment(place), words), environ=self._engine.environment())
+            self._run_inside(place, build_command(container, mounts, _environment(place), words), run)
         except NoEnvironment as error:
             text = "%s cannot be built from source in image %s: %s"
             raise NoEnvironment(text % (one["name"], container["image"], error)) from None
+        return _take(one, os.path.join(place, "out"), place + ".wheel")
+
+    def compile(self, library: str, scratch: str, run: Run) -> None:
+        """Compile the environment by its own Python, which sees it read-only; ``library``: its ``lib/python3.x``.
+
+        Its files are hard links of the cache's, so the container must not be able to write to them.
+        """
+        self._pull()
+        place, prefix = os.path.join(scratch, "bytecode"), prefix_of(self._root, self._lock)
+        out, folder = os.path.join(place, "out"), os.path.join(prefix, library)
+        for name in ("out", "home", "tmp"):
+            os.makedirs(os.path.join(place, name), 0o700)
+        mounts = [[prefix, prefix, "ro"], [place, place, "rw"]]
+        words = compile_command(python_of(prefix), folder, out)
+        command = build_command(self._engine.container, mounts, _environment(place), words, network="none")
+        self._run_inside(place, command, run, check=False)
+        adopt(folder, out)
+
+    def _run_inside(self, place: str, command: "List[str]", run: Run, check: bool = True) -> None:
+        """``place``: the folder that the container can write."""
+        self._engine.remove()  # of a builder that was killed
+        try:
+            run(command, environ=self._engine.environment(), check=check)
         finally:
             gone = self._engine.remove()
             if gone:
                 _open_folders(place)
         if not gone:  # what still runs could change its files while they are read
             raise NoEnvironment("the container engine does not answer; hint: submit again")
-        return _take(one, os.path.join(place, "out"), place + ".wheel")
 
     def _source(self, one: "Dict[str, Any]", folder: str, run: Run) -> str:
         """The archive, or a checkout: fetched out here, where no code of it runs."""

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import ssl
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -214,6 +215,16 @@ def building_environment(root: Root) -> Dict[str, str]:
 def own_python() -> List[str]:
     """This very Python, with nothing of the user's in it."""
     return [sys.executable, "-I", "-S"]
+
+
+def version_of(python: str) -> Optional[str]:
+    """Start a Python to get its version; None: it does not start."""
+    question = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
+    try:
+        done = subprocess.run([python, "-I", "-S", "-c", question], stdout=subprocess.PIPE, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("ascii", "replace").strip() or None
 
 
 def locked(path: str) -> Optional[int]:

@@ -108,7 +108,9 @@ def examine(root: Root, python: Optional[str], container: Optional[Data], manage
     ``managed``: scripts run in environments of ours, and the newest is tried.
     """
     with_engine: Optional[Data] = None
-    newest = environments(root)[:1] if managed else []
+    # Those that were made for a container are not for the machine around it.
+    fit = [note for note in environments(root) if container is not None or ("image" in note and not note["image"])]
+    newest = fit[:1] if managed else []
     for note in newest:
         prefix = root.environment(str(note["digest"]))
         python = python_of(prefix)

@@ -1,0 +1,88 @@
+"""A Python that a project's conda channel provides never runs on the host of a container target."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_environment import point
+from tests.machines.channel import SHORT, Channel, depend
+
+# Starts the real Python after it has left a mark, which the container cannot reach.
+PROGRAM = """#!/bin/sh
+(echo "$@" >>{mark}) 2>/dev/null
+exec "${{0%/*}}/python{short}" "$@"
+"""
+SAY = """
+import json, os, subprocess, sys, importlib.util
+import bait
+tool = os.path.join(sys.prefix, "bin", "bait-tool")
+print(json.dumps({
+    "place": os.path.relpath(bait.__file__, sys.prefix),
+    "compiled": [os.path.exists(importlib.util.cache_from_source(one)) for one in (bait.__file__, json.__file__)],
+    "tool": subprocess.run([tool], stdout=subprocess.PIPE, check=True).stdout.decode().strip(),
+}))
+"""
+
+
+def wheel(folder: Path) -> None:
+    """A package with a module and a program."""
+    info = "bait-1.0.dist-info"
+    files = {
+        "bait.py": "def main():\n    print('bait')\n",
+        info + "/METADATA": "Metadata-Version: 2.1\nName: bait\nVersion: 1.0\n",
+        info + "/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        info + "/entry_points.txt": "[console_scripts]\nbait-tool = bait:main\n",
+    }
+    files[info + "/RECORD"] = "".join(f"{name},,\n" for name in [*files, info + "/RECORD"])
+    with zipfile.ZipFile(folder / "bait-1.0-py3-none-any.whl", "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> tuple[Channel, Path]:
+    """A channel whose Python writes to a file of the host, and that file."""
+    mark = tmp_path / "mark"
+    channel = Channel(tmp_path / "hostile")
+    channel.add_python(program=PROGRAM.format(mark=mark, short=SHORT).encode())
+    channel.add("words", "1.0", {"share/words.txt": b"x"}, noarch="generic")
+    return channel.write(), mark
+
+
+def test_only_the_container_runs_the_interpreter(laptop, engine, hostile):
+    channel, mark = hostile
+    laptop.uses(engine)
+    root = laptop.project("demo", say=SAY)
+    wheel(root)
+    depend(root, channel, "./bait-1.0-py3-none-any.whl", conda=("words",))
+    point(root, "docker", "baseDockerImage", engine.image)
+    done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+    assert not mark.exists(), f"the host ran the channel's Python: {mark.read_text()}"
+    assert done.code == 0, done
+    found = json.loads(done.out)
+    assert found["place"] == f"lib/python{SHORT}/site-packages/bait.py", found
+    assert found["compiled"] == [True, True], "without bytecode every run would compile again"
+    assert found["tool"] == "bait", found
+
+
+def test_a_package_cannot_write_outside_of_the_environment(laptop, engine, tmp_path):
+    """py-rattler follows ".." in the list of files. In the unpacked package the same path leads to the content."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    deep, target = "/".join("d" * 20), str(outside / "keys")
+    files = {target[1:]: b"key", deep + "/x": b"x"}
+    channel = Channel(tmp_path / "hostile")
+    listed = {target[1:]: "door" + "/.." * 20 + target}
+    channel.add("bad", "1.0", files, noarch="generic", unlisted={"door": deep}, listed=listed)
+    channel.add_python()
+    laptop.uses(engine)
+    root = laptop.project("demo", say=SAY)
+    depend(root, channel.write(), conda=("bad",))
+    point(root, "docker", "baseDockerImage", engine.image)
+    done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+    assert list(outside.iterdir()) == [], "installing a package wrote to another folder"
+    assert done.code != 0 and "bad contains a path that leads out of the environment" in done.err, done

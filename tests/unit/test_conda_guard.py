@@ -1,0 +1,115 @@
+"""Conda environments for containers: hostile packages write nothing outside, and their bytecode stays their own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rattler
+
+from mlworkbench.remote.environments import bytecode, conda_guard, rattle
+from mlworkbench.remote.environments.interpreter_facts import replace_facts
+from mlworkbench.remote.environments.sources import check_place
+from mlworkbench.remote.environments.tools import NoEnvironment
+from tests.machines.channel import Channel
+
+
+def lock(**python: Any) -> dict[str, Any]:
+    package = {"name": "python", "version": "3.12.4", **python}
+    return {"python": {"source": "conda", "version": "3.12.4"}, "conda": [package], "pip": []}
+
+
+def test_the_folder_of_pure_packages_lies_in_the_prefix():
+    assert conda_guard.library_of(lock()) == "lib/python3.12"
+    assert conda_guard.library_of(lock(python_site_packages_path="lib/python3.13t/site-packages")) == "lib/python3.13t"
+    with pytest.raises(NoEnvironment, match="invalid folder for packages"):
+        conda_guard.library_of(lock(python_site_packages_path="../../../.config/site-packages"))
+
+
+@pytest.mark.parametrize("path", ["a/../../../outside/keys", "/outside/keys", "__clobbers__/other/x"])
+def test_a_package_with_a_path_that_leads_out_is_refused(tmp_path, path):
+    channel = Channel(tmp_path / "channel")
+    file = channel.add("good", "1.0", {"share/x": b"x"}, noarch="generic")
+    good = package(channel.folder / "noarch" / file, "good")
+    file = channel.add("bad", "1.0", {"share/x": b"x"}, noarch="generic", listed={"share/x": path})
+    bad = package(channel.folder / "noarch" / file, "bad")
+    rattle.check_paths(rattler, good, str(tmp_path / "checked"))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad contains a path that leads out"):
+            rattle.check_paths(rattler, bad, str(tmp_path / "checked"))
+    assert os.listdir(tmp_path / "checked") == [good["sha256"]]
+
+
+def package(path: Path, name: str) -> dict[str, str]:
+    return {"name": name, "from": path.as_uri(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def test_a_link_that_leads_out_is_refused(tmp_path):
+    prefix = tmp_path / "prefix"
+    (prefix / "lib").mkdir(parents=True)
+    (prefix / "lib64").symlink_to("lib")
+    conda_guard.check_links(str(prefix))
+    (prefix / "lib" / "python3.12").symlink_to(tmp_path)
+    with pytest.raises(NoEnvironment, match=r"leads out of the environment: lib/python3\.12 -> "):
+        conda_guard.check_links(str(prefix))
+
+
+def test_uv_gets_facts_of_the_prefix_from_another_python(tmp_path):
+    """The facts that uv needs, of a Python that is not there at all."""
+    facts: dict[str, Any] = {
+        "markers": {"python_version": "3.9", "sys_platform": "linux"},
+        "scheme": {"purelib": "/usr/lib/python3.9/site-packages"},
+        "virtualenv": {},
+        "sys_executable": "/usr/bin/python3",
+        "sys_base_executable": "/usr/bin/python3",
+        "sys_prefix": "/usr",
+        "sys_path": ["/usr/lib/python3.9"],
+    }
+    program = tmp_path / "print.py"
+    program.write_text(f"print({json.dumps(json.dumps(facts))})")
+    python = conda_guard.write_interpreter(str(tmp_path), "/prefix", lock())
+    done = subprocess.run([python, str(program)], stdout=subprocess.PIPE, check=True)
+    found = json.loads(done.stdout)
+    assert found["sys_executable"] == "/prefix/bin/python" and found["markers"]["python_full_version"] == "3.12.4"
+    assert found["markers"]["sys_platform"] == "linux"
+    assert found["scheme"]["purelib"] == "/prefix/lib/python3.12/site-packages"
+    with pytest.raises(ValueError, match="other paths than mlw provides: /usr/new"):
+        replace_facts({**facts, "new": ["/usr/new"]}, "/prefix", "3.12.4", "lib/python3.12")
+
+
+def test_bytecode_of_a_container_is_taken_without_following_links(tmp_path):
+    library, out, outside = tmp_path / "library", tmp_path / "out", tmp_path / "outside"
+    for folder in (library / "a", out / "a" / "__pycache__", out / "new" / "__pycache__", outside / "__pycache__"):
+        folder.mkdir(parents=True)
+    (library / "link").symlink_to(outside)
+    (out / "link" / "__pycache__").mkdir(parents=True)
+    for name in ("a/__pycache__/x.cpython-312.pyc", "new/__pycache__/x.pyc", "link/__pycache__/x.pyc", "a/x.pyc"):
+        (out / name).write_bytes(b"code")
+    (out / "a" / "__pycache__" / "y.pyc").symlink_to("/etc/passwd")
+    (outside / "__pycache__" / "mine.pyc").write_bytes(b"mine")
+    (out / "b").symlink_to(outside)
+    (library / "b").mkdir()
+    bytecode.adopt(str(library), str(out))
+    assert [str(path.relative_to(library)) for path in library.rglob("*.pyc")] == ["a/__pycache__/x.cpython-312.pyc"]
+    assert [path.name for path in outside.rglob("*.pyc")] == ["mine.pyc"]
+
+
+def test_bytecode_compiled_in_a_container_is_not_lent():
+    conda, own = {"source": "conda"}, {"source": "uv"}
+    assert bytecode._may_lend({"python": conda, "image": None})
+    assert bytecode._may_lend({"python": own, "image": "some/image"})
+    assert not bytecode._may_lend({"python": conda, "image": "some/image"})
+    assert not bytecode._may_lend({"python": conda}), "an older version may have made it for a container"
+
+
+def test_a_conda_python_runs_only_in_the_image_of_its_lock():
+    check_place({**lock(), "built_in": "one:1"}, "one:1")
+    check_place(lock(), None)
+    for built_in, image in ((None, "one:1"), ("one:1", "two:2"), ("one:1", None)):
+        with pytest.raises(NoEnvironment, match="the environment's Python is a conda package"):
+            check_place({**lock(), "built_in": built_in}, image)
