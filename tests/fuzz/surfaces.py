@@ -56,8 +56,9 @@ from mlworkbench.runfiles.incoming import Incoming
 from mlworkbench.runfiles.manifest import read_outputs
 from mlworkbench.snapshot.ignore import Rules, judge
 from mlworkbench.targets.check import judge as judge_machine
+from mlworkbench.targets.container import Engine
 from mlworkbench.targets.gpucheck import judge_gpus
-from mlworkbench.targets.ground import _elsewhere
+from mlworkbench.targets.ground import Ground, _elsewhere
 from mlworkbench.targets.images import image_libc
 from mlworkbench.targets.remote import look
 from mlworkbench.targets.sparkcheck import spark_findings
@@ -311,7 +312,7 @@ def _spark_answer(case: bytes, folder: Path) -> None:
 
 def _image(case: bytes, folder: Path) -> None:
     host: Any = _Saying(_message(case), folder)
-    ground: Any = type("Ground", (), {"engine": type("E", (), {"kind": "docker", "program": "d", "socket": None})})
+    ground = Ground("/home/ada", "/home/ada/share", engine=Engine("/usr/bin/docker"))
     (folder / "cache").mkdir(exist_ok=True)
     (folder / "cache" / "images.json").unlink(missing_ok=True)
     image_libc(Target(host), FAR, ground, UserPaths(folder))()

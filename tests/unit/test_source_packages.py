@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,7 @@ class Hostile(Desk):
         super().__init__(folder, {**environ, "UV_CACHE_DIR": str(folder / "uv")})
         self.links = folder / "links"
         self.mark = folder / "mark"
+        self.servers = ExitStack()
         wheel(self.links, "words", "1.0", "links")
 
     @property
@@ -76,9 +79,11 @@ class Hostile(Desk):
 
 
 @pytest.fixture
-def hostile(tmp_path) -> Hostile:
+def hostile(tmp_path) -> Iterator[Hostile]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "PYTHON"))}
-    return Hostile(tmp_path, {**kept, "PIP_CONFIG_FILE": os.devnull})
+    desk = Hostile(tmp_path, {**kept, "PIP_CONFIG_FILE": os.devnull})
+    with desk.servers:
+        yield desk
 
 
 def refused(desk: Hostile, asked: Dependencies, **more) -> SolveError:
@@ -123,9 +128,9 @@ def by_repository(desk: Hostile) -> str:
     folder.mkdir()
     (folder / "setup.py").write_text(desk.setup("greet"))
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"], ["update-server-info"]):
         subprocess.run([*git, *words], cwd=folder, check=True)
-    return f"greet @ git+{folder.as_uri()}"
+    return f"greet @ git+http://127.0.0.1:{desk.servers.enter_context(serving(folder))}/.git"
 
 
 def by_dependency(desk: Hostile) -> str:
