@@ -143,8 +143,9 @@ def test_command():
     assert argv[-9:-2] == ["mlw", f"{folder}/log", f"{folder}/word", "", "0022", "", ""]
 
 
-def test_root_keeps_the_usual_rights_to_files():
-    assert "--cap-drop" not in words({"user": "0:0"})
+@pytest.mark.parametrize("user", [{"user": "0:0"}, {}])
+def test_root_has_no_capabilities_either(user):
+    assert values(words(user), "--cap-drop") == ["ALL"]
 
 
 def test_entrypoint_kept():

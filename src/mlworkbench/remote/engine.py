@@ -95,7 +95,6 @@ def build_command(
     words = [container["program"], "run", "--rm", "--pull", "never", "--name", container["name"], "--init"]
     # A run may want no network at all, or the machine's own; what a build requires is fetched the usual way.
     words += ["--workdir", environment["HOME"], *_guards(container), *_limits(dict(container, network=None))]
-    words += ["--cap-drop", "ALL"]  # also for root, who needs none to write a folder of its own
     for mount in mounts:
         words += ["--mount", mount_option(*mount)]
     for name, value in sorted(environment.items()):
@@ -107,7 +106,7 @@ def build_command(
 def probe_command(container: Container, mounts: "Sequence[List[str]]", argv: "List[str]") -> List[str]:
     """A container that looks at the project's image: guarded like a run's, without a network, removed when it ends."""
     words = [container["program"], "run", "--rm", "--pull", "never", *_guards(container)]
-    words += [*_limits({"network": "none"}), "--cap-drop", "ALL", *gpu_options(container)]
+    words += [*_limits({"network": "none"}), *gpu_options(container)]
     for mount in mounts:
         words += ["--mount", mount_option(*mount)]
     words += container.get("options") or ()
@@ -116,12 +115,8 @@ def probe_command(container: Container, mounts: "Sequence[List[str]]", argv: "Li
 
 def _guards(container: Container) -> List[str]:
     words = [*_INIT_LOG[container["engine"]], "--security-opt", "no-new-privileges", "--stop-signal", "TERM"]
-    user = container.get("user")
-    if user:
-        words += ["--user", user]
-        if not user.startswith("0:"):
-            words += ["--cap-drop", "ALL"]
-    return words
+    words += ["--cap-drop", "ALL"]  # also for root, who needs none for folders of its own
+    return [*words, "--user", container["user"]] if container.get("user") else words
 
 
 def _limits(container: Container) -> List[str]:
