@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from mlworkbench.remote.cause import explain
@@ -79,3 +82,17 @@ def test_it_stays_one_short_line():
     cause = explain(log, WORK, "/py", 1, None)
     assert len(cause) <= 500
     assert "\n" not in cause
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of a process")
+def test_a_hostile_log_costs_little():
+    """Only carriage returns: a supervisor that thinks about them for minutes cannot tell the end."""
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
+        "from mlworkbench.remote.cause import TAIL, explain\n"
+        "print(explain('\\r' * TAIL, '/w', '/py', 1, None))\n"
+        "print(explain('\\r' * TAIL + '\\r\\nlast\\r\\r\\n', '/w', '/py', 1, None))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
+    assert done.stdout == "exit code 1, and nothing in the log\nexit code 1; last line: last\n"

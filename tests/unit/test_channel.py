@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.attachments import Attachment
-from mlworkbench.errors import HostError
+from mlworkbench.errors import HostError, Unreachable
 from mlworkbench.hosts.channel import MOST_NOISE, Channel, NotGreeted
 from mlworkbench.hosts.ssh import SshHost
+from mlworkbench.hosts.upload import Upload
 from mlworkbench.paths import UserPaths
+from mlworkbench.remote.folder import Root
 from mlworkbench.remote.frames import Closed, FrameError, Silent
 
 HELLO = {"ok": True, "root": "/home/x/.mlw", "python": "/usr/bin/python3"}
@@ -118,3 +120,49 @@ def test_one_that_never_reads_is_given_up(faking, monkeypatch):
 def send_much(channel: Channel) -> None:
     for _ in range(20):
         channel.send({"more": True}, bytes(4 << 20))
+
+
+EMPTY = 'for _ in range(500): frame({"more": True, "ok": True, "name": "log", "file": 0})'
+BYTES = 'for _ in range(500): frame({"more": True, "ok": True, "name": "log", "file": 0}, b"12345")'
+
+
+@pytest.mark.parametrize("answer", [EMPTY, BYTES])
+@pytest.mark.parametrize("question", ["news", "ahead", "file", "outputs", "upload"])
+def test_an_answer_that_never_ends_is_given_up(faking, host, monkeypatch, question, answer):
+    channel = faking(f"greet()\nsys.stdin.buffer.read(8)\n{answer}")
+    channel.greet(20)
+    monkeypatch.setattr(host, "_open", lambda: channel)
+    monkeypatch.setattr(host, "_twice", lambda do: do(channel))
+    monkeypatch.setattr("mlworkbench.hosts.ssh._MOST_BYTES", 1000)
+    news = {"do": "news", "run": "r", "offsets": {"log": 0}, "limit": 9, "wait": 0}
+    if question == "ahead":
+        host._ahead = {**news, "run": "another"}
+    asked = {
+        "news": lambda: host._ask_news(channel, news),
+        "ahead": lambda: host._ask_news(channel, news),
+        "file": lambda: host.read_file("r", "log", 0, 9),
+        "outputs": lambda: list(host.outputs("r", [("model", 10, 20), ("other", 0, 5)])),
+        "upload": lambda: Upload(channel, Root("/none"), None, None)._pour([], {}),
+    }
+    if question in ("file", "ahead"):
+        channel.send({})  # the fake one waits for eight bytes of a question
+    with pytest.raises((FrameError, Unreachable)) as told:
+        asked[question]()
+    assert not isinstance(told.value, Closed) and "broke" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        'for n in range(500):\n    frame({"more": True, "name": "metrics/%d" % n}, b"1"); time.sleep(0.02)',
+        'out.write((400).to_bytes(4, "big") + bytes(4))\n'
+        'for _ in range(400):\n    out.write(b" "); out.flush(); time.sleep(0.02)',
+    ],
+    ids=["frames", "bytes"],
+)
+def test_one_that_sends_next_to_nothing_is_given_up(faking, answer):
+    channel = faking(f"greet()\n{answer}")
+    channel.greet(20)
+    with pytest.raises(Silent):
+        for _ in channel.stream(0.5, 1 << 20):
+            pass

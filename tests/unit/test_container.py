@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -141,8 +143,9 @@ def test_command():
     assert argv[-9:-2] == ["mlw", f"{folder}/log", f"{folder}/word", "", "0022", "", ""]
 
 
-def test_root_keeps_the_usual_rights_to_files():
-    assert "--cap-drop" not in words({"user": "0:0"})
+@pytest.mark.parametrize("user", [{"user": "0:0"}, {}])
+def test_root_has_no_capabilities_either(user):
+    assert values(words(user), "--cap-drop") == ["ALL"]
 
 
 def test_entrypoint_kept():
@@ -321,3 +324,40 @@ def test_what_the_kernel_killed_elsewhere_is_no_evidence_for_one_with_a_limit_of
 def test_a_process_of_the_same_number_is_not_the_containers():
     """The engine counts in another process table: to wait for that number here could take for ever."""
     assert not watcher._is_of(os.getpid(), "0" * 64)
+
+
+@pytest.mark.parametrize("rest", ["", "~0123456789abcdef"])
+def test_forgetting_a_log_in_follows_no_link_of_another_user(tmp_path, rest):
+    """Everybody may write there, and the name of a run can be guessed."""
+    (tmp_path / "private").write_text("mine")
+    name = f"mlw-test-{os.getpid()}"
+    link = Path(f"/dev/shm/mlw-{os.getuid()}-{name}{rest}")
+    link.symlink_to(tmp_path)
+    try:
+        engine.forget_login(name)
+        assert (tmp_path / "private").read_text() == "mine"
+    finally:
+        link.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+def test_nobody_can_take_the_place_of_a_log_in(tmp_path):
+    name = f"mlw-test-{os.getpid()}"
+    other = Path(f"/dev/shm/mlw-{os.getuid()}-{name}")
+    program = tmp_path / "docker"
+    program.write_text('#!/bin/sh\ncat >"$DOCKER_CONFIG/config.json"\n')
+    program.chmod(0o755)
+    docker = engine.Engine({**BASE, "name": name, "program": str(program), "registry": {"username": "ada"}})
+    for _ in range(2):  # the second time after a process that was killed before it could forget
+        other.mkdir(exist_ok=True)
+        os.chown(other, 12345, 12345)
+        try:
+            env, complaint = docker.log_in("secret")
+            folder = Path(env["DOCKER_CONFIG"])
+            assert (complaint, (folder / "config.json").read_text()) == ("", "secret")
+            assert folder.stat().st_mode & 0o777 == 0o700
+        finally:
+            shutil.rmtree(other, ignore_errors=True)
+        assert [path for path in Path("/dev/shm").iterdir() if name in path.name] == [folder]
+    engine.forget_login(name)
+    assert not folder.exists()

@@ -377,3 +377,51 @@ def test_another_repository_is_not_read_through_the_project(tmp_path: Path, way:
     state, diff = read(project)
     assert b"diary" not in diff
     assert state.commit is None or b"its repository is outside the project" in diff
+
+
+@pytest.mark.parametrize("way", ["alternates", "quoted", "chain", "pack", "packs", "loose", "objects"])
+def test_objects_of_another_repository_are_not_borrowed(tmp_path: Path, way: str) -> None:
+    """Whoever knows a commit of a private repository would get its text."""
+    private = tmp_path / "private"
+    private.mkdir()
+    git(private, "init", "-q", "-b", "main")
+    (private / "letter").write_text("dear diary\n")
+    commit(private)
+    if way in ("pack", "packs"):
+        git(private, "gc", "-q")
+    theirs = private / ".git" / "objects"
+    project = tmp_path / "hostile"
+    project.mkdir()
+    git(project, "init", "-q", "-b", "main")
+    ours = project / ".git" / "objects"
+    (project / ".git" / "HEAD").write_text(git(private, "rev-parse", "HEAD") + "\n")
+    if way == "chain":
+        (ours / "inner" / "info").mkdir(parents=True)
+        (ours / "inner" / "info" / "alternates").write_text(f"{theirs}\n")
+    if way in ("alternates", "quoted", "chain"):
+        named = {"alternates": f"# theirs\n{theirs}\n", "quoted": f'"{theirs}"\n', "chain": f"{ours}/inner\n"}[way]
+        (ours / "info" / "alternates").write_text(named)
+    elif way == "packs":
+        (ours / "pack").rmdir()
+        (ours / "pack").symlink_to(theirs / "pack")
+    elif way == "pack":
+        for path in (theirs / "pack").iterdir():
+            (ours / "pack" / path.name).symlink_to(path)
+    else:
+        for folder in (path for path in theirs.iterdir() if len(path.name) == 2):
+            if way == "loose":
+                (ours / folder.name).symlink_to(folder)
+                continue
+            (ours / folder.name).mkdir()
+            for path in folder.iterdir():
+                (ours / folder.name / path.name).symlink_to(path)
+    _, diff = read(project)
+    assert b"diary" not in diff
+    assert b"its repository takes objects from another one" in diff
+
+
+def test_an_empty_list_of_other_repositories_borrows_nothing(repo: Path) -> None:
+    (repo / ".git" / "objects" / "info" / "alternates").write_text("# none\n\n")
+    (repo / "train.py").write_text("print('changed')\n")
+    _, diff = read(repo)
+    assert b"print('changed')" in diff and b"# mlw" not in diff

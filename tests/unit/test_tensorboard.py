@@ -270,6 +270,29 @@ def test_links_and_pipes_are_not_followed(place, tmp_path):
     assert place.points() == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links")
+@pytest.mark.parametrize("folder", ["logs", "logs/deep"])
+@pytest.mark.parametrize("began", [True, False])
+def test_a_folder_that_becomes_a_link_is_not_followed(place, tmp_path, folder, began):
+    """A container cannot see the folder of the host; we could."""
+    elsewhere = tmp_path / "elsewhere" / folder[5:]
+    elsewhere.mkdir(parents=True)
+    secret = BEGIN + scalars(THEN + 2, 1, secret=1.0)
+    for name in ("events.out.tfevents.1", "private.tfevents.2"):
+        (elsewhere / name).write_bytes(secret)
+    own = place.file(f"{folder}/events.out.tfevents.1", BEGIN if began else b"")
+    board = place.board()
+    board.look()
+    assert board._files.found == [f"{folder}/events.out.tfevents.1"]
+    (place.work / "logs").rename(place.work / "logs2")
+    (place.work / "logs").symlink_to(tmp_path / "elsewhere")
+    board.look()
+    (place.work / "logs2" / own.relative_to(place.work / "logs")).write_bytes(BEGIN + scalars(THEN + 2, 1, own=1.0))
+    assert board.finish()
+    assert [name.rpartition("/")[2] for name, _, _ in place.points()] == ["own"]
+    assert not [name for name in board._files.found if "private" in name], "nor are names told"
+
+
 def test_records_of_any_length_are_passed_over_or_read(place, monkeypatch):
     monkeypatch.setattr(tensorboard, "LONGEST", 600_000)
     image = field(5, field(1, field(1, b"image") + field(4, bytes(500_000))))
@@ -337,9 +360,12 @@ def test_new_files_are_found_wherever_they_appear_and_old_folders_are_not_listed
         (place.work / name).mkdir(parents=True)
     (place.work / ".git/events.out.tfevents.1").write_bytes(BEGIN)
     listed, listing = [], search._listing
-    monkeypatch.setattr(
-        search, "_listing", lambda path: listed.append(os.path.relpath(path, place.work)) or listing(path)
-    )
+
+    def list_by(handle):
+        listed.append(os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), place.work))
+        return listing(handle)
+
+    monkeypatch.setattr(search, "_listing", list_by)
 
     def rest():
         """As if all of it had been there for a while."""

@@ -22,6 +22,7 @@ _SETPIPE = 1031  # F_SETPIPE_SZ; Python before 3.10 has no name for it, and othe
 ANSWER = 60.0  # seconds without a word after which a request is given up
 SENDING = 300.0  # seconds in which nothing is taken: a slow disk there, or another upload of the same file
 ENDING = 2.0
+_MOST_EMPTY = 8  # messages without content before the end of an answer; an honest agent sends two at most
 
 
 class NotGreeted(HostError):
@@ -112,13 +113,22 @@ class Channel:
     def send(self, request: Mapping[str, Any], body: bytes = b"") -> None:
         self.pipe.send(dict(request), body, SENDING)
 
-    def stream(self, patience: float) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Messages of an answer in several parts; the last one has no "more"."""
+    def stream(self, patience: float, most: int) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Messages of an answer in several parts, with ``most`` bytes; the last one has no "more".
+
+        An answer must come to its end: bytes, messages without any, and the time for both are limited.
+        """
+        since, count, empty = self.pipe.waited, 0, 0
         while True:
             message, body = self._receive(patience)
-            yield message, body
             if not message.get("more"):
+                yield message, body
                 return
+            count, empty = count + len(body), empty + (not body)
+            if count > most or empty > _MOST_EMPTY:
+                raise FrameError("an answer with more than was asked for")
+            self.pipe.check_pace(patience, since, count)
+            yield message, body
 
     def _receive(self, patience: float) -> tuple[dict[str, Any], bytes]:
         message, body = self.pipe.receive(patience)

@@ -95,7 +95,7 @@ class SshHost:
         """Where one file has more than fits, the next question is put at once: both ends work at the same time."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and (ahead["run"], ahead["offsets"]) != (request["run"], request["offsets"]):
-            for _ in channel.stream(ANSWER):
+            for _ in channel.stream(ANSWER, _MOST_BYTES):
                 pass
             ahead = None
         if ahead is None:
@@ -110,8 +110,8 @@ class SshHost:
 
     def _read_news(self, channel: Channel, request: Mapping[str, Any], offsets: Mapping[str, int]) -> News:
         parts = dict.fromkeys(offsets, b"")
-        begun, before, total = time.monotonic(), channel.pipe.read_bytes, 0
-        for message, body in channel.stream(ANSWER):
+        begun, before = time.monotonic(), channel.pipe.read_bytes
+        for message, body in channel.stream(ANSWER, _MOST_BYTES):
             came = channel.pipe.read_bytes - before
             if came >= _SAMPLE and not request["wait"]:
                 # Where the line is slower than packing: text shrinks to a fraction.
@@ -120,8 +120,7 @@ class SshHost:
                 told = self._checked(message)
                 return News(parts, told.flag("exists"), told.flag("claimed"), told.flag("supervised"))
             name = str(message.get("name"))
-            total += len(body)
-            if (name not in offsets and not _is_metrics(name)) or len(parts) > _MOST_PARTS or total > _MOST_BYTES:
+            if (name not in offsets and not _is_metrics(name)) or len(parts) > _MOST_PARTS:
                 raise FrameError(f"a file that nobody asked for: {name[:80]!a}")
             parts[name] = body
         raise Closed("the answer has no end")
@@ -133,12 +132,10 @@ class SshHost:
         def read(channel: Channel) -> bytes:
             channel.send(request)
             data = b""
-            for message, body in channel.stream(ANSWER):
-                data = body or data
+            for message, body in channel.stream(ANSWER, limit):
+                data += body
                 if not message.get("more"):
                     self._checked(message)
-            if len(data) > limit:
-                raise FrameError(f"more of {name} than was asked for")
             return data
 
         return self._twice(read)
@@ -147,15 +144,17 @@ class SshHost:
         """Not repeated by itself after a break: the caller knows how far each file has come."""
         for first in range(0, len(files), _BATCH):
             batch = [list(one) for one in files[first : first + _BATCH]]
-            yield from self._stream_outputs({"do": "outputs", "run": run_id, "files": batch}, first, len(batch))
+            yield from self._stream_outputs({"do": "outputs", "run": run_id, "files": batch}, first)
 
-    def _stream_outputs(self, request: Mapping[str, Any], first: int, count: int) -> Iterator[tuple[int, bytes]]:
+    def _stream_outputs(self, request: Mapping[str, Any], first: int) -> Iterator[tuple[int, bytes]]:
+        count = len(request["files"])
+        most = sum(max(0, size - offset) for _, offset, size in request["files"])
         with self._lock:
             channel = self._open()
             whole = False
             try:
                 channel.send({**request, "pack": self._pack})
-                for message, body in channel.stream(ANSWER):
+                for message, body in channel.stream(ANSWER, most):
                     if not message.get("more"):
                         self._checked(message)
                         whole = True

@@ -69,7 +69,7 @@ class Upload:
         for start in range(0, len(packed), CHUNK):
             self._channel.send({"more": True}, packed[start : start + CHUNK])
         self._channel.send({})
-        return next(self._channel.stream(2 * ANSWER))[0]
+        return next(self._channel.stream(2 * ANSWER, 0))[0]
 
     def _base(self, manifest: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         """Of the last ones that went there, the one most like this one."""
@@ -118,7 +118,7 @@ class Upload:
             if self._channel.pipe.ready(0):
                 break  # it complains: nothing else comes before the end
         self._channel.send({})
-        for answer, _ in self._channel.stream(_FINISHING):
+        for answer, _ in self._channel.stream(_FINISHING, 0):
             if not answer.get("more") and not answer.get("ok"):
                 problem = printable(str(answer.get("problem")))
                 raise HostError(f"the code could not be stored on the target: {problem}", more=full_disk(problem))

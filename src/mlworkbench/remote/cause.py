@@ -39,7 +39,7 @@ def explain(log: str, work: str, python: str, code: Optional[int], number: Optio
     """What went wrong, in one line, with the user's own line where there is a traceback."""
     if number is not None:
         return "killed by signal %d (%s)" % (number, signal_name(number))
-    lines = [_MARGIN.sub("", line) for line in re.split("\r*\n|\r", log)]
+    lines = [_MARGIN.sub("", line) for line in log.replace("\r", "\n").split("\n")]  # more empty ones do no harm
     found = _traceback(lines, work, python)
     if found:
         return found[:LENGTH]

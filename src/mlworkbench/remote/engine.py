@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import struct
 import subprocess
 
@@ -15,6 +16,7 @@ from . import machine
 from .folder import RunFolder
 from .launcher import encode
 from .mounts import translate
+from .tree import remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -97,7 +99,6 @@ def build_command(
     words = [container["program"], "run", "--rm", "--pull", "never", "--name", container["name"], "--init"]
     # A run may want no network at all, or the machine's own; what a build requires is fetched the usual way.
     words += ["--workdir", environment["HOME"], *_guards(container), *_limits(dict(container, network=network))]
-    words += ["--cap-drop", "ALL"]  # also for root, who needs none to write a folder of its own
     for mount in mounts:
         words += ["--mount", mount_option(*mount)]
     for name, value in sorted(environment.items()):
@@ -109,7 +110,7 @@ def build_command(
 def probe_command(container: Container, mounts: "Sequence[List[str]]", argv: "List[str]") -> List[str]:
     """A container that looks at the project's image: guarded like a run's, without a network, removed when it ends."""
     words = [container["program"], "run", "--rm", "--pull", "never", *_guards(container)]
-    words += [*_limits({"network": "none"}), "--cap-drop", "ALL", *gpu_options(container)]
+    words += [*_limits({"network": "none"}), *gpu_options(container)]
     for mount in mounts:
         words += ["--mount", mount_option(*mount)]
     words += container.get("options") or ()
@@ -118,12 +119,8 @@ def probe_command(container: Container, mounts: "Sequence[List[str]]", argv: "Li
 
 def _guards(container: Container) -> List[str]:
     words = [*_INIT_LOG[container["engine"]], "--security-opt", "no-new-privileges", "--stop-signal", "TERM"]
-    user = container.get("user")
-    if user:
-        words += ["--user", user]
-        if not user.startswith("0:"):
-            words += ["--cap-drop", "ALL"]
-    return words
+    words += ["--cap-drop", "ALL"]  # also for root, who needs none for folders of its own
+    return [*words, "--user", container["user"]] if container.get("user") else words
 
 
 def _limits(container: Container) -> List[str]:
@@ -215,9 +212,8 @@ class Engine:
     def log_in(self, password: str) -> Tuple[Dict[str, str], str]:
         """(environment for a pull, what the engine complained of) with container["registry"]; then forget_login."""
         registry = self.container["registry"]
-        folder = login_folder(self.name)
         forget_login(self.name)
-        os.mkdir(folder, 0o700)  # fails if somebody else has put something there
+        folder = make_login_folder(self.name)
         env = {"DOCKER_CONFIG": folder, "REGISTRY_AUTH_FILE": os.path.join(folder, "config.json")}
         words = ["login", "--username", registry.get("username") or "", "--password-stdin"]
         words += [registry["server"]] if registry.get("server") else []
@@ -329,21 +325,46 @@ def is_down(err: str) -> bool:
     return "cannot connect" in low or "failed to connect" in low or "unexpected eof" in low or low.endswith("eof")
 
 
-def login_folder(name: str) -> str:
-    """Where a log-in to a registry is kept while an image is pulled: in memory, never on a disk."""
+def make_login_folder(name: str) -> str:
+    """Where a log-in to a registry is kept while an image is pulled: in memory, never on a disk.
+
+    Everybody may write there, so its name cannot be guessed: nobody can have put something in its place.
+    """
+    folder = os.path.join(_memory(), "%s%s" % (_login_prefix(name), os.urandom(8).hex()))
+    os.mkdir(folder, 0o700)
+    return folder
+
+
+def forget_login(name: str) -> None:
+    """Also what a killed predecessor left. A link, or what belongs to somebody else, is not ours and is not touched."""
+    try:
+        memory = _memory()
+    except OSError:
+        return  # so there is none
+    for entry in os.listdir(memory):
+        path = os.path.join(memory, entry)
+        if entry.startswith(_login_prefix(name)) and _is_own_folder(path):
+            try:
+                remove(path)
+            except OSError:
+                pass  # the docker of a killed predecessor still writes there
+
+
+def _memory() -> str:
     places = ("/dev/shm", os.environ.get("XDG_RUNTIME_DIR") or "")
     memory = next((one for one in places if one and os.path.isdir(one)), None)
     if memory is None:
         raise OSError("this machine has no folder in memory, which a log-in to a registry needs")
-    return os.path.join(memory, "mlw-%d-%s" % (os.getuid(), name))
+    return memory
 
 
-def forget_login(name: str) -> None:
-    """Also what a killed predecessor left."""
+def _login_prefix(name: str) -> str:
+    return "mlw-%d-%s~" % (os.getuid(), name)  # no name of a container has a tilde
+
+
+def _is_own_folder(path: str) -> bool:
     try:
-        folder = login_folder(name)
-        for entry in os.listdir(folder):
-            os.unlink(os.path.join(folder, entry))
-        os.rmdir(folder)
+        found = os.lstat(path)
     except OSError:
-        pass  # there is none
+        return False  # gone meanwhile
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()

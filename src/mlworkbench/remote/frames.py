@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import time
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 MAX_JSON = 8 * 1024 * 1024
 MAX_BODY = 4 * 1024 * 1024 + 64 * 1024
 CHUNK = 4 * 1024 * 1024  # of a file, in one frame
+SLOWEST = 1024  # bytes a second: an end that sends less for long counts as one that sends nothing
 _STEP = 64 * 1024
 _WAITS = os.name != "nt"  # Windows cannot wait for a pipe: there a read lasts as long as it lasts
 
@@ -42,7 +44,9 @@ class Pipe:
         self._source = source
         self._sink = sink
         self._left = b""  # read, and not part of any message yet
+        self._since: Optional[Tuple[float, int]] = None  # seconds and bytes when the message began
         self.read_bytes = 0
+        self.waited = 0.0  # seconds; what this end does meanwhile does not count
 
     def send(self, message: Message, body: Bytes = b"", patience: Optional[float] = None) -> None:
         """``patience`` is how long the other end may take nothing; it counts where ``sink`` does not block."""
@@ -67,7 +71,8 @@ class Pipe:
             raise Closed("the other end is gone (%s)" % error.strerror) from None
 
     def receive(self, patience: Optional[float] = None) -> Tuple[Message, bytes]:
-        """The next message. ``patience`` is how long it may be silent: before the message and within it."""
+        """The next message. ``patience`` is how long it may be silent, and how far a slow one may fall behind."""
+        self._since = self.waited, self.read_bytes
         head = self._take(8, patience)
         sizes = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
         if sizes[0] > MAX_JSON or sizes[1] > MAX_BODY or sizes[0] < 2:
@@ -90,6 +95,7 @@ class Pipe:
         """Read past ``mark``; what stood before it, and whether it came at all."""
         seen = bytearray(self._left)
         self._left = b""
+        self._since = None  # whoever logs in may be slow
         start = 0
         while True:
             found = seen.find(mark, start)
@@ -124,8 +130,7 @@ class Pipe:
         view[:done] = self._left
         self._left = b""
         while done < size:
-            if _WAITS and patience is not None and not _readable(self._source, patience):
-                raise Silent("no word for %g s" % patience)
+            self._wait(patience)
             count = _read_into(self._source, view[done:])
             if not count:
                 raise Closed("the other end is gone")
@@ -134,8 +139,7 @@ class Pipe:
         return bytes(whole)
 
     def _read(self, size: int, patience: Optional[float]) -> bytes:
-        if _WAITS and patience is not None and not _readable(self._source, patience):
-            raise Silent("no word for %g s" % patience)
+        self._wait(patience)
         try:
             part = os.read(self._source, size)
         except OSError as error:
@@ -144,6 +148,21 @@ class Pipe:
             raise Closed("the other end is gone")
         self.read_bytes += len(part)
         return part
+
+    def _wait(self, patience: Optional[float]) -> None:
+        if not _WAITS or patience is None:
+            return
+        begun = time.monotonic()
+        if not _readable(self._source, patience):
+            raise Silent("no word for %g s" % patience)
+        self.waited += min(time.monotonic() - begun, patience)  # this process may have been stopped meanwhile
+        if self._since is not None:
+            self.check_pace(patience, self._since[0], self.read_bytes - self._since[1])
+
+    def check_pace(self, patience: float, since: float, count: int) -> None:
+        """Raise Silent if so many bytes are too few for the time waited since then."""
+        if self.waited - since > patience + count / SLOWEST:
+            raise Silent("%d bytes in %g s" % (count, self.waited - since))
 
 
 def _readable(descriptor: int, seconds: Optional[float]) -> bool:

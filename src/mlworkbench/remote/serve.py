@@ -120,13 +120,19 @@ def read_plain(path: str, offset: int, limit: int) -> bytes:
     except (OSError, ValueError):
         return b""
     try:
+        return read_open(descriptor, offset, limit)
+    finally:
+        os.close(descriptor)
+
+
+def read_open(descriptor: int, offset: int, limit: int) -> bytes:
+    """The same of a file that is open."""
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return b""
         return _pread(descriptor, limit, offset)
     except (OSError, OverflowError):
         return b""
-    finally:
-        os.close(descriptor)
 
 
 def _pread(descriptor: int, limit: int, offset: int) -> bytes:
@@ -157,7 +163,7 @@ def read_outputs(run: RunFolder, files: List[List[Any]]) -> Iterator[Tuple[int, 
         return
     with folders:
         for index, (path, offset, size) in enumerate(files):
-            descriptor = _open_beneath(folders, path)
+            descriptor = open_beneath(folders, path)
             if descriptor is None:
                 continue
             try:
@@ -173,13 +179,14 @@ def read_outputs(run: RunFolder, files: List[List[Any]]) -> Iterator[Tuple[int, 
                 os.close(descriptor)
 
 
-def _open_beneath(folders: Folders, path: str) -> Optional[int]:
+def open_beneath(folders: Folders, path: str) -> Optional[int]:
+    """A handle of a plain file, without following a link on the way to it; None if there is no such file."""
     folder, _, name = path.rpartition("/")
     if {"", ".", ".."}.intersection(path.split("/")) or "\0" in path:
         return None
     try:
         descriptor = os.open(name, _PLAIN, dir_fd=folders.open(folder))
-    except OSError:
+    except (OSError, ValueError):
         return None
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor

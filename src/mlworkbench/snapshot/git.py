@@ -13,6 +13,7 @@ import selectors
 import stat
 import subprocess
 import time
+from itertools import chain
 from pathlib import Path
 
 from ..model import Git
@@ -80,6 +81,8 @@ class GitReader:
             self._problem = "there is no commit yet"
         elif not repository.is_own():
             self._problem = "its repository is outside the project and does not name this folder"
+        elif repository.borrows():
+            self._problem = "its repository takes objects from another one"
         elif program is None:
             self._problem = "git is not installed"
         else:
@@ -214,6 +217,18 @@ class _Repository:
         parts = ((folder, "index"), (common, "objects"), (common, "config"))
         return known and all(_is_below(base, name) for base, name in parts)
 
+    def borrows(self) -> bool:
+        """Whether objects are elsewhere, by a list of other repositories or by links: they may be anybody's text."""
+        objects = os.path.join(self.common, "objects")
+        listed = os.path.join(objects, "info", "alternates")
+        if os.path.lexists(listed):
+            data = _read_file(listed, 1 << 16)
+            if data is None or any(line and not line.startswith(b"#") for line in data.splitlines()):
+                return True
+        entries = _entries(objects)
+        folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return any(entry.is_symlink() for entry in chain(entries, *map(_entries, folders)))
+
     def _config(self) -> str:
         return (_own_file(self.common, "config", 1 << 20) or b"").decode("utf-8", "replace")
 
@@ -306,6 +321,14 @@ def _read_file(path: str, limit: int) -> bytes | None:
 def _is_below(base: str, name: str) -> bool:
     """Whether a file is where its name says, and not elsewhere through a link."""
     return os.path.realpath(os.path.join(base, name)).startswith(os.path.realpath(base) + os.sep)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []  # git tidies up meanwhile, or will say itself that it is missing
 
 
 def _own_file(base: str, name: str, limit: int) -> bytes | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import time
 
+from ..tree import Folders
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Dict, List, Tuple
@@ -36,22 +38,24 @@ class EventFiles:
         began = time.monotonic()
         if now or began >= self._next:
             try:
-                self._search(os.lstat(self.folder).st_dev)
+                with Folders(self.folder) as handles:
+                    self._search(handles)
             except OSError:
                 pass  # the folder is away for a moment, or for good
             took = time.monotonic() - began
             self._next = began + took + min(max(PAUSE, _SHARE * took), _RARELY)
         return bool(self.found)
 
-    def _search(self, device: int) -> None:
+    def _search(self, handles: Folders) -> None:
+        device = os.fstat(handles.open("")).st_dev
         waiting = list(self._known)
         for name in waiting:  # grows by the new folders that are found
             listed = self._known.get(name, 0)
             try:
-                seen = os.lstat(os.path.join(self.folder, name))
+                seen = _status(handles, name)
                 if seen.st_dev != device or seen.st_mtime_ns == listed:
                     continue
-                folders, files = _listing(os.path.join(self.folder, name))
+                folders, files = _listing(handles.open(name))
             except OSError:
                 if name:
                     self._known.pop(name, None)
@@ -72,11 +76,18 @@ class EventFiles:
                 self.found.append(name)
 
 
-def _listing(folder: str) -> Tuple[List[str], List[str]]:
-    """Names of the folders and of the event files in it, in a fixed order."""
+def _status(handles: Folders, name: str) -> os.stat_result:
+    """Of a folder that is not opened for it: most have not changed."""
+    above, _, own = name.rpartition("/")
+    handle = handles.open(above)
+    return os.stat(own, dir_fd=handle, follow_symlinks=False) if own else os.fstat(handle)
+
+
+def _listing(handle: int) -> Tuple[List[str], List[str]]:
+    """Names of the folders and of the event files in a folder, in a fixed order."""
     folders: List[str] = []
     files: List[str] = []
-    with os.scandir(folder) as entries:
+    with os.scandir(handle) as entries:
         for entry in entries:
             try:
                 if entry.is_dir(follow_symlinks=False):

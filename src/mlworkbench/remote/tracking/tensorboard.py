@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import time
 
-from ..serve import read_plain
+from ..serve import open_beneath, read_open
+from ..tree import Folders
 from .appended import Appended
 from .eventfile import HEAD, LONGEST, TAIL, Broken, event, record_length, records
 from .search import EventFiles
@@ -48,19 +49,34 @@ class Board:
         if not self._files.found:
             return True
         try:
-            self._file.open()
-            for name in self._files.found:
-                source = self._file.sources.get(name) or self._begin(name)
-                while source is not None and not source.broken and self._take_some(source):
-                    self._file.write()
-                    if time.monotonic() >= end:
-                        return False
-            self._file.write()
+            folders = Folders(self._folder)
+        except OSError:
+            return True  # the folder is away, and with it all that is new
+        try:
+            with folders:
+                self._file.open()
+                whole = all(self._take(name, folders, end) for name in self._files.found)
+                self._file.write()
         except OSError:
             self.refused = True
             return False
         self.refused = False
-        return True
+        return whole
+
+    def _take(self, name: str, folders: Folders, end: float) -> bool:
+        """Take in what is new in one file, until then; whether that was all."""
+        descriptor = open_beneath(folders, name)
+        if descriptor is None:
+            return True
+        try:
+            source = self._file.sources.get(name) or self._begin(name, descriptor)
+            while source is not None and not source.broken and self._take_some(source, descriptor):
+                self._file.write()
+                if time.monotonic() >= end:
+                    return False
+            return True
+        finally:
+            os.close(descriptor)
 
     def finish(self, seconds: float = 60.0) -> bool:
         """Everything that is there, for so long at most; then let go of the file."""
@@ -69,11 +85,11 @@ class Board:
         finally:
             self._file.close()
 
-    def _begin(self, name: str) -> "Optional[Source]":
+    def _begin(self, name: str, descriptor: int) -> "Optional[Source]":
         """A new source; None if nothing is in it yet, or if it came with the code: another run wrote it."""
         if name in self._older:
             return None
-        head = read_plain(os.path.join(self._folder, name), 0, 4096)
+        head = read_open(descriptor, 0, 4096)
         try:
             first = next(records(head), None)
             when = None if first is None else event(first[1])[0]
@@ -99,12 +115,11 @@ class Board:
 
     # -- what is in them ------------------------------------------------------------------------------------
 
-    def _take_some(self, source: "Source") -> bool:
+    def _take_some(self, source: "Source", descriptor: int) -> bool:
         """Take in some records; whether there may be more."""
-        path = os.path.join(self._folder, source.name)
-        if _size(path) <= source.at:
+        if os.fstat(descriptor).st_size <= source.at:
             return False
-        data = read_plain(path, source.at, _CHUNK)
+        data = read_open(descriptor, source.at, _CHUNK)
         start = source.at
         try:
             for at, record in records(data):
@@ -116,18 +131,18 @@ class Board:
             length = record_length(data, 0)
             if length is None:
                 return False
-            return self._take_long(source, path, length)
+            return self._take_long(source, descriptor, length)
         except Broken:
             source.broken = True
             return False
 
-    def _take_long(self, source: "Source", path: str, length: int) -> bool:
+    def _take_long(self, source: "Source", descriptor: int, length: int) -> bool:
         """One record that is longer than what is read at a time."""
         whole = HEAD + length + TAIL
-        if _size(path) < source.at + whole:
+        if os.fstat(descriptor).st_size < source.at + whole:
             return False
         if length <= LONGEST:
-            for _, record in records(read_plain(path, source.at, whole)):
+            for _, record in records(read_open(descriptor, source.at, whole)):
                 self._add(source, record)
         source.at, source.done = source.at + whole, 0
         return True
@@ -137,13 +152,6 @@ class Board:
             if nth >= source.done:
                 source.done = nth
                 self._file.add(source, tag, value, when or self._started, step)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.lstat(path).st_size
-    except (OSError, ValueError):
-        return 0
 
 
 def _printable(name: str) -> str:
