@@ -47,6 +47,15 @@ def test_a_session_counts_at_its_own_port_and_ends_for_good(tmp_path):
     assert Sessions(file, "mlw_8522").knows(asking(cookie=f"mlw_8522={other}"))
 
 
+def test_a_server_that_starts_ends_no_session_of_one_that_runs(tmp_path):
+    file = tmp_path / "sessions.json"
+    sessions = Sessions(file, "mlw_8521")
+    value = sessions.begin()
+    file.unlink()  # another server starts
+    sessions.begin()
+    assert sessions.knows(asking(cookie=f"mlw_8521={value}"))
+
+
 @pytest.mark.parametrize("password", ["plain", "pässwörd", "п€-密", "a+b %&=;"])
 def test_a_password_may_have_any_letters(tmp_path, password):
     login = Login(Sessions(tmp_path / "sessions.json", "mlw_1"), "/secret", Password(password))

@@ -32,10 +32,21 @@ if TYPE_CHECKING:
     type=click.Choice(("hostname", "path")),
     help="Secret part of the link: a host name below .localhost (default on Linux) or a path.",
 )
+@click.option(
+    "--keep-address",
+    is_flag=True,
+    help="Keep the address and the sessions of the last server; only for machines that no one else uses.",
+)
 @in_project
 @debugging
 def ui(
-    port: int | None, browser: bool, host: str | None, any_local_user: bool, style: Style | None, folder: str | None
+    port: int | None,
+    browser: bool,
+    host: str | None,
+    any_local_user: bool,
+    style: Style | None,
+    keep_address: bool,
+    folder: str | None,
 ) -> None:
     """Open the Workbench in the browser.
 
@@ -51,14 +62,15 @@ def ui(
     here = maybe_project(folder)
     _leave_the_project(paths)
     style = style or address.default_style(host)
-    if host is None:
-        link = running.running_link(files.running, address.secret_address(files.address), style, port)
+    known = address.known_address(files.address) if host is None else None
+    if known:
+        link = running.running_link(files.running, known, style, port)
         if link:
             render.message("mlw ui is running already")
             _open(files, link, browser)
             return
     password = _password(host) if host else None
-    made = server.Server(server.listen(host, port), files, style, password, any_local_user)
+    made = server.Server(server.listen(host, port), files, style, password, any_local_user, keep_address)
     _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
     from ..ui.app import make  # noqa: PLC0415 - takes a second
 

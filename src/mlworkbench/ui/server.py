@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..paths import UserPaths
 from ..remote.journal import read_json, write_whole
 from . import peer
-from .address import Style, secret_address
+from .address import Style, known_address, new_address
 from .admission import Door
 from .connections import Connections, raise_limits
 from .gate import App, Gate
@@ -180,6 +180,7 @@ class Server:
         style: Style,
         password: str | None = None,
         any_local_user: bool = False,
+        keep_address: bool = False,
     ) -> None:
         self.listening = listening
         # A server that listens to other machines is for other people, too: whoever has the password.
@@ -188,7 +189,9 @@ class Server:
         self._table = peer.open_table(required=own_user_only)
         self._files = files
         self._style = style
-        self._secret = secret_address(files.address)
+        if not keep_address:  # before anybody can come in: sessions of the last server may be known to others
+            files.sessions.unlink(missing_ok=True)
+        self._secret = (known_address(files.address) if keep_address else None) or new_address(files.address)
         self._door = door_of(listening, self._secret.text)
         self._password = password
         self.sessions = Sessions(files.sessions, self._door.cookie)

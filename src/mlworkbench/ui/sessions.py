@@ -19,7 +19,8 @@ CODE_SECONDS = 120
 
 
 class Sessions:
-    """The file holds only digests: whoever reads it cannot come in with it. It outlives the server.
+    """The file holds only digests: whoever reads it cannot come in with it. It is removed when a server starts, unless
+    that one keeps the address of the last.
 
     A session counts at its port and at the secret address only: whoever gets hold of that port while we do not have
     it also gets the cookies that open pages send there.
@@ -29,6 +30,7 @@ class Sessions:
         self._file = file
         self._cookie = cookie
         self._known = self._load()
+        self._begun: dict[str, float] = {}  # here; another server may have emptied the file since
         self._codes: dict[str, float] = {}
         self._ends: dict[str, asyncio.Event] = {}
         self.token = secrets.token_urlsafe(32)  # for programs; a new one with every start
@@ -101,7 +103,10 @@ class Sessions:
 
     def _store(self, begun: str | None = None, ended: str | None = None) -> None:
         """Beside what another server of this user has noted meanwhile."""
-        every = {**self._load(), **({begun: time.time()} if begun else {})}
+        if begun:
+            self._begun[begun] = time.time()
+        self._begun.pop(ended or "", None)
+        every = {**self._load(), **self._begun}
         every.pop(ended or "", None)
         self._known = dict(sorted(every.items(), key=lambda item: item[1])[-_MOST:])
         os.makedirs(self._file.parent, mode=0o700, exist_ok=True)
