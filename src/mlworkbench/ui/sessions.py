@@ -58,24 +58,22 @@ class Sessions:
 
     def end(self, request: Request) -> None:
         """For good: also in the pages that are open with it."""
-        value = self._value(request)
-        if value is not None and self._mark(value) in self._known:
-            self._store(ended=self._mark(value))
-            self.ending(request).set()
-            self._ends.pop(self._mark(value), None)
+        mark = self._find(request)
+        if mark is not None:
+            self._store(ended=mark)
+            self._ends.pop(mark, asyncio.Event()).set()
 
     # -- being in ----------------------------------------------------------------------------------------------
 
     def knows(self, request: Request) -> bool:
         if request.bearer is not None:
             return hmac.compare_digest(_digest(request.bearer), _digest(self.token))
-        value = self._value(request) if request.private else None
-        began = self._known.get(self._mark(value)) if value else None  # of digests: their comparing tells nothing
-        return began is not None and time.time() - began < _DAYS * 86400
+        mark = self._find(request) if request.private else None
+        return mark is not None and time.time() - self._known[mark] < _DAYS * 86400
 
     def ending(self, request: Request) -> asyncio.Event:
         """Set when the session that this request belongs to ends; what lasts longer than a request waits for it."""
-        return self._ends.setdefault(self._mark(self._value(request) or ""), asyncio.Event())
+        return self._ends.setdefault(self._find(request) or "", asyncio.Event())
 
     def cookie(self, value: str, base: str) -> str:
         """The header that gives a browser its session; an empty value takes it away.
@@ -85,11 +83,12 @@ class Sessions:
         age = _DAYS * 86400 if value else 0
         return f"{self._cookie}={value}; Path={base}/; Max-Age={age}; HttpOnly; SameSite=Strict"
 
-    def _value(self, request: Request) -> str | None:
-        """Other programs of this machine set cookies for the same host, and in forms that no parser likes."""
+    def _find(self, request: Request) -> str | None:
+        """The mark of its session. Other programs of this machine set cookies for the same host, of the same name even,
+        and in forms that no parser likes."""
         pairs = (one.strip().partition("=") for one in request.headers.get("cookie", "").split(";"))
-        found = [value for name, _, value in pairs if name == self._cookie]
-        return found[0] if len(found) == 1 else None
+        marks = (self._mark(value) for name, _, value in pairs if name == self._cookie)
+        return next((mark for mark in marks if mark in self._known), None)  # digests: their comparing tells nothing
 
     # -- the file ------------------------------------------------------------------------------------------------
 
