@@ -248,7 +248,7 @@ def test_views_are_found_again(used, tmp_path):
         port = bench.port
         looker.page.goto("about:blank")
         bench.stop()
-        with workbench(used.user, used.root, tmp_path, "--port", port):
+        with workbench(used.user, used.root, tmp_path, "--keep-address", "--port", port):
             for path, view in before.items():
                 looker.go(path)
                 assert _settled(looker.page) == view

@@ -107,7 +107,7 @@ def test_what_was_typed_outlives_the_server(user, tmp_path):
             first.stop()
         type_first(page, "# away\n")
         page.wait_for_function("Object.values(sessionStorage).some(text => text.startsWith('# away'))")
-        with workbench(user, root, tmp_path, "--port", port):
+        with workbench(user, root, tmp_path, "--keep-address", "--port", port):
             page.reload()
             expect(editor(page)).to_contain_text("# away# kept")
             expect(page.get_by_text("Not saved", exact=True)).to_be_visible()

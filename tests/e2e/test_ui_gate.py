@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.machines.browser import chromium, workbench
+from tests.machines.browser import chromium, looking, workbench
 from tests.machines.doors import free_port
 from tests.machines.network import wait_until
 
@@ -64,12 +65,30 @@ def test_a_browser_comes_in_by_the_link_and_stays_in(bench, user):
         assert "mlw ui" in again.inner_text("main")
 
 
-def test_sessions_outlive_the_server(user, tmp_path):
+def test_an_address_and_its_sessions_end_with_the_server(user, tmp_path):
+    """Whoever had the port in between knows them, and may have left a service worker at that address."""
+    port = str(free_port())
+    with looking(user, user.home, tmp_path, "--port", port) as looker:
+        first, (cookie,) = looker.bench, looker.context.cookies()
+        session = f"{cookie['name']}={cookie['value']}"
+        assert ask(first, "GET", "/", Cookie=session).status == 200
+        first.stop()
+        with workbench(user, user.home, tmp_path, "--port", port) as second:
+            assert second.address != first.address
+            assert ask(first, "GET", "/", Cookie=session).status == 421
+            assert ask(second, "GET", "/", Cookie=session).status == 401
+            expect(looker.page.get_by_role("alert")).to_contain_text("Your session has expired", timeout=20_000)
+        with workbench(user, user.home, tmp_path, "--keep-address", "--port", port) as third:
+            assert third.address == second.address
+            assert ask(third, "GET", "/", Cookie=session).status == 401
+
+
+def test_sessions_outlive_the_server_if_asked_for(user, tmp_path):
     port = str(free_port())
     with workbench(user, user.home, tmp_path, "--port", port) as first:
         session = cookie_of(first)
         assert ask(first, "GET", "/", Cookie=session).status == 200
-    with workbench(user, user.home, tmp_path, "--port", port) as second:
+    with workbench(user, user.home, tmp_path, "--keep-address", "--port", port) as second:
         assert ask(second, "GET", "/", Cookie=session).status == 200
 
 

@@ -121,7 +121,7 @@ def test_what_has_expired_opens_nothing(user, tmp_path):
     ages = {"old": week + 1, "aging": week - 10, "young": 60}
     kept = {sha256(f"mlw_{port}={name}".encode()).hexdigest(): time.time() - age for name, age in ages.items()}
     (folder / "sessions.json").write_text(json.dumps(kept))
-    with workbench(user, user.home, tmp_path, "--port", port) as running:
+    with workbench(user, user.home, tmp_path, "--keep-address", "--port", port) as running:
         caller = Caller(running.address)
 
         def opens(name: str) -> bool:
@@ -458,7 +458,7 @@ def test_leaving_ends_the_session_everywhere_and_for_good(user, tmp_path):
         assert caller.ask("GET", SOCKET + "websocket", Cookie=mine, Origin=bench.address, **UPGRADE).status == 403
         assert caller.ask("GET", "/", Cookie=other).status == 200
         port = bench.port
-    with workbench(user, user.home, tmp_path, "--port", port) as again:
+    with workbench(user, user.home, tmp_path, "--keep-address", "--port", port) as again:
         assert Caller(again.address).ask("GET", "/", Cookie=mine).status == 401
         assert Caller(again.address).ask("GET", "/", Cookie=other).status == 200
 
@@ -670,7 +670,7 @@ def test_killed_and_started_anew(user, tmp_path):
         looker.bench.process.send_signal(signal.SIGKILL)
         looker.bench.process.wait(20)
         assert (user.store / "ui" / "server.json").exists()
-        with workbench(user, root, tmp_path, "--port", port) as again:
+        with workbench(user, root, tmp_path, "--keep-address", "--port", port) as again:
             assert again.address == looker.bench.address
             looker.page.reload()
             looker.page.get_by_text("ML Workbench").first.wait_for()

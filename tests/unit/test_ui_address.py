@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mlworkbench.remote import machine
-from mlworkbench.ui.address import SecretAddress, default_style, secret_address
+from mlworkbench.ui.address import SecretAddress, default_style, known_address, new_address
 from mlworkbench.ui.running import find, note, running_link
 from mlworkbench.ui.server import Places, opener_file
 
@@ -24,33 +24,38 @@ CODE = "A-_z" + "0" * 39
 HERE = "http://127.0.0.1:8521"
 
 
-def test_the_secret_stays_the_same_and_is_its_users_alone(tmp_path):
+def test_each_secret_is_new_and_its_users_alone(tmp_path):
     file = tmp_path / "address.json"
-    first = secret_address(file)
-    assert len(first.text) == 32 and secret_address(file) == first
+    assert known_address(file) is None
+    first = new_address(file)
+    assert len(first.text) == 32 and known_address(file) == first
     assert file.stat().st_mode & 0o777 == 0o600
+    assert new_address(file) != first != known_address(file)
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"secret": 1}', '{"secret": "ABC"}', '{"secret": "%s/x"}' % ("0" * 32)]
 )
-def test_a_file_of_no_use_is_replaced(tmp_path, text):
+def test_a_file_of_no_use_is_not_believed(tmp_path, text):
     file = tmp_path / "address.json"
     file.write_text(text)
     file.chmod(0o600)
-    made = secret_address(file)
-    assert secret_address(file) == made and len(made.text) == 32
+    assert known_address(file) is None
+    assert new_address(file) == known_address(file)
 
 
 def test_what_others_could_read_or_choose_is_no_secret(tmp_path):
     file, elsewhere = tmp_path / "address.json", tmp_path / "elsewhere"
-    before = secret_address(file)
+    new_address(file)
     file.chmod(0o640)
-    after = secret_address(file)
-    assert after != before and file.stat().st_mode & 0o777 == 0o600
+    assert known_address(file) is None
+    new_address(file)
+    assert file.stat().st_mode & 0o777 == 0o600
     file.rename(elsewhere)
     file.symlink_to(elsewhere)
-    assert secret_address(file) != after and not file.is_symlink()
+    assert known_address(file) is None
+    new_address(file)
+    assert not file.is_symlink()
 
 
 def test_links(monkeypatch):

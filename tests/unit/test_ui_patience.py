@@ -68,3 +68,44 @@ def test_who_says_too_much(place):
         except ConnectionError:
             pass
         assert heard(line) == b""
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def send_until_they_hang_up(line: socket.socket, parts: tuple[bytes, ...], times: int, pause: float = 0.0) -> None:
+    for part in parts * times:
+        line.sendall(part)
+        threading.Event().wait(pause)
+
+
+@pytest.mark.parametrize("endless", [b"a: b\r\n", b"a"], ids=["many", "one"])
+def test_trailers_without_end(place, endless):
+    """uvicorn would keep them all."""
+    with socket.create_connection(place, timeout=20) as line:
+        line.sendall(CHUNKED + b"3\r\nabc\r\n0\r\n")
+        with pytest.raises(ConnectionError):
+            send_until_they_hang_up(line, (endless * 10_000,), 1000)
+
+
+@pytest.mark.parametrize("parts", [(b"1\r\nx\r\n",), (b"1\r\n", b"x\r\n")])
+def test_a_body_that_never_ends_after_its_answer(place, parts):
+    """However steadily it comes."""
+    with socket.create_connection(place, timeout=20) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line.sendall(CHUNKED + b"1\r\nx\r\n")
+        with pytest.raises(ConnectionError):
+            send_until_they_hang_up(line, parts, 200, 0.05)
+
+
+def test_chunks_and_small_trailers_are_fine(place):
+    with socket.create_connection(place, timeout=20) as line:
+        line.sendall(CHUNKED.replace(b"Host", b"Connection: close\r\nHost") + b"3\r\nabc\r\n0\r\na: b\r\n\r\n")
+        assert heard(line).endswith(b"03")
+
+
+def test_requests_that_wait_for_no_answer(place):
+    """One may wait, for its client can be quicker than the end of the answer before; the others are not kept."""
+    with socket.create_connection(place, timeout=20) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
+        assert heard(line).count(b"200 OK") <= 2

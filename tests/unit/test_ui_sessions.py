@@ -24,8 +24,20 @@ def test_cookies_of_other_programs_keep_nobody_out(tmp_path):
     ours = f"mlw_8521={sessions.begin()}"
     for cookie in (ours, f'prefs={{"a": 1}}; {ours}', f"a[0]=1; {ours}; b", f"=; ;{ours}", f'x="a;b"; {ours}'):
         assert sessions.knows(asking(cookie=cookie)), cookie
-    for cookie in ("", "mlw_8521=", "mlw_8521=x", f"{ours}x", f"{ours}; mlw_8521=x", ours.replace("8521", "8522")):
+    for cookie in ("", "mlw_8521=", "mlw_8521=x", f"{ours}x", ours.replace("8521", "8522")):
         assert not sessions.knows(asking(cookie=cookie)), cookie
+
+
+def test_cookies_of_our_name_keep_nobody_out(tmp_path):
+    """Another port of this machine can set some for a longer path, and the browser sends those first."""
+    sessions = Sessions(tmp_path / "sessions.json", "mlw_8521")
+    ours = f"mlw_8521={sessions.begin()}"
+    tossed = "; ".join(f"mlw_8521=x{number}" for number in range(200))
+    for cookie in (f"{tossed}; {ours}", f"{ours}; {tossed}", f"mlw_8521=; {ours}"):
+        assert sessions.knows(asking(cookie=cookie))
+    assert not sessions.knows(asking(cookie=tossed))
+    sessions.end(asking(cookie=f"{tossed}; {ours}"))
+    assert not sessions.knows(asking(cookie=ours))
 
 
 def test_a_session_counts_at_the_secret_address_only(tmp_path):
@@ -47,6 +59,15 @@ def test_a_session_counts_at_its_own_port_and_ends_for_good(tmp_path):
     assert Sessions(file, "mlw_8522").knows(asking(cookie=f"mlw_8522={other}"))
 
 
+def test_a_server_that_starts_ends_no_session_of_one_that_runs(tmp_path):
+    file = tmp_path / "sessions.json"
+    sessions = Sessions(file, "mlw_8521")
+    value = sessions.begin()
+    file.unlink()  # another server starts
+    sessions.begin()
+    assert sessions.knows(asking(cookie=f"mlw_8521={value}"))
+
+
 @pytest.mark.parametrize("password", ["plain", "pässwörd", "п€-密", "a+b %&=;"])
 def test_a_password_may_have_any_letters(tmp_path, password):
     login = Login(Sessions(tmp_path / "sessions.json", "mlw_1"), "/secret", Password(password))
@@ -65,6 +86,41 @@ def test_a_password_may_have_any_letters(tmp_path, password):
     assert b"; Path=/secret/;" in cookie and b"url=/secret/runs" in sent[1]["body"], (
         "it was typed at the numeric address"
     )
+
+
+def test_wrong_passwords_do_not_pile_up(tmp_path, monkeypatch):
+    """Of one machine, a few may wait; the others are refused at once. Other machines are not kept out."""
+    monkeypatch.setattr("mlworkbench.ui.login._PAUSE", 1000.0)
+    login = Login(Sessions(tmp_path / "sessions.json", "mlw_1"), "/secret", Password("right"))
+
+    async def status(client: str, password: str) -> int:
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": urlencode({"password": password}).encode(), "more_body": False}
+
+        async def send(message):
+            sent.append(message)
+
+        await login(Request("POST", b"/login", b"", {}, client=client), receive, send)
+        return sent[0]["status"]
+
+    async def all_of_them():
+        guess = asyncio.create_task(status("10.0.0.1", "wrong"))
+        await asyncio.wait((guess,), timeout=1)
+        assert not guess.done(), "its answer waits"
+        assert await asyncio.wait_for(status("10.0.0.1", "right"), 20) == 200, "and nothing else does"
+        flood = [asyncio.create_task(status("10.0.0.1", "wrong")) for _ in range(100)]
+        while sum(one.done() for one in flood) < 96:
+            await asyncio.wait([one for one in flood if not one.done()], return_when=asyncio.FIRST_COMPLETED)
+        assert {one.result() for one in flood if one.done()} == {429}
+        assert await status("10.0.0.1", "right") == 429 and await status("10.0.0.2", "right") == 200
+        for one in (guess, *flood):
+            one.cancel()
+        await asyncio.gather(guess, *flood, return_exceptions=True)
+        assert await status("10.0.0.1", "right") == 200
+
+    asyncio.run(asyncio.wait_for(all_of_them(), 60))
 
 
 def test_a_machine_is_spoken_to_by_the_address_that_was_asked():

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from ..ui.server import Places
 
 
+_PORT = "On this port; else on the first free one from 8521 on, or on a random one with --address path."
+
+
 @click.command(epilog="Example: mlw ui --no-browser")
-@click.option("--port", type=click.IntRange(1, 65535), help="On this port; else on the first free one from 8521 on.")
+@click.option("--port", type=click.IntRange(1, 65535), help=_PORT)
 @click.option("--browser/--no-browser", default=True, help="Open the browser (default), or only print the link.")
 @click.option("--host", metavar="ADDRESS", help="Listen to other machines, too. Asks for a password.")
 @click.option("--any-local-user", is_flag=True, help="Accept connections from other users of this machine (Linux).")
@@ -32,10 +35,21 @@ if TYPE_CHECKING:
     type=click.Choice(("hostname", "path")),
     help="Secret part of the link: a host name below .localhost (default on Linux) or a path.",
 )
+@click.option(
+    "--keep-address",
+    is_flag=True,
+    help="Keep the address and the sessions of the last server; only for machines that no one else uses.",
+)
 @in_project
 @debugging
 def ui(
-    port: int | None, browser: bool, host: str | None, any_local_user: bool, style: Style | None, folder: str | None
+    port: int | None,
+    browser: bool,
+    host: str | None,
+    any_local_user: bool,
+    style: Style | None,
+    keep_address: bool,
+    folder: str | None,
 ) -> None:
     """Open the Workbench in the browser.
 
@@ -51,14 +65,17 @@ def ui(
     here = maybe_project(folder)
     _leave_the_project(paths)
     style = style or address.default_style(host)
-    if host is None:
-        link = running.running_link(files.running, address.secret_address(files.address), style, port)
+    known = address.known_address(files.address) if host is None else None
+    if known:
+        link = running.running_link(files.running, known, style, port)
         if link:
             render.message("mlw ui is running already")
             _open(files, link, browser)
             return
     password = _password(host) if host else None
-    made = server.Server(server.listen(host, port), files, style, password, any_local_user)
+    # In a path, the secret does not keep pages apart that another program has opened at the same port before.
+    listening = server.listen(host, port, random_port=style == "path" and not keep_address)
+    made = server.Server(listening, files, style, password, any_local_user, keep_address)
     _open(files, made.link(), browser)  # it takes its time, too, and waits for us if it is quicker
     from ..ui.app import make  # noqa: PLC0415 - takes a second
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..remote.journal import read_json, write_first, write_whole
+from ..remote.journal import read_json, write_whole
 
 Style = Literal["hostname", "path"]
 STYLES: tuple[Style, ...] = ("hostname", "path")
@@ -51,17 +51,21 @@ def default_style(host: str | None) -> Style:
     return "hostname" if host is None and sys.platform == "linux" else "path"
 
 
-def secret_address(file: Path) -> SecretAddress:
-    """The one in this file, which stays the same for all servers of this user; made on first use."""
+def known_address(file: Path) -> SecretAddress | None:
+    """That of the last server of this user, which may still run."""
     known = _read(file)
-    if known is None and not write_first(str(file), {"secret": secrets.token_hex(16)}):
-        known = _read(file)  # another process has just made it, or the file is of no use
-        if known is None:
-            write_whole(str(file), {"secret": secrets.token_hex(16)})
-    known = known or _read(file)
-    if known is None:
-        raise OSError(f"cannot read back {file}")
-    return SecretAddress(known)
+    return SecretAddress(known) if known else None
+
+
+def new_address(file: Path) -> SecretAddress:
+    """Written to the file, in place of the last one.
+
+    Each server has its own: after the end of one, any user of this machine can listen on its port, to which open pages
+    still connect, and leave a service worker in the browser, which would then be part of all pages of that address.
+    """
+    made = SecretAddress(secrets.token_hex(16))
+    write_whole(str(file), {"secret": made.text})
+    return made
 
 
 def _read(file: Path) -> str | None:

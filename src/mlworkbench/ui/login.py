@@ -22,6 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 _LARGEST = 4096
 _MOST = 1000  # machines whose guesses are counted
+_WAITING = 5  # guesses of one machine that wait for their answers; with the pauses, this limits how many it can try
 _SLOWEST = 20.0  # seconds for the password to arrive
 _PAUSE, _LONGEST = 0.5, 30.0  # seconds after a wrong password; twice as long after each further one
 # Without an icon of its own, the browser would ask for one outside the secret path.
@@ -56,6 +57,7 @@ class _Guesser:
     """A machine from which passwords are tried."""
 
     wrong: int = 0
+    waiting: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -115,13 +117,10 @@ class Login:
             await _answer(send, 403, "This Workbench has no password.")
             return
         guesser = self._guesser(request.client or "")
-        async with guesser.turn:  # one guess at a time from each machine: nobody keeps the others out
-            fits = await asyncio.to_thread(self._password.fits, asked.get("password", [""])[0])
-            if not fits:
-                guesser.wrong += 1
-                await asyncio.sleep(min(_LONGEST, _PAUSE * 2 ** min(guesser.wrong, 10)))
-        if fits:
-            guesser.wrong = 0
+        if guesser.waiting >= _WAITING:
+            await _answer(send, 429, "Too many wrong passwords came from this machine. Try again in half a minute.")
+            return
+        if await _fits(self._password, asked.get("password", [""])[0], guesser):
             await self._come_in(request, send, self._sessions.begin(), target)
         else:
             await _answer(send, 401, "That is not the password.", _form(request, target))
@@ -138,6 +137,20 @@ class Login:
         base = request.base if request.private else self._prefix
         cookie = (b"set-cookie", self._sessions.cookie(session, base).encode())
         await _answer(send, 200, "Opening …", _onward(base + target), [cookie])
+
+
+async def _fits(password: Password, text: str, guesser: _Guesser) -> bool:
+    """Whether it is the password; after a pause, if not."""
+    guesser.waiting += 1
+    try:
+        async with guesser.turn:  # one guess at a time from each machine: nobody keeps the others out
+            fits = await asyncio.to_thread(password.fits, text)
+        guesser.wrong = 0 if fits else guesser.wrong + 1
+        if not fits:
+            await asyncio.sleep(min(_LONGEST, _PAUSE * 2 ** min(guesser.wrong, 10)))
+        return fits
+    finally:
+        guesser.waiting -= 1
 
 
 async def _body(receive: Receive) -> bytes:

@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..paths import UserPaths
 from ..remote.journal import read_json, write_whole
 from . import peer
-from .address import Style, secret_address
+from .address import Style, known_address, new_address
 from .admission import Door
 from .connections import Connections, raise_limits
 from .gate import App, Gate
@@ -28,6 +28,7 @@ from .server_log import log_to
 from .sessions import CODE_SECONDS, Sessions
 
 PORT = 8521
+_HIGH = range(20_000, 65_536)
 _TRIES = 30
 _LOOPBACK = ("127.0.0.1", "::1")
 _EVERYWHERE = ("0.0.0.0", "::", "")
@@ -91,13 +92,18 @@ class Listening:
         return f"http://{_bracketed(_own_address() if self.everywhere else self.host)}:{self.port}"
 
 
-def listen(host: str | None, port: int | None) -> Listening:
-    """On the loopback interface, unless another one is asked for; on the next free port, unless one is asked for."""
-    hosts = (host,) if host else _LOOPBACK
-    wanted = [port] if port is not None else [*range(PORT, PORT + _TRIES), 0]
+def listen(host: str | None, port: int | None, random_port: bool = False) -> Listening:
+    """On the loopback interface, unless another one is asked for; on the next free port, or one that nobody can guess,
+    unless one is asked for."""
+    if port is not None:
+        wanted = [port]
+    elif random_port:
+        wanted = [*(secrets.choice(_HIGH) for _ in range(_TRIES)), 0]
+    else:
+        wanted = [*range(PORT, PORT + _TRIES), 0]
     for number in wanted:
         try:
-            sockets = _bind(hosts, number)
+            sockets = _bind(_hosts(host), number)
         except OSError as error:
             if error.errno == errno.EADDRINUSE and number != wanted[-1]:
                 continue
@@ -108,20 +114,32 @@ def listen(host: str | None, port: int | None) -> Listening:
                     f"cannot listen on {host or 'this machine'}, port {number}: {error.strerror}"
                 ) from error
             raise
-        return Listening(tuple(sockets), host or hosts[0], sockets[0].getsockname()[1])
+        return Listening(tuple(sockets), host or _LOOPBACK[0], sockets[0].getsockname()[1])
     raise AssertionError("the last port was tried")
 
 
+def _hosts(host: str | None) -> tuple[str, ...]:
+    """What is left out here, another user could listen on, and browsers may try it first."""
+    if not host or _is_localhost(host):
+        return _LOOPBACK
+    return ("::", "0.0.0.0") if host == "::" else (host,)
+
+
+def _is_localhost(host: str) -> bool:
+    return host.lower().rstrip(".") == "localhost"
+
+
 def _bind(hosts: tuple[str, ...], port: int) -> list[socket.socket]:
-    """The same port on all of them. A machine without IPv6 does without it."""
+    """The same port on all addresses of all of them. A machine without IPv6 does without it."""
     sockets: list[socket.socket] = []
+    found = [one for host in hosts for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     try:
-        for host in hosts:
+        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
             try:
-                sockets.append(_bound(host, port))
+                sockets.append(_bound(family, (address[0], port, *address[2:])))
             except OSError as error:
                 # Whatever else keeps us from ::1, somebody could listen there, and browsers may try it first.
-                if not sockets or error.errno not in _NO_IPV6:
+                if not sockets or address[0] != _LOOPBACK[1] or error.errno not in _NO_IPV6:
                     raise
                 continue
             port = sockets[-1].getsockname()[1]
@@ -133,15 +151,14 @@ def _bind(hosts: tuple[str, ...], port: int) -> list[socket.socket]:
         raise
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    one = socket.socket(family, kind, protocol)
+def _bound(family: int, address: tuple[object, ...]) -> socket.socket:
+    one = socket.socket(family, socket.SOCK_STREAM)
     try:
         if os.name == "posix":
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        one.bind((address[0], port, *address[2:]))
+        one.bind(address)
     except BaseException:
         one.close()
         raise
@@ -149,7 +166,8 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def door_of(listening: Listening, secret: str) -> Door:
-    names = {listening.host, *(("localhost", *_LOOPBACK) if listening.host in _LOOPBACK else ())}
+    here = listening.host in _LOOPBACK or _is_localhost(listening.host)
+    names = {listening.host, *(("localhost", *_LOOPBACK) if here else ())}
     if listening.everywhere:
         names |= {"localhost", *_LOOPBACK, socket.gethostname(), socket.getfqdn()}
     hosts = frozenset(f"{_bracketed(name).lower()}:{listening.port}" for name in names if name)
@@ -180,6 +198,7 @@ class Server:
         style: Style,
         password: str | None = None,
         any_local_user: bool = False,
+        keep_address: bool = False,
     ) -> None:
         self.listening = listening
         # A server that listens to other machines is for other people, too: whoever has the password.
@@ -188,7 +207,9 @@ class Server:
         self._table = peer.open_table(required=own_user_only)
         self._files = files
         self._style = style
-        self._secret = secret_address(files.address)
+        if not keep_address:  # before anybody can come in: sessions of the last server may be known to others
+            files.sessions.unlink(missing_ok=True)
+        self._secret = (known_address(files.address) if keep_address else None) or new_address(files.address)
         self._door = door_of(listening, self._secret.text)
         self._password = password
         self.sessions = Sessions(files.sessions, self._door.cookie)

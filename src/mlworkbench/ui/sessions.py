@@ -19,7 +19,8 @@ CODE_SECONDS = 120
 
 
 class Sessions:
-    """The file holds only digests: whoever reads it cannot come in with it. It outlives the server.
+    """The file holds only digests: whoever reads it cannot come in with it. It is removed when a server starts, unless
+    that one keeps the address of the last.
 
     A session counts at its port and at the secret address only: whoever gets hold of that port while we do not have
     it also gets the cookies that open pages send there.
@@ -29,6 +30,7 @@ class Sessions:
         self._file = file
         self._cookie = cookie
         self._known = self._load()
+        self._begun: dict[str, float] = {}  # here; another server may have emptied the file since
         self._codes: dict[str, float] = {}
         self._ends: dict[str, asyncio.Event] = {}
         self.token = secrets.token_urlsafe(32)  # for programs; a new one with every start
@@ -56,24 +58,22 @@ class Sessions:
 
     def end(self, request: Request) -> None:
         """For good: also in the pages that are open with it."""
-        value = self._value(request)
-        if value is not None and self._mark(value) in self._known:
-            self._store(ended=self._mark(value))
-            self.ending(request).set()
-            self._ends.pop(self._mark(value), None)
+        mark = self._find(request)
+        if mark is not None:
+            self._store(ended=mark)
+            self._ends.pop(mark, asyncio.Event()).set()
 
     # -- being in ----------------------------------------------------------------------------------------------
 
     def knows(self, request: Request) -> bool:
         if request.bearer is not None:
             return hmac.compare_digest(_digest(request.bearer), _digest(self.token))
-        value = self._value(request) if request.private else None
-        began = self._known.get(self._mark(value)) if value else None  # of digests: their comparing tells nothing
-        return began is not None and time.time() - began < _DAYS * 86400
+        mark = self._find(request) if request.private else None
+        return mark is not None and time.time() - self._known[mark] < _DAYS * 86400
 
     def ending(self, request: Request) -> asyncio.Event:
         """Set when the session that this request belongs to ends; what lasts longer than a request waits for it."""
-        return self._ends.setdefault(self._mark(self._value(request) or ""), asyncio.Event())
+        return self._ends.setdefault(self._find(request) or "", asyncio.Event())
 
     def cookie(self, value: str, base: str) -> str:
         """The header that gives a browser its session; an empty value takes it away.
@@ -83,11 +83,12 @@ class Sessions:
         age = _DAYS * 86400 if value else 0
         return f"{self._cookie}={value}; Path={base}/; Max-Age={age}; HttpOnly; SameSite=Strict"
 
-    def _value(self, request: Request) -> str | None:
-        """Other programs of this machine set cookies for the same host, and in forms that no parser likes."""
+    def _find(self, request: Request) -> str | None:
+        """The mark of its session. Other programs of this machine set cookies for the same host, of the same name even,
+        and in forms that no parser likes."""
         pairs = (one.strip().partition("=") for one in request.headers.get("cookie", "").split(";"))
-        found = [value for name, _, value in pairs if name == self._cookie]
-        return found[0] if len(found) == 1 else None
+        marks = (self._mark(value) for name, _, value in pairs if name == self._cookie)
+        return next((mark for mark in marks if mark in self._known), None)  # digests: their comparing tells nothing
 
     # -- the file ------------------------------------------------------------------------------------------------
 
@@ -101,7 +102,10 @@ class Sessions:
 
     def _store(self, begun: str | None = None, ended: str | None = None) -> None:
         """Beside what another server of this user has noted meanwhile."""
-        every = {**self._load(), **({begun: time.time()} if begun else {})}
+        if begun:
+            self._begun[begun] = time.time()
+        self._begun.pop(ended or "", None)
+        every = {**self._load(), **self._begun}
         every.pop(ended or "", None)
         self._known = dict(sorted(every.items(), key=lambda item: item[1])[-_MOST:])
         os.makedirs(self._file.parent, mode=0o700, exist_ok=True)

@@ -2,15 +2,19 @@
 const PAUSE = 3000; // milliseconds
 
 export default {
-  template: `<div v-if="out" class="mlw-out" role="alert">You are logged out. Type <code>mlw ui</code> again: it opens a new link, and this page goes on where it was when you load it again.
+  template: `<div v-if="moved" class="mlw-out" role="alert">Your session has expired: <code>mlw ui</code> was started again and has a new address. Type <code>mlw ui</code>: it opens a link to it. Close this page.</div>
+    <div v-else-if="out" class="mlw-out" role="alert">You are logged out. Type <code>mlw ui</code> again: it opens a new link, and this page goes on where it was when you load it again.
     <button type="button" @click="again">Load again</button></div>`,
-  data() { return { out: false }; },
+  data() { return { out: false, moved: false }; },
   mounted() { this.ticking = setInterval(() => this.look(), PAUSE); },
   unmounted() { clearInterval(this.ticking); },
   methods: {
     async look() {
       if (document.hidden || window.socket?.connected) return;
-      try { this.out = (await fetch(window.mlwAddress("/api/openapi.json"), { method: "HEAD" })).status === 401; } catch { this.out = false; } // the server is away, and NiceGUI says so
+      let status = 0;
+      try { status = (await fetch(window.mlwAddress("/api/openapi.json"), { method: "HEAD" })).status; } catch {} // the server is away, and NiceGUI says so
+      this.out = status === 401;
+      this.moved = status === 421; // the host name of an earlier server
     },
     again() { location.reload(); },
   },
