@@ -129,7 +129,8 @@ BYTES = 'for _ in range(500): frame({"more": True, "ok": True, "name": "log", "f
 @pytest.mark.parametrize("answer", [EMPTY, BYTES])
 @pytest.mark.parametrize("question", ["news", "ahead", "file", "outputs", "upload"])
 def test_an_answer_that_never_ends_is_given_up(faking, host, monkeypatch, question, answer):
-    channel = faking(f"greet()\nsys.stdin.buffer.read(8)\n{answer}")
+    # It stays until the question has been sent whole: who writes to one that has left hears that the connection broke.
+    channel = faking(f"greet()\nsys.stdin.buffer.read(8)\n{answer}\nsys.stdin.buffer.read()")
     channel.greet(20)
     monkeypatch.setattr(host, "_open", lambda: channel)
     monkeypatch.setattr(host, "_twice", lambda do: do(channel))
