@@ -48,8 +48,8 @@ GONE = {
 # Options of submit that take a value: behind the first word that is none of them, all belongs to the user's script.
 VALUED = frozenset(
     "-c --run-configuration --runconfig -t --target --name --tag --env --secret --timeout --key --allow-mount"
-    " --allow-network --gpus --locked --project -o --output --query --sweep --max-runs --parallel --seed --metric"
-    " --goal".split()
+    " --allow-build --allow-network --gpus --locked --project -o --output --query --sweep --max-runs --parallel --seed"
+    " --metric --goal".split()
 )
 
 

@@ -55,7 +55,7 @@ def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], c
     lines = done.stdout.replace("\\\n", " ").splitlines()
     strange = next((line for line in lines if line.strip() and not _PACKAGE.match(line)), None)
     if strange is not None and not strange.startswith(("-e ", "./", "../")):
-        raise ConfigError(f"{mask(strange[:200])!r} is not a package", "make it anew with `uv lock`", path=path.name)
+        raise ConfigError(f"{mask(strange[:200])!r} is not a package", "lock again with `uv lock`", path=path.name)
     if strange is not None:
         raise ConfigError(
             "a package of the workspace is asked for as a folder", "build a wheel of it", path=request.dependencies.file

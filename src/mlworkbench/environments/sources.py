@@ -159,7 +159,7 @@ class Kept:
         path = self._folder / unquote(urlsplit(url).path).rsplit("/", 1)[-1]
         if not source or path.as_uri() in self._sources:
             raise SolveError(
-                f"{package.line} was built, but its server sends it anew each time, and what was built is lost",
+                f"{package.line} was built, but its server forbids caching, so that the result of the build is lost",
                 "download its archive into the project and name that",
                 more="source-package",
             )
