@@ -36,7 +36,9 @@ class Channel:
         """A package of these files; ``more``: depends, noarch, prefix (a text that stands for the prefix), entries.
 
         ``unlisted``: links that are in the archive and not in its list; ``listed``: other names of files in the list.
+        ``as_files``: links that the list describes as files, with the properties that are added there.
         """
+        as_files = more.pop("as_files", {})
         unlisted, listed = more.pop("unlisted", {}), more.pop("listed", {})
         prefix, entries, links = more.pop("prefix", None), more.pop("entries", ()), more.pop("links", {})
         tar_bz2, executable = more.pop("tar_bz2", False), more.pop("executable", ())
@@ -52,7 +54,9 @@ class Channel:
             **more,
         }
         paths = [{**_path(path, data, prefix), "_path": listed.get(path, path)} for path, data in files.items()]
-        paths += [{"_path": path, "path_type": "softlink"} for path in links]
+        for path in links:
+            kind = {"path_type": "hardlink", **as_files[path]} if path in as_files else {"path_type": "softlink"}
+            paths.append({"_path": listed.get(path, path), **kind})
         info = {
             "info/index.json": index,
             "info/paths.json": {"paths": paths, "paths_version": 1},

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ def test_the_folder_of_pure_packages_lies_in_the_prefix():
         conda_guard.library_of(lock(python_site_packages_path="../../../.config/site-packages"))
 
 
-@pytest.mark.parametrize("path", ["a/../../../outside/keys", "/outside/keys", "__clobbers__/other/x"])
+@pytest.mark.parametrize(
+    "path", ["a/../../../outside/keys", "/outside/keys", "__clobbers__/other/x", "./share/y", "share//y"]
+)
 def test_a_package_with_a_path_that_leads_out_is_refused(tmp_path, path):
     channel = Channel(tmp_path / "channel")
     file = channel.add("good", "1.0", {"share/x": b"x"}, noarch="generic")
@@ -47,6 +50,112 @@ def test_a_package_with_a_path_that_leads_out_is_refused(tmp_path, path):
 
 def package(path: Path, name: str) -> dict[str, str]:
     return {"name": name, "from": path.as_uri(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def install(tmp_path: Path, *packages: tuple[str, dict[str, Any]]) -> tuple[int, str]:
+    """Install packages as a container target does; exit status and output."""
+    channel = Channel(tmp_path / "channel")
+    entries = []
+    for name, parts in packages:
+        parts = {"files": {}, "noarch": "generic", **parts}
+        path = channel.folder / "noarch" / channel.add(name, "1.0", **parts)
+        record = {"version": "1.0", "build": "0", "build_number": 0, "subdir": "noarch", "depends": []}
+        entries.append({**package(path, name), **record, "noarch": parts["noarch"], "url": path.as_uri()})
+    request = {
+        "path": str(Path(rattler.__file__).parents[1]),
+        "prefix": str(tmp_path / "home" / "envs" / "prefix"),
+        "cache": str(tmp_path / "cache"),
+        "packages": entries,
+        "check": str(tmp_path / "cache" / "checked"),
+        "library": "lib/python3.12",
+    }
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    words = [sys.executable, "-I", "-S", rattle.__file__, str(tmp_path / "request.json")]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+LARGE = os.urandom(2_000_000)  # so that the other package is installed first
+FILE = {"files": {"share/z/.bashrc": b"hostile", "share/large": LARGE}}
+HOSTILE_LINKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "dot": ({"links": {"share/z": "../../../.."}, "listed": {"share/z": "./share/z"}}, FILE),
+    "dot below": (
+        {"links": {"share/z": "../../../.."}},
+        {**FILE, "listed": {path: "./" + path for path in FILE["files"]}},
+    ),
+    "relative": ({"links": {"share/z": "../../../.."}}, {}),
+    "absolute": ({"links": {"share/z": "/etc"}}, {}),
+    "by way of another link": ({"links": {"a/b/c": "../..", "share/z": "../a/b/c/../../x"}}, {}),
+    "of another package": ({"links": {"a/b/c": "../.."}}, {"links": {"share/z": "../a/b/c/../../x"}}),
+    "endless": ({"links": {"share/z": "z/z/z"}}, {}),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_LINKS)
+def test_no_link_leads_out_while_packages_are_installed(tmp_path, case):
+    (tmp_path / "home").mkdir()
+    mine = tmp_path / "home" / ".bashrc"
+    mine.write_text("mine")
+    first, second = HOSTILE_LINKS[case]
+    status, output = install(tmp_path, ("first", first), ("second", second))
+    assert mine.read_text() == "mine", output
+    assert status and "contains a path that leads out of the environment: " in output, output
+    assert not (tmp_path / "home" / "envs").exists(), "the check comes first"
+
+
+def test_no_package_has_paths_below_a_link_of_another(tmp_path):
+    second = {"files": {"site-packages/words/x.py": b"x"}, "noarch": "python"}
+    link = {"links": {"lib/python3.12/site-packages/words": "../../../share"}}
+    status, output = install(tmp_path, ("first", link), ("second", second))
+    text = "second contains paths below lib/python3.12/site-packages/words, which is a link in first"
+    assert status and text in output, output
+
+
+PLACEHOLDER = {"prefix_placeholder": "/opt/" + "placeholder_" * 5, "file_mode": "text"}
+
+
+@pytest.mark.parametrize("case", ["file", "file with prefix", "folder", "metadata"])
+def test_no_package_copies_a_file_of_the_host(tmp_path, case):
+    secret = tmp_path / "home" / "key"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    parts: dict[str, Any] = {"links": {"lib/x": str(secret)}, "as_files": {"lib/x": {}}}
+    if case == "file with prefix":
+        parts["as_files"] = {"lib/x": PLACEHOLDER}
+    if case == "folder":
+        parts = {"files": {"x": b"x"}, "unlisted": {"lib": str(secret.parent)}, "listed": {"x": "lib/key"}}
+    if case == "metadata":
+        parts = {"files": {"x": b"x"}, "unlisted": {"info/no_link": str(secret)}}
+    status, output = install(tmp_path, ("bad", parts))
+    copies = [
+        path for path in (tmp_path / "home" / "envs").rglob("*") if path.is_file() and b"secret" in path.read_bytes()
+    ]
+    assert copies == [] and os.stat(secret).st_nlink == 1, output
+    expected = {"folder": "path below a link", "metadata": "invalid metadata"}.get(case, "another kind of file")
+    assert status and expected in output, output
+
+
+def test_honest_links_are_installed(tmp_path):
+    files = {"lib/libx.so.1": b"x", "share/terminfo/v/vt100": b"x", "python-scripts/tool": b"x"}
+    links = {
+        "lib/libx.so": "libx.so.1",
+        "lib/terminfo": "../share/terminfo",
+        "share/vt": "../lib/terminfo/v/../v/vt100",
+        "share/dangling": "../lib/./missing",
+        "share/self": "self",
+    }
+    pure = {"files": {"site-packages/x.py": b"x"}, "links": {"site-packages/y.py": "x.py"}, "noarch": "python"}
+    pure["links"]["site-packages/top"] = "../../../share/vt"  # where it is installed, this stays inside
+    packages = (("first", {"files": files, "links": links}), ("other", {"links": {"share/same": "vt"}}))
+    for _ in range(2):  # the second time from the notes
+        status, output = install(tmp_path, *packages)
+        assert status == 0, output
+    prefix = tmp_path / "home" / "envs" / "prefix"
+    assert {path: os.readlink(prefix / path) for path in links} == links
+    channel = Channel(tmp_path / "channel")
+    entry = package(channel.folder / "noarch" / channel.add("pure", "1.0", **pure), "pure")
+    content = rattle.check_paths(rattler, entry, str(tmp_path / "checked"))
+    rattle.check_together([({**entry, "noarch": "python"}, content)], "lib/python3.12")
 
 
 def test_a_link_that_leads_out_is_refused(tmp_path):

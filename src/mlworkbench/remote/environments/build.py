@@ -209,6 +209,7 @@ class _Builder:
             "cache": os.path.join(self._root.caches, "conda"),
             "packages": entries,
             "check": checked if check else None,
+            "library": library_of(self._lock),
         }
         path = os.path.join(self._scratch, "conda.json")
         with open(path, "w", encoding="ascii") as file:

@@ -46,8 +46,11 @@ def library_of(lock: Lock) -> str:
 
 
 def checked_folder(root: Root) -> str:
-    """Notes, by SHA-256, of packages whose paths were checked; removed together with the cache."""
-    return os.path.join(root.caches, "conda", "mlw-checked")
+    """Notes, by SHA-256, of packages whose paths were checked; removed together with the cache.
+
+    The number is that of the check: what an older version checked counts as unchecked.
+    """
+    return os.path.join(root.caches, "conda", "mlw-checked-2")
 
 
 def fetch_unchecked(packages: List[Dict[str, Any]], checked: str, fetch: Callable[[Dict[str, Any]], str]) -> None:

@@ -3,8 +3,9 @@
 REQUEST is a file: {"path": where py-rattler is, "prefix", "cache", "packages": entries of a lock}. Lines on stdout
 say how far it is. Files are hard links of the cache's where they hold nothing of the prefix.
 
-With "check", a folder for notes, no package may contain paths that lead out of the prefix: py-rattler writes where they
-lead. A package that has no note yet must be a file ("from").
+With "check", a folder for notes, no package may contain paths or links that lead out of the prefix: py-rattler reads
+and writes where they lead. A package that has no note yet must be a file ("from"). "library" is the ``lib/python3.x``
+of the prefix.
 """
 
 from __future__ import annotations
@@ -13,22 +14,28 @@ import asyncio
 import json
 import os
 import shutil
+import stat
 import sys
 from pathlib import Path
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
-    from typing import Any, Awaitable, Callable, Dict, Optional
+    from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, Tuple
 
 _OWN = "__clobbers__"  # folder in the prefix that py-rattler uses for files of several packages
+# Files that py-rattler reads to find out what to install, and how.
+_METADATA = ("index.json", "paths.json", "files", "has_prefix", "no_link", "no_softlink", "link.json")
+_MOST_STEPS = 4096  # to resolve a link; hostile links can make the path longer with each step
+_LEADS_OUT = "%s contains a path that leads out of the environment: %s"
 
 
 def main(request: Dict[str, Any]) -> None:
     sys.path.insert(0, request["path"])
     import rattler  # noqa: PLC0415 - found only now
 
-    for package in request["packages"] if request.get("check") else ():
-        check_paths(rattler, package, request["check"])
+    if request.get("check"):
+        packages = [(package, check_paths(rattler, package, request["check"])) for package in request["packages"]]
+        check_together(packages, request["library"])
     records = [_record(rattler, one) for one in request["packages"]]
     reporter: Any = _Reporter(len(records))
     work = rattler.install(
@@ -41,29 +48,169 @@ def main(request: Dict[str, Any]) -> None:
     asyncio.run(_run(work))
 
 
-def check_paths(rattler: Any, package: Dict[str, Any], checked: str) -> None:
-    """Raise ValueError if a path of the package leads elsewhere. What was checked once is known by its SHA-256.
+def check_paths(rattler: Any, package: Dict[str, Any], checked: str) -> Dict[str, Any]:
+    """Folders and links of the package. Raises ValueError if a path leads elsewhere.
 
-    The package is unpacked as py-rattler does it for its cache: an archive may contain two lists of paths.
+    What was checked once is known by its SHA-256. The package is unpacked as py-rattler does it for its cache: an
+    archive may contain two lists of paths.
     """
     mark = os.path.join(checked, package["sha256"])
     if os.path.exists(mark):
-        return
+        with open(mark, encoding="ascii") as file:
+            known: Dict[str, Any] = json.load(file)
+            return known
     from rattler.package_streaming import extract  # noqa: PLC0415 - found only now
 
     folder = "%s.%d" % (mark, os.getpid())
     os.makedirs(folder, 0o700)
     try:
         extract(Path(package["from"][len("file://") :]), Path(folder))
-        listed = rattler.PathsJson.from_package_directory_with_deprecated_fallback(folder)
-        for path in (str(entry.relative_path) for entry in listed.paths):
-            parts = path.replace("\\", "/").split("/")
-            if os.path.isabs(path) or ".." in parts or parts[0] == _OWN:
-                raise ValueError("%s contains a path that leads out of the environment: %s" % (package["name"], path))
+        content = _inspect(rattler, package["name"], folder)
     finally:
         shutil.rmtree(folder)
-    with open(mark, "w", encoding="ascii"):
-        pass
+    with open(folder, "w", encoding="ascii") as file:
+        json.dump(content, file)
+    os.replace(folder, mark)
+    return content
+
+
+def check_together(packages: List[Tuple[Dict[str, Any], Dict[str, Any]]], library: str) -> None:
+    """Raise ValueError if a link leads out of the prefix, or a package has paths below a link.
+
+    ``packages``: entries of the lock, each with what ``check_paths`` returned.
+    """
+    links: Dict[str, Set[str]] = {}
+    owners: Dict[str, str] = {}
+    folders: Dict[str, str] = {}
+    for package, content in packages:
+        # The channel's index and the package may differ in this: check both places.
+        for pure in {content["pure"], package.get("noarch") == "python"}:
+            for path, target in content["links"].items():
+                place = _installed(path, pure, library)
+                links.setdefault(place, set()).add(target)
+                owners[place] = package["name"]
+            for path in content["folders"]:
+                place = _installed(path, pure, library)
+                while place and place not in folders:
+                    folders[place] = package["name"]
+                    place = place.rpartition("/")[0]
+    for place in links:
+        if place in folders:
+            text = "%s contains paths below %s, which is a link in %s"
+            raise ValueError(text % (folders[place], place, owners[place]))
+        if not _stays_inside(place, links):
+            raise ValueError(_LEADS_OUT % (owners[place], "%s -> %s" % (place, " or ".join(sorted(links[place])))))
+
+
+def _inspect(rattler: Any, name: str, folder: str) -> Dict[str, Any]:
+    """What ``check_together`` needs of an unpacked package. Raises ValueError if a path leads elsewhere."""
+    for file in _METADATA:
+        if _kind(name, folder, "info/" + file, set()) not in (None, stat.S_IFREG):
+            raise ValueError("%s contains invalid metadata: info/%s is not a file" % (name, file))
+    paths = _listed(folder)
+    for path in paths:
+        parts = path.split("/")
+        if not {"", ".", ".."}.isdisjoint(parts) or ".." in path.split("\\") or parts[0] == _OWN:
+            raise ValueError(_LEADS_OUT % (name, path))
+    entries = rattler.PathsJson.from_package_directory_with_deprecated_fallback(folder).paths
+    if sorted(str(entry.relative_path) for entry in entries) != sorted(paths):
+        raise ValueError("%s contains a list of files that mlw and py-rattler read differently" % name)
+    real: Set[str] = set()
+    links: Dict[str, str] = {}
+    for entry in entries:
+        path, wanted = str(entry.relative_path), _wanted(entry.path_type)
+        if _kind(name, folder, path, real) not in (None, wanted):
+            raise ValueError("%s lists %s as another kind of file than it contains" % (name, path))
+        if wanted == stat.S_IFLNK:
+            links[path] = _target(folder, path)
+    with open(os.path.join(folder, "info", "index.json"), encoding="utf-8") as index:
+        pure = json.load(index, object_pairs_hook=_unique).get("noarch") == "python"
+    return {"pure": pure, "folders": sorted({path.rpartition("/")[0] for path in paths}), "links": links}
+
+
+def _listed(folder: str) -> List[str]:
+    """The package's paths, letter by letter: py-rattler's Python objects omit a leading ``./``, and it installs it."""
+    try:
+        with open(os.path.join(folder, "info", "paths.json"), encoding="utf-8") as file:
+            listed = json.load(file, object_pairs_hook=_unique)
+    except FileNotFoundError:
+        with open(os.path.join(folder, "info", "files"), encoding="utf-8", newline="\n") as file:
+            return [line[:-1] if line.endswith("\r") else line for line in file.read().rstrip("\n").split("\n") if line]
+    return [str(entry["_path"]) for entry in listed["paths"]]
+
+
+def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise ValueError("the metadata of a package contains a key twice")
+    return dict(pairs)
+
+
+def _wanted(kind: Any) -> int:
+    if kind.softlink:
+        return stat.S_IFLNK
+    return stat.S_IFDIR if kind.directory else stat.S_IFREG
+
+
+def _kind(name: str, folder: str, path: str, real: Set[str]) -> Optional[int]:
+    """Type of a file in an unpacked package, None if there is none. Its folders must not be links.
+
+    ``real``: folders that were checked before.
+    """
+    parent = path.rpartition("/")[0]
+    if parent and parent not in real:
+        if _kind(name, folder, parent, real) not in (None, stat.S_IFDIR):
+            raise ValueError("%s contains a path below a link or a file: %s" % (name, path))
+        real.add(parent)
+    try:
+        return stat.S_IFMT(os.lstat(_encoded(folder, path)).st_mode)
+    except FileNotFoundError:
+        return None  # py-rattler reports it
+
+
+def _target(folder: str, path: str) -> str:
+    try:
+        return os.readlink(_encoded(folder, path)).decode("utf-8", "backslashreplace")
+    except FileNotFoundError:
+        return ""
+
+
+def _encoded(folder: str, path: str) -> bytes:
+    """As py-rattler does it in every locale."""
+    return os.path.join(os.fsencode(folder), path.encode("utf-8"))
+
+
+def _installed(path: str, pure: bool, library: str) -> str:
+    """Where py-rattler installs a path of a package; ``pure``: of Python code for all platforms."""
+    first, _, rest = path.partition("/")
+    if pure and first == "site-packages":
+        return "%s/%s" % (library, path)
+    return "bin/" + rest if pure and first == "python-scripts" and rest else path
+
+
+def _stays_inside(path: str, links: Dict[str, Set[str]]) -> bool:
+    """Whether a link leads to the prefix or below, also by way of other links."""
+    start = tuple(path.split("/"))
+    waiting: List[Tuple[Tuple[str, ...], Tuple[str, ...]]] = [(start[:-1], start[-1:])]
+    seen = set()
+    while waiting:
+        state = where, rest = waiting.pop()
+        if not rest or state in seen:
+            continue
+        seen.add(state)
+        if len(seen) > _MOST_STEPS or (rest[0] == ".." and not where):
+            return False
+        if rest[0] == "..":
+            waiting.append((where[:-1], rest[1:]))
+            continue
+        targets = links.get("/".join((*where, rest[0])))
+        if targets is None:
+            waiting.append(((*where, rest[0]), rest[1:]))
+            continue
+        for target in targets:
+            if target.startswith("/"):
+                return False
+            waiting.append((where, tuple(part for part in target.split("/") if part not in ("", ".")) + rest[1:]))
+    return True
 
 
 async def _run(work: Awaitable[None]) -> None:
