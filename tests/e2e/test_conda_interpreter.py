@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -82,6 +83,24 @@ def test_a_package_cannot_write_outside_of_the_environment(laptop, engine, tmp_p
     laptop.uses(engine)
     root = laptop.project("demo", say=SAY)
     depend(root, channel.write(), conda=("bad",))
+    point(root, "docker", "baseDockerImage", engine.image)
+    done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+    assert list(outside.iterdir()) == [], "installing a package wrote to another folder"
+    assert done.code != 0 and "bad contains a path that leads out of the environment" in done.err, done
+
+
+def test_a_package_cannot_write_through_a_link_of_another(laptop, engine, tmp_path):
+    """py-rattler takes ./share/z and share/z for different paths."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    channel = Channel(tmp_path / "hostile")
+    channel.add("bad", "1.0", {}, noarch="generic", links={"share/z": str(outside)}, listed={"share/z": "./share/z"})
+    files = {"share/z/keys": b"key", "share/large": os.urandom(2_000_000)}  # large: so that the link comes first
+    channel.add("other", "1.0", files, noarch="generic")
+    channel.add_python()
+    laptop.uses(engine)
+    root = laptop.project("demo", say=SAY)
+    depend(root, channel.write(), conda=("bad", "other"))
     point(root, "docker", "baseDockerImage", engine.image)
     done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
     assert list(outside.iterdir()) == [], "installing a package wrote to another folder"

@@ -48,6 +48,23 @@ def test_what_an_image_built_is_for_that_image_alone():
     assert digest_of(lock(ARCHIVE)) == digest_of(lock(ARCHIVE, built_in=None)), "as ever"
 
 
+def test_folders_that_change_what_is_installed_are_part_of_the_digest():
+    """Digests of locks without them stay the same: environments and locks of earlier versions remain valid."""
+    git = {"name": "bait", "version": "1.0", "git": "https://host/mono", "commit": "c" * 40}
+    folders = (None, "packages/bait", "tests/hostile")
+    assert len({digest_of(lock({**git, "folder": folder})) for folder in folders}) == 3
+    assert digest_of(lock({**git, "folder": None})) == digest_of(lock(git))
+    conda = {"name": "python", "version": "3.13.1", "build": "0", "sha256": "a" * 64}
+    usual, other = ({"python_site_packages_path": f"lib/python{name}/site-packages"} for name in ("3.13", "3.13t"))
+    plain = digest_of({**lock(), "conda": [conda]})
+    assert plain == "7bd4c9b85acc4266fea1c1ee0d7ad7a5a66065b29659a4660292e1543f34145e"
+    assert digest_of({**lock(), "conda": [{**conda, **usual}]}) == plain
+    assert digest_of({**lock(), "conda": [{**conda, **other}]}) != plain
+    assert digest_of({**lock(), "conda": [{**conda, "version": "3.12.1", **usual}]}) != digest_of(
+        {**lock(), "conda": [{**conda, "version": "3.12.1"}]}
+    )
+
+
 NAME = "bait-1.0-py3-none-any.whl"
 
 

@@ -48,7 +48,8 @@ def digest_of(lock: Lock) -> str:
     """What makes two environments the same: platform, interpreter, and the content of every package.
 
     Where a package is fetched from is not a part of it, nor the machine that it was solved for. The image that source
-    packages are built in is, and the one in which a conda Python compiles: the image affects the result.
+    packages are built in is, and the one in which a conda Python compiles: the image affects the result. A conda
+    package's ``noarch`` is not: py-rattler installs by what the package itself contains.
     """
     python = lock["python"]
     identity = {
@@ -60,6 +61,13 @@ def digest_of(lock: Lock) -> str:
     }
     if lock.get("built_in"):
         identity["built_in"] = lock["built_in"]
+    folders = [["pip", one["name"], one["folder"]] for one in lock["pip"] if one.get("folder")]
+    for one in lock["conda"]:
+        site = one.get("python_site_packages_path")
+        if site and site != "lib/python%s/site-packages" % ".".join(one["version"].split(".")[:2]):
+            folders.append(["conda", one["name"], site])
+    if folders:  # else the digest is that of earlier versions
+        identity["folders"] = folders
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
