@@ -439,6 +439,62 @@ def test_a_changed_wheel_is_another_request(desk):
     assert not second.kept and second.lock["digest"] != first.lock["digest"]
 
 
+@pytest.mark.parametrize("address", ["./simple", "simple"])
+def test_a_copy_of_a_project_does_not_answer_for_it(desk, tmp_path, environ, address):
+    """A fork names the same folder by the same relative path, and has other packages there."""
+    (tmp_path / "fork").mkdir()
+    fork = Desk(tmp_path / "fork", environ)
+    fork.cache = desk.cache
+    option = Option(f"--index-url {address}", "f", 1, "--index-url", address)
+    locks = []
+    for one, code in ((fork, b"evil = True\n"), (desk, b"")):
+        folder = one.root / "simple" / "greet"
+        folder.mkdir(parents=True)
+        wheel = folder / "greet-1.0-py3-none-any.whl"
+        write_wheel(wheel, "greet", "1.0", code)
+        (folder / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
+        solved = one.solve(one.dependencies(pip=["greet"], options=(option,)), host=HERE)
+        (package,) = solved.lock["pip"]
+        assert package["sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
+        assert solved.files == {package["sha256"]: wheel}
+        locks.append(solved)
+    assert not locks[1].kept
+    assert desk.solve(desk.dependencies(pip=["greet"], options=(option,)), host=HERE).kept
+
+
+@pytest.mark.parametrize(
+    ("asked", "shared"),
+    [
+        ({"channels": ["./channel"]}, False),
+        ({"channels": ["conda-forge", "../channel"]}, False),
+        ({"channels": ["file:///srv/channel"]}, False),
+        ({"conda": ["./channel::words"]}, False),
+        ({"conda": ["./words-1.0-0.conda"]}, False),
+        ({"options": (Option("", "f", 1, "--index-url", "file:simple"),)}, False),
+        ({"options": (Option("", "f", 1, "--index-url", "file:///srv/simple"),)}, False),
+        ({"channels": ["conda-forge", "pytorch/label/test", "https://channel.example/main"]}, True),
+        ({"pip": ["six"]}, True),
+    ],
+)
+def test_copies_share_an_answer_only_where_servers_have_the_packages(desk, tmp_path, asked, shared):
+    dependencies = desk.dependencies(**asked)
+    keys = {
+        solving._key(Request(dependencies, LINUX, root), indexes_of(dependencies, {}), {})
+        for root in (tmp_path / "owner", tmp_path / "fork")
+    }
+    assert len(keys) == (1 if shared else 2)
+
+
+@pytest.mark.parametrize(("place", "shared"), [("wheels", False), ("/srv", True), ("https://simple.example", True)])
+def test_the_users_own_folders_are_the_same_in_every_project(tmp_path, place, shared):
+    settings = {"UV_DEFAULT_INDEX": place, "PIP_CONFIG_FILE": os.devnull}
+    keys = {
+        solving._key(Request(Dependencies(), LINUX, root), indexes_of(Dependencies(), settings), settings)
+        for root in (tmp_path / "owner", tmp_path / "fork")
+    }
+    assert len(keys) == (1 if shared else 2)
+
+
 def test_where_a_package_comes_from_is_not_its_identity(desk):
     lock = desk.solve(desk.dependencies(pip=["six==1.16.0"]), host=HERE).lock
     moved = {**lock, "glibc": "2.31", "pip": [{**one, "url": "https://mirror.example/x.whl"} for one in lock["pip"]]}
