@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shutil
 import tarfile
 import threading
 import time
@@ -583,28 +584,65 @@ def test_a_pyproject_alone_is_solved(desk):
 
 def test_a_pixi_lock_is_read(desk, channel):
     solved = desk.solve(desk.dependencies(["hello-py", "python"], channels=[channel.url]))
-    packages, refs = [], []
-    for one in solved.lock["conda"]:
-        address = "https://channel.example/" + one["subdir"] + "/" + one["file"]
-        refs.append(f"      - conda: {address}\n")
-        noarch = f"  noarch: {one['noarch']}\n" if one.get("noarch") else ""
-        depends = "".join(f"  - {text}\n" for text in one["depends"])
-        packages.append(
-            f"- conda: {address}\n  sha256: {one['sha256']}\n  md5: {one['md5']}\n{noarch}"
-            + (f"  depends:\n{depends}" if depends else "")
-            + f"  size: {one['size']}\n"
-        )
-    text = (
-        "version: 6\nenvironments:\n  default:\n    channels:\n    - url: https://channel.example/\n    packages:\n"
-        f"      linux-64:\n{''.join(refs)}packages:\n{''.join(packages)}"
-    )
-    (desk.root / "pixi.lock").write_text(text)
+    write_pixi_lock(desk, solved, "https://channel.example")
     asked = read_lockfile(desk.root / "pixi.lock", desk.root)
     assert (asked.python, {one.name for one in asked.conda}) == (VERSION, {"python", "hello-py", "words"})
     lock = desk.solve(asked).lock
     assert names(lock["conda"]) == names(solved.lock["conda"]) and lock["digest"] == solved.lock["digest"]
     with pytest.raises(SolveError, match="not locked for linux-aarch64; it is for linux-64"):
         desk.solve(asked, Platform("linux-aarch64", "2.36"))
+
+
+def test_a_pixi_lock_names_files_of_its_channels_only(desk, channel):
+    solved = desk.solve(desk.dependencies(["hello-py", "python"], channels=[channel.url]))
+    write_pixi_lock(desk, solved, channel.url)
+    asked = read_lockfile(desk.root / "pixi.lock", desk.root)
+    assert desk.solve(asked).files.items() >= solved.files.items() - tool_files(solved)
+    write_pixi_lock(desk, solved, channel.url, "https://channel.example")
+    with pytest.raises(SolveError, match="outside the project"):
+        desk.solve(asked, refresh=True)
+
+
+def test_a_package_of_a_channel_is_a_regular_file(desk, channel):
+    """A link to a device in a project's own channel: copying it would fill the disk."""
+    solved = desk.solve(desk.dependencies(["hello-py", "python"], channels=[channel.url]))
+    folder = desk.root / "channel"
+    shutil.copytree(channel.folder, folder)
+    write_pixi_lock(desk, solved, folder.as_uri())
+    asked = read_lockfile(desk.root / "pixi.lock", desk.root)
+    assert desk.solve(asked).lock["digest"] == solved.lock["digest"]
+    words = next(path for path in folder.rglob("words-2.0*"))
+    words.unlink()
+    words.symlink_to("/dev/zero")
+    for dependencies in (asked, desk.dependencies(["hello-py", "python"], channels=["./channel"])):
+        with pytest.raises(SolveError, match="words resolves to .* which is not a package"):
+            desk.solve(dependencies, refresh=True)
+
+
+def tool_files(solved):
+    return {(one["sha256"], solved.files.get(one["sha256"])) for one in solved.lock["tools"]}
+
+
+def write_pixi_lock(desk, solved, place, named=None):
+    """The packages of a lock at the address of a channel; ``named``: the channel that the file names."""
+    packages, refs = [], []
+    for one in solved.lock["conda"]:
+        address = f"{place}/{one['subdir']}/{one['file']}"
+        refs.append(f"      - conda: {address}\n")
+        noarch = f"  noarch: {one['noarch']}\n" if one.get("noarch") else ""
+        depends = "".join(f"  - {text}\n" for text in one["depends"])
+        packages.append(
+            f"- conda: {address}\n  name: {one['name']}\n  version: '{one['version']}'\n  build: '{one['build']}'\n"
+            f"  build_number: 0\n  subdir: {one['subdir']}\n"
+            f"  sha256: {one['sha256']}\n  md5: {one['md5']}\n{noarch}"
+            + (f"  depends:\n{depends}" if depends else "")
+            + f"  size: {one['size']}\n"
+        )
+    text = (
+        f"version: 6\nenvironments:\n  default:\n    channels:\n    - url: {named or place}/\n    packages:\n"
+        f"      linux-64:\n{''.join(refs)}packages:\n{''.join(packages)}"
+    )
+    (desk.root / "pixi.lock").write_text(text)
 
 
 def write_wheel(path: Path, name: str, version: str, code: bytes = b"") -> None:

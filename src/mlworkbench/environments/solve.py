@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
@@ -34,6 +32,7 @@ from .channels import (
 from .conda import Asked, provided, solve_conda
 from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
 from .libc import has_sources, needed_glibc
+from .local_files import channel_folders, conda_files
 from .pinned_tools import Installer, find_tools, table_digest
 from .pip import Found, Wanted, requirement, solve_pip
 from .pip import digest_of as file_digest
@@ -155,6 +154,9 @@ class _Solver:
         else:
             python, conda = self._interpreter()
             pip = self._pip(str(python["version"]), conda)
+            root = self._request.root
+            files = conda_files(conda, [root, *channel_folders(channels_of(self._asked), root)])
+            pip = replace(pip, files={**pip.files, **files})
         lock: JsonDict = {
             "kind": MANAGED,
             "format": FORMAT,
@@ -169,7 +171,7 @@ class _Solver:
         lock["digest"] = digest_of(lock)
         if python["source"] == "uv" and self._request.host:
             lock["instead"] = self._instead(self._request.host[1])  # no part of what it is
-        return Solved(lock, {**pip.files, **local_files(conda)})
+        return Solved(lock, pip.files)
 
     def _interpreter(self) -> tuple[JsonDict, list[JsonDict]]:
         """The interpreter, and conda's packages if it is one of them."""
@@ -224,11 +226,6 @@ class _Solver:
         if conda or not any(one.name == "pip" for one in self._asked.conda):
             return []
         return ["pip"] if satisfies(python, ">=3.12") else ["pip", "setuptools"]
-
-
-def local_files(conda: list[JsonDict]) -> dict[str, Path]:
-    """Those of a channel on this machine; where it lies is nobody else's business, and leaves the lock."""
-    return {one["sha256"]: Path(url2pathname(urlsplit(one.pop("here")).path)) for one in conda if "here" in one}
 
 
 def _conda_python(pin: str) -> str:
