@@ -325,6 +325,7 @@ KEYS = [
 def test_tab_in_a_real_shell(user, ran, shell):
     project, run = ran
     (project / "my script.py").touch()
+    (project / "$(touch pwned).py").touch()
     words = [need(shell), *(["--norc", "--noprofile"] if shell == "bash" else ["-f"]), "-i"]
     env = {**user.env, "TERM": "dumb", "MLW_SHELL": shell}
     child = pexpect.spawn(words[0], words[1:], env=env, cwd=str(project), encoding="utf-8", dimensions=(50, 200))
@@ -339,8 +340,31 @@ def test_tab_in_a_real_shell(user, ran, shell):
             child.expect_exact(shown.replace("RUN", run), timeout=60)
             child.sendcontrol("u")
             child.send("\n")
+        child.send('mlw submit "$\t"\n')
+        child.sendline("echo at''end")
+        child.expect("atend\r\n", timeout=60)
     finally:
         child.close(force=True)
+    assert not (project / "pwned").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_tab_proposes_no_name_that_a_shell_would_expand(user, shell):
+    project = user.project("names")
+    bad = ["$(touch pwned)", "`id`", "$HOME", 'a"b', "a'b", "a\\b", "a;b", "a\nb", "a\tb", "a\x1bb", "!1", "*"]
+    bad += ["~", "#a", "a|b", "{a,b}"]
+    good = ["a b", "größe", "x-1_2+3@4,5=6%"]
+    for name in (*bad, *good):
+        (project / f"{name}.py").touch()
+    (project / "train.py").unlink()
+    for opened in ("", '"', "'"):
+        if opened and shell == "fish":
+            continue  # it removes the quotes by itself
+        found = proposals(user, f"mlw submit {opened}", project, shell)
+        expected = [f"{name}.py" for name in sorted(good)]
+        if shell == "bash" and not opened:
+            expected = [name.replace(" ", "\\ ") for name in expected]
+        assert found == expected
 
 
 def test_tab_in_fish(user, ran):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -63,6 +64,48 @@ CASES = [
 @pytest.mark.parametrize(("text", "path", "is_folder", "ignored"), CASES)
 def test_pattern_table(text: str, path: str, is_folder: bool, ignored: bool | None) -> None:
     assert find_match(read_patterns(text.encode()), path.encode(), is_folder) is ignored
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a" * 12 + "*b", "a" * 120),
+        ("x/" + "*a" * 12 + "*b", "x/" + "a" * 120),
+        ("**/a/" * 12 + "b", "a/" * 120 + "c"),
+        ("**/*a*a*a/" * 6 + "b", "aaaaaaaa/" * 40 + "c"),
+        ("**\\/a/" * 12 + "b", "a/" * 120 + "c"),
+        ("x" + " " * 1_000_000, "y"),
+    ],
+)
+def test_no_pattern_takes_for_ever(pattern: str, path: str) -> None:
+    code = "import sys\nfrom mlworkbench.snapshot.rules import find_match, read_patterns\n"
+    code += "pattern, path = sys.stdin.buffer.read().split(b'\\n')\n"
+    code += "print(find_match(read_patterns(pattern), path, False))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=f"{pattern}\n{path}".encode(), capture_output=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == (b"None\n", b"")
+
+
+MANY_STARS = [
+    ("*a*b*", "xaxbx", True),
+    ("*a*ab", "aab", True),
+    ("*a*ab", "ab", None),
+    ("*ab*ab", "abab", True),
+    ("*?a*", "a", None),
+    ("*[ab]*b/*a*b", "xab/ab", True),
+    ("a*b/*c*d", "ab/b/cd", None),
+    ("**/a*/**/b*c", "a/x/bb/bc", True),
+    ("**/a/**/a/b", "a/a/b", True),
+    ("**/a/**/a/b", "a/b", None),
+    ("**/a/*/b/**/c", "a/a/b/b/c", True),
+    ("**/*a/*b/**", "xb/a/a/b/c", True),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "ignored"), MANY_STARS)
+def test_patterns_of_many_stars(text: str, path: str, ignored: bool | None) -> None:
+    assert find_match(read_patterns(text.encode()), path.encode(), False) is ignored
 
 
 PIECES = st.sampled_from(

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shutil
 import tarfile
 import threading
 import time
@@ -439,6 +440,62 @@ def test_a_changed_wheel_is_another_request(desk):
     assert not second.kept and second.lock["digest"] != first.lock["digest"]
 
 
+@pytest.mark.parametrize("address", ["./simple", "simple"])
+def test_a_copy_of_a_project_does_not_answer_for_it(desk, tmp_path, environ, address):
+    """A fork names the same folder by the same relative path, and has other packages there."""
+    (tmp_path / "fork").mkdir()
+    fork = Desk(tmp_path / "fork", environ)
+    fork.cache = desk.cache
+    option = Option(f"--index-url {address}", "f", 1, "--index-url", address)
+    locks = []
+    for one, code in ((fork, b"evil = True\n"), (desk, b"")):
+        folder = one.root / "simple" / "greet"
+        folder.mkdir(parents=True)
+        wheel = folder / "greet-1.0-py3-none-any.whl"
+        write_wheel(wheel, "greet", "1.0", code)
+        (folder / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
+        solved = one.solve(one.dependencies(pip=["greet"], options=(option,)), host=HERE)
+        (package,) = solved.lock["pip"]
+        assert package["sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
+        assert solved.files == {package["sha256"]: wheel}
+        locks.append(solved)
+    assert not locks[1].kept
+    assert desk.solve(desk.dependencies(pip=["greet"], options=(option,)), host=HERE).kept
+
+
+@pytest.mark.parametrize(
+    ("asked", "shared"),
+    [
+        ({"channels": ["./channel"]}, False),
+        ({"channels": ["conda-forge", "../channel"]}, False),
+        ({"channels": ["file:///srv/channel"]}, False),
+        ({"conda": ["./channel::words"]}, False),
+        ({"conda": ["./words-1.0-0.conda"]}, False),
+        ({"options": (Option("", "f", 1, "--index-url", "file:simple"),)}, False),
+        ({"options": (Option("", "f", 1, "--index-url", "file:///srv/simple"),)}, False),
+        ({"channels": ["conda-forge", "pytorch/label/test", "https://channel.example/main"]}, True),
+        ({"pip": ["six"]}, True),
+    ],
+)
+def test_copies_share_an_answer_only_where_servers_have_the_packages(desk, tmp_path, asked, shared):
+    dependencies = desk.dependencies(**asked)
+    keys = {
+        solving._key(Request(dependencies, LINUX, root), indexes_of(dependencies, {}), {})
+        for root in (tmp_path / "owner", tmp_path / "fork")
+    }
+    assert len(keys) == (1 if shared else 2)
+
+
+@pytest.mark.parametrize(("place", "shared"), [("wheels", False), ("/srv", True), ("https://simple.example", True)])
+def test_the_users_own_folders_are_the_same_in_every_project(tmp_path, place, shared):
+    settings = {"UV_DEFAULT_INDEX": place, "PIP_CONFIG_FILE": os.devnull}
+    keys = {
+        solving._key(Request(Dependencies(), LINUX, root), indexes_of(Dependencies(), settings), settings)
+        for root in (tmp_path / "owner", tmp_path / "fork")
+    }
+    assert len(keys) == (1 if shared else 2)
+
+
 def test_where_a_package_comes_from_is_not_its_identity(desk):
     lock = desk.solve(desk.dependencies(pip=["six==1.16.0"]), host=HERE).lock
     moved = {**lock, "glibc": "2.31", "pip": [{**one, "url": "https://mirror.example/x.whl"} for one in lock["pip"]]}
@@ -527,28 +584,65 @@ def test_a_pyproject_alone_is_solved(desk):
 
 def test_a_pixi_lock_is_read(desk, channel):
     solved = desk.solve(desk.dependencies(["hello-py", "python"], channels=[channel.url]))
-    packages, refs = [], []
-    for one in solved.lock["conda"]:
-        address = "https://channel.example/" + one["subdir"] + "/" + one["file"]
-        refs.append(f"      - conda: {address}\n")
-        noarch = f"  noarch: {one['noarch']}\n" if one.get("noarch") else ""
-        depends = "".join(f"  - {text}\n" for text in one["depends"])
-        packages.append(
-            f"- conda: {address}\n  sha256: {one['sha256']}\n  md5: {one['md5']}\n{noarch}"
-            + (f"  depends:\n{depends}" if depends else "")
-            + f"  size: {one['size']}\n"
-        )
-    text = (
-        "version: 6\nenvironments:\n  default:\n    channels:\n    - url: https://channel.example/\n    packages:\n"
-        f"      linux-64:\n{''.join(refs)}packages:\n{''.join(packages)}"
-    )
-    (desk.root / "pixi.lock").write_text(text)
+    write_pixi_lock(desk, solved, "https://channel.example")
     asked = read_lockfile(desk.root / "pixi.lock", desk.root)
     assert (asked.python, {one.name for one in asked.conda}) == (VERSION, {"python", "hello-py", "words"})
     lock = desk.solve(asked).lock
     assert names(lock["conda"]) == names(solved.lock["conda"]) and lock["digest"] == solved.lock["digest"]
     with pytest.raises(SolveError, match="not locked for linux-aarch64; it is for linux-64"):
         desk.solve(asked, Platform("linux-aarch64", "2.36"))
+
+
+def test_a_pixi_lock_names_files_of_its_channels_only(desk, channel):
+    solved = desk.solve(desk.dependencies(["hello-py", "python"], channels=[channel.url]))
+    write_pixi_lock(desk, solved, channel.url)
+    asked = read_lockfile(desk.root / "pixi.lock", desk.root)
+    assert desk.solve(asked).files.items() >= solved.files.items() - tool_files(solved)
+    write_pixi_lock(desk, solved, channel.url, "https://channel.example")
+    with pytest.raises(SolveError, match="outside the project"):
+        desk.solve(asked, refresh=True)
+
+
+def test_a_package_of_a_channel_is_a_regular_file(desk, channel):
+    """A link to a device in a project's own channel: copying it would fill the disk."""
+    solved = desk.solve(desk.dependencies(["hello-py", "python"], channels=[channel.url]))
+    folder = desk.root / "channel"
+    shutil.copytree(channel.folder, folder)
+    write_pixi_lock(desk, solved, folder.as_uri())
+    asked = read_lockfile(desk.root / "pixi.lock", desk.root)
+    assert desk.solve(asked).lock["digest"] == solved.lock["digest"]
+    words = next(path for path in folder.rglob("words-2.0*"))
+    words.unlink()
+    words.symlink_to("/dev/zero")
+    for dependencies in (asked, desk.dependencies(["hello-py", "python"], channels=["./channel"])):
+        with pytest.raises(SolveError, match="words resolves to .* which is not a package"):
+            desk.solve(dependencies, refresh=True)
+
+
+def tool_files(solved):
+    return {(one["sha256"], solved.files.get(one["sha256"])) for one in solved.lock["tools"]}
+
+
+def write_pixi_lock(desk, solved, place, named=None):
+    """The packages of a lock at the address of a channel; ``named``: the channel that the file names."""
+    packages, refs = [], []
+    for one in solved.lock["conda"]:
+        address = f"{place}/{one['subdir']}/{one['file']}"
+        refs.append(f"      - conda: {address}\n")
+        noarch = f"  noarch: {one['noarch']}\n" if one.get("noarch") else ""
+        depends = "".join(f"  - {text}\n" for text in one["depends"])
+        packages.append(
+            f"- conda: {address}\n  name: {one['name']}\n  version: '{one['version']}'\n  build: '{one['build']}'\n"
+            f"  build_number: 0\n  subdir: {one['subdir']}\n"
+            f"  sha256: {one['sha256']}\n  md5: {one['md5']}\n{noarch}"
+            + (f"  depends:\n{depends}" if depends else "")
+            + f"  size: {one['size']}\n"
+        )
+    text = (
+        f"version: 6\nenvironments:\n  default:\n    channels:\n    - url: {named or place}/\n    packages:\n"
+        f"      linux-64:\n{''.join(refs)}packages:\n{''.join(packages)}"
+    )
+    (desk.root / "pixi.lock").write_text(text)
 
 
 def write_wheel(path: Path, name: str, version: str, code: bytes = b"") -> None:

@@ -22,7 +22,7 @@ WORDS = os.path.join(os.path.dirname(__file__), "words.json")
 ASK_SHELL = {"file": "\tfile\n", "dir": "\tdir\n"}
 _LARGEST = 1 << 20  # bytes of a project's file
 _MOST = 200  # newest first: the run that is meant is among them
-_SPECIAL = frozenset(" \t\"'\\$`!&|;<>()[]{}*?#~^")
+_SAFE = frozenset("_@%+=:,./ -")
 
 
 def answer(shell: str, words: list[str]) -> str:
@@ -35,7 +35,7 @@ def answer(shell: str, words: list[str]) -> str:
         kind, found = _Line(json.load(file), before).propose(current)
     if kind in ASK_SHELL:
         return ASK_SHELL[kind]
-    fitting = [(lead + word, text) for word, text in found if word.startswith(current)]
+    fitting = [(lead + word, _printable(text)) for word, text in found if word.startswith(current) and _is_safe(word)]
     if shell == "bash":
         return "".join(f"{word if quoting else _quoted(word)}\n" for word, _ in fitting)
     return "".join(f"{word}\t{text}\n" for word, text in fitting)
@@ -227,5 +227,14 @@ def _unquoted(word: str) -> str:
     return plain
 
 
+def _is_safe(word: str) -> bool:
+    """Whether no shell expands any part of the word, whatever quotes are open: a file name may contain a command."""
+    return all(sign.isalnum() or sign in _SAFE or (not sign.isascii() and sign.isprintable()) for sign in word)
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
 def _quoted(word: str) -> str:
-    return "".join(f"\\{sign}" if sign in _SPECIAL else sign for sign in word)
+    return word.replace(" ", "\\ ")

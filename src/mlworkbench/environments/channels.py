@@ -42,8 +42,11 @@ class Indexes:
         said += ["--no-index"] if self.no_index else []
         return [*said, *(f"--extra-index-url {one}" for one in self.extra), *(f"-f {one}" for one in self.find_links)]
 
+    def places(self) -> tuple[str, ...]:
+        return (*((self.index_url,) if self.index_url else ()), *self.extra, *self.find_links)
+
     def hosts_with_password(self) -> set[str]:
-        return hosts_with_password((self.index_url or "", *self.extra, *self.find_links))
+        return hosts_with_password(self.places())
 
     def public(self) -> list[str]:
         """The same for a digest: no secret, and what lies in a folder of this machine."""
@@ -56,6 +59,21 @@ def channels_of(dependencies: Dependencies) -> tuple[str, ...]:
     named = [*dependencies.channels, *(one.channel for one in dependencies.conda if one.channel)]
     known = [one for name in named for one in _WORDS.get(name, (name,))]
     return tuple(dict.fromkeys(known)) or (CONDA_FORGE,)
+
+
+def is_remote(address: str) -> bool:
+    """Whether a server provides it: everything else is, or may be, a path on this machine."""
+    return re.match(r"https?://", address, re.IGNORECASE) is not None
+
+
+def is_absolute(place: str) -> bool:
+    """Whether a path or an address on this machine is the same one in every folder."""
+    return os.path.isabs(place) or place.startswith("file:///")
+
+
+def is_local_channel(channel: str) -> bool:
+    """Whether a channel is, or may be, a folder on this machine; a plain name is a channel on a server."""
+    return not is_remote(channel) and re.fullmatch(r"\w[\w.+-]*(?:/[\w.+-]+)*", channel) is None
 
 
 def known_words(entry: str) -> str:

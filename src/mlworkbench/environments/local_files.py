@@ -6,6 +6,7 @@ would bring files of the user into an environment that the project's code can re
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from ..errors import SolveError
+from .channels import is_local_channel
 
 ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".tar.xz")
+_OF_CONDA = (".conda", ".tar.bz2")
 _REPOSITORIES = ("https", "ssh", "http", "git")
 
 
@@ -33,10 +36,25 @@ def folders_of(places: Iterable[str]) -> list[Path]:
     return [Path(url2pathname(part.path)) if part.scheme == "file" else Path(place) for place, part in local]
 
 
+def channel_folders(channels: Iterable[str], root: Path) -> list[Path]:
+    """The folders of this machine among conda channels; a path may be relative to the project."""
+    local = [channel for channel in channels if is_local_channel(channel)]
+    addresses = [(channel, urlsplit(channel)) for channel in local]
+    paths = [url2pathname(part.path) if part.scheme == "file" else channel for channel, part in addresses]
+    return [root / os.path.expanduser(path) for path in paths]
+
+
+def conda_files(conda: Iterable[dict[str, Any]], folders: Iterable[Path]) -> dict[str, Path]:
+    """Packages of channels on this machine, digest → path. The path leaves the lock: it concerns no other machine."""
+    folders = list(folders)
+    local = [(one, Path(url2pathname(urlsplit(str(one.pop("here"))).path))) for one in conda if "here" in one]
+    return {one["sha256"]: allowed_file(str(one["name"]), path, folders) for one, path in local}
+
+
 def allowed_file(name: str, path: Path, folders: Iterable[Path]) -> Path:
     """The path without links; SolveError unless it is a package in one of the folders."""
     real = path.resolve()
-    if not real.name.lower().endswith(ARCHIVES) or not real.is_file():
+    if not real.name.lower().endswith((*ARCHIVES, *_OF_CONDA)) or not real.is_file():
         raise SolveError(f"{name} resolves to {path}, which is not a package", "name another index or version")
     if not any(real.is_relative_to(folder.resolve()) for folder in folders):
         raise SolveError(

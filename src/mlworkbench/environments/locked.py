@@ -15,6 +15,7 @@ from ..model import JsonDict
 from .channels import indexes_of, mask, without_secret
 from .conda import entry, load_rattler
 from .dependencies import PIXI_LOCK, Line
+from .local_files import channel_folders, conda_files
 from .pip import Found, Wanted, run_uv, solve_pip
 from .pythons import choose_python
 from .variables import refuse_variables
@@ -103,6 +104,7 @@ def _pixi(path: Path, request: Request) -> Parts:
                 f"add it with `pixi workspace platform add {subdir}`",
             )
         conda = [entry(one) for one in environment.conda_repodata_records_for_platform(platform) or ()]
+        channels = [str(one) for one in environment.channels()]
         pip = [_pypi(one) for one in environment.pypi_packages_for_platform(platform) or ()]
     except (rattler.exceptions.ParseCondaLockError, OSError) as error:
         raise ConfigError(str(error), "make it anew with `pixi lock`", path=request.dependencies.file) from None
@@ -110,8 +112,9 @@ def _pixi(path: Path, request: Request) -> Parts:
     if python is None:
         raise ConfigError("there is no python in it", "add one with `pixi add python`", path=request.dependencies.file)
     conda.sort(key=lambda one: (one["name"] != "python", one["name"]))
+    files = conda_files(conda, [request.root, *channel_folders(channels, request.root)])
     packages = tuple(sorted(pip, key=lambda one: str(one["name"])))
-    return {"source": "conda", "version": python["version"]}, conda, Found(packages, {})
+    return {"source": "conda", "version": python["version"]}, conda, Found(packages, files)
 
 
 def _name(platform: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER, is_elsewhere
 from ..config.project import named_file
@@ -23,6 +24,8 @@ from .sources import Builds
 from .supply import stock
 from .variables import Allowed, expand_credentials
 
+_VERSION = re.compile(r"(\d{1,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?", re.ASCII)
+
 
 def managed(site: Site) -> Settled:
     """Solve it, or recall what was solved; what only this machine has of it is put in stock."""
@@ -30,19 +33,27 @@ def managed(site: Site) -> Settled:
     lock = _repeat(site, site.locked, platform) if site.locked else _solve(site, platform)
     lock = _build_place(lock, site.compute)
     prefix = prefix_of(site.target(), lock)
-    major, minor, micro = (*(int(word) for word in str(lock["python"]["version"]).split(".")[:3]), 0, 0)[:3]
     variables = {
         "PYTHONNOUSERSITE": "1",  # what lies in the user's home there is no part of it
         "CONDA_PREFIX" if lock["conda"] else "VIRTUAL_ENV": prefix,
     }
     return Settled(
         lock=lock,
-        interpreter=Interpreter(python_of(prefix), (major, minor, micro), _why(site)),
+        interpreter=Interpreter(python_of(prefix), _numbers(str(lock["python"]["version"])), _why(site)),
         path=(os.path.dirname(python_of(prefix)),),
         variables=variables,
         mounts=tuple(mounts(site.target(), lock)),
         libc=_libc(lock) if site.compute.kind in IN_CONTAINER else None,
     )
+
+
+def _numbers(version: str) -> tuple[int, int, int]:
+    """The numbers of a Python version without the suffix of a pre-release, as in 3.14.0rc2."""
+    match = _VERSION.match(version)
+    if match is None:
+        raise ConfigError(f"{version[:40]!r} is not a version of Python", "leave out --locked, or name another version")
+    major, minor, micro = (int(number or 0) for number in match.groups())
+    return major, minor, micro
 
 
 def _build_place(lock: JsonDict, compute: Compute) -> JsonDict:

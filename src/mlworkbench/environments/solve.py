@@ -9,20 +9,30 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.environments.environment import FORMAT, MANAGED, digest_of
-from .channels import Indexes, channels_of, indexes_of, known_words, mask
+from .channels import (
+    Indexes,
+    channels_of,
+    indexes_of,
+    is_absolute,
+    is_local_channel,
+    is_remote,
+    known_words,
+    mask,
+    user_indexes,
+)
 from .conda import Asked, provided, solve_conda
 from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
 from .libc import has_sources, needed_glibc
+from .local_files import channel_folders, conda_files
 from .pinned_tools import Installer, find_tools, table_digest
 from .pip import Found, Wanted, requirement, solve_pip
 from .pip import digest_of as file_digest
@@ -37,6 +47,7 @@ _UV_SETTINGS = (
     *("UV_INDEX_STRATEGY", "UV_PRERELEASE", "UV_RESOLUTION", "UV_EXCLUDE_NEWER", "UV_TORCH_BACKEND"),
     *("UV_NO_BUILD", "UV_NO_BINARY", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_PYTHON_DOWNLOADS_JSON_URL"),
 )
+_CONDA_FILE = re.compile(r"\.(?:conda|tar\.bz2)\b")  # a package by its address
 _FLAGS = {"--pre": ["--prerelease", "allow"]}
 
 
@@ -143,6 +154,9 @@ class _Solver:
         else:
             python, conda = self._interpreter()
             pip = self._pip(str(python["version"]), conda)
+            root = self._request.root
+            files = conda_files(conda, [root, *channel_folders(channels_of(self._asked), root)])
+            pip = replace(pip, files={**pip.files, **files})
         lock: JsonDict = {
             "kind": MANAGED,
             "format": FORMAT,
@@ -157,7 +171,7 @@ class _Solver:
         lock["digest"] = digest_of(lock)
         if python["source"] == "uv" and self._request.host:
             lock["instead"] = self._instead(self._request.host[1])  # no part of what it is
-        return Solved(lock, {**pip.files, **local_files(conda)})
+        return Solved(lock, pip.files)
 
     def _interpreter(self) -> tuple[JsonDict, list[JsonDict]]:
         """The interpreter, and conda's packages if it is one of them."""
@@ -214,11 +228,6 @@ class _Solver:
         return ["pip"] if satisfies(python, ">=3.12") else ["pip", "setuptools"]
 
 
-def local_files(conda: list[JsonDict]) -> dict[str, Path]:
-    """Those of a channel on this machine; where it lies is nobody else's business, and leaves the lock."""
-    return {one["sha256"]: Path(url2pathname(urlsplit(one.pop("here")).path)) for one in conda if "here" in one}
-
-
 def _conda_python(pin: str) -> str:
     return f"python={pin}" if pin[:1].isdigit() else f"python {pin}"
 
@@ -237,7 +246,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
         "conda": [one.text for one in asked.conda],
         "pip": [mask(requirement(one)) for one in (*asked.pip, *asked.constraints)],
         "options": [one.name for one in asked.options],
-        "files": [_digest(request.root / path) for path in (*(one.path for one in asked.pip if one.path),)],
+        "files": [_digest(request.root / one.path) for one in (*asked.pip, *asked.constraints) if one.path],
         "sources": [_digest(Path(path)) for path in asked.files],
         "indexes": indexes.public(),
         "platform": [platform.subdir, platform.libc, platform.cuda],
@@ -247,8 +256,24 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
         "tools": table_digest(),
         "builds": sorted(request.builds.remembered | request.builds.named),
         "uv": [mask(f"{name}={value}") for name, value in sorted(environ.items()) if name in _UV_SETTINGS],
+        # The same relative path is another folder in a copy of the project, whose packages may be other ones.
+        "root": os.path.realpath(request.root) if _reads_folders(request, indexes, environ) else None,
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _reads_folders(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> bool:
+    """Whether the project names packages of this machine, or the user names some relative to the project."""
+    asked, own = request.dependencies, user_indexes(environ).places()
+    settings = [environ[name] for name in ("UV_CONSTRAINT", "UV_OVERRIDE") if environ.get(name)]
+    places = [place for place in indexes.places() if place not in own or not is_absolute(place)]
+    channels = [*channels_of(asked), *(one.text for one in asked.conda if _CONDA_FILE.search(one.text))]
+    return (
+        any(not is_remote(place) for place in places)
+        or any(not is_absolute(place) for place in settings)
+        or any(map(is_local_channel, channels))
+        or asked.kind == PIXI_LOCK
+    )
 
 
 def _digest(path: Path) -> str | None:

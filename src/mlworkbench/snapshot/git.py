@@ -23,6 +23,9 @@ LARGEST_DIFF = 10_000_000
 TIME_LIMIT = 10.0
 _GRACE = 2.0
 _LARGEST_INDEX = 1 << 30
+_LARGEST_LIST = 1 << 27  # bytes of all names in the index
+# Git itself never adds these. It would read such a file wherever the name leads.
+_OUTSIDE = re.compile(rb"(?:\A|[\0/])(?:\.{0,2}|\.git)(?=[\0/])", re.IGNORECASE)
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = re.compile(r"refs/(?!.*\.\.)[^\x00-\x20\x7f~^:?*\[\\]+")
 # Settings that say how the work tree is stored, with the words that are let through. Without them every file of a
@@ -64,6 +67,7 @@ class GitReader:
         self._state: Git | None = None
         self._problem = ""
         self._scratch = ""
+        self._listing: subprocess.Popen[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._deadline = time.monotonic() + TIME_LIMIT
         repository = _Repository.find(os.path.realpath(project))
@@ -88,67 +92,86 @@ class GitReader:
         else:
             self._scratch = _private_folder()
             repository.imitate(self._scratch)
-            self._process = subprocess.Popen(
-                [
-                    program,
-                    "--no-pager",
-                    f"--git-dir={self._scratch}",
-                    f"--work-tree={repository.top}",
-                    "-c",
-                    "core.fsmonitor=false",
-                    "-c",
-                    "core.hooksPath=/dev/null",
-                    *_DIFF,
-                    "--",
-                    os.path.relpath(project, repository.top),
-                ],
-                cwd=repository.top,
-                env=_environment(self._scratch),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
+            # Both at once: the diff is thrown away if the list shows that it has files of elsewhere.
+            self._listing = self._run(program, repository.top, ["ls-files", "--cached", "-z"])
+            self._process = self._run(program, repository.top, [*_DIFF, "--", os.path.relpath(project, repository.top)])
+
+    def _run(self, program: str, top: str, words: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [
+                program,
+                "--no-pager",
+                f"--git-dir={self._scratch}",
+                f"--work-tree={top}",
+                "-c",
+                "core.fsmonitor=false",
+                "-c",
+                "core.hooksPath=/dev/null",
+                *words,
+            ],
+            cwd=top,
+            env=_environment(self._scratch),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
 
     def finish(self) -> tuple[Git, bytes] | None:
         """The state and the diff. A diff that could not be made, or not whole, ends in a line that says so."""
         if self._state is None:
             return None
-        diff = self._collect() if self._process is not None else b""
+        diff = self._collect() if self._process is not None and self._stays_inside() else b""
         dirty = bool(diff)
         if self._problem and self._state.commit is not None:
             diff += f"# mlw: the diff is not whole: {self._problem}\n".encode()
         return Git(self._state.commit, self._state.branch, dirty), diff
 
+    def _stays_inside(self) -> bool:
+        """Whether all names in the index are of files in the work tree; an index can be made by hand."""
+        assert self._listing is not None
+        names, self._problem = self._read(self._listing, _LARGEST_LIST)
+        if not self._problem and _OUTSIDE.search(names):
+            self._problem = "its index has names of files outside the work tree"
+        return not self._problem
+
     def _collect(self) -> bytes:
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        diff, self._problem = self._read(self._process, LARGEST_DIFF)
+        return diff
+
+    def _read(self, process: subprocess.Popen[bytes], limit: int) -> tuple[bytes, str]:
+        """Output of at most ``limit`` bytes, and why it is incomplete, or an empty text."""
+        assert process.stdout is not None
         parts: list[bytes] = []
         size = 0
+        problem = ""
         # Nobody read while the caller was busy, so git may have stood still: it gets some time in any case.
         deadline = max(self._deadline, time.monotonic() + _GRACE)
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while size <= LARGEST_DIFF:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while size <= limit:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    self._problem = f"git took more than {TIME_LIMIT:.0f} seconds"
+                    problem = f"git took more than {TIME_LIMIT:.0f} seconds"
                     break
-                part = os.read(self._process.stdout.fileno(), 1 << 16)
+                part = os.read(process.stdout.fileno(), 1 << 16)
                 if not part:
-                    if self._process.wait() != 0:
-                        self._problem = f"git could not read the repository (exit code {self._process.returncode})"
+                    if process.wait() != 0:
+                        problem = f"git could not read the repository (exit code {process.returncode})"
                     break
                 parts.append(part)
                 size += len(part)
             else:
-                self._problem = f"it is larger than {LARGEST_DIFF // 1_000_000} MB"
-        return b"".join(parts)[:LARGEST_DIFF]
+                problem = f"it is larger than {limit // 1_000_000} MB"
+        return b"".join(parts)[:limit], problem
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-            self._process = None
+        for process in (self._listing, self._process):
+            if process is not None:
+                process.kill()
+                process.wait()
+                assert process.stdout is not None
+                process.stdout.close()
+        self._listing = self._process = None
         if self._scratch:
             remove(self._scratch)
             self._scratch = ""

@@ -7,7 +7,9 @@ with ``!data/keep.csv`` the folder itself counts as ignored and the file in it i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from typing import NamedTuple
 
 
@@ -55,23 +57,21 @@ def _read_line(line: bytes) -> Pattern | None:
 
 def _trim(line: bytes) -> bytes:
     """Without trailing spaces, except one that is escaped by a backslash."""
-    end = len(line)
-    while end and line[end - 1 : end] == b" ":
-        before = line[: end - 1]
-        if (len(before) - len(before.rstrip(b"\\"))) % 2:
-            break
-        end -= 1
-    return line[:end]
+    kept = line.rstrip(b" ")
+    escaped = (len(kept) - len(kept.rstrip(b"\\"))) % 2
+    return line[: len(kept) + escaped]
 
 
 def _translate(glob: bytes) -> bytes | None:
     """A regular expression; None for a pattern that can match nothing (git keeps silent about these, too)."""
     parts: list[bytes] = []
     at = 0
+    wild = False
     while at < len(glob):
         char = glob[at : at + 1]
         if char == b"*":
-            part, at = _translate_stars(glob, at)
+            # Git compares the part before the first wildcard by itself, so there, too, two stars count as begun afresh.
+            part, at = _translate_stars(glob, at, opens=glob[at - 1 : at] == b"/" or not wild)
         elif char == b"?":
             part, at = b"[^/]", at + 1
         elif char == b"[":
@@ -85,26 +85,65 @@ def _translate(glob: bytes) -> bytes | None:
             part, at = re.escape(glob[at + 1 : at + 2]), at + 2
         else:
             part, at = re.escape(char), at + 1
+        wild = wild or char in b"*?[\\"
         parts.append(part)
-    return b"".join(parts)
+    return _join(parts)
 
 
-def _translate_stars(glob: bytes, at: int) -> tuple[bytes, int]:
+def _join(parts: list[bytes]) -> bytes:
+    """One expression that takes no exponential time, as many stars as there may be.
+
+    Where a star is followed by another one of its kind, the first place that fits what is between them is as good as
+    any later one: no other place is tried. Between stars that cross folders there is always the same number of slashes.
+    """
+    counter = count()
+    *before, last = _split(parts, (_FOLDERS, _ANYTHING))
+    joined = []
+    for star, section in before:
+        body = _join_section(section, counter, last=False)
+        joined.append(_once(_SHORTEST[star] + body, counter) if star else body)
+    return b"".join([*joined, last[0], _join_section(last[1], counter, last=True)])
+
+
+def _join_section(parts: list[bytes], counter: Iterator[int], *, last: bool) -> bytes:
+    chunks = [star + b"".join(chunk) for star, chunk in _split(parts, (_STAR,))]
+    end = len(chunks) - 1 if last else len(chunks)  # what comes last must reach the end of the path
+    shortest = [_once(_SHORTEST[_STAR] + chunk[len(_STAR) :], counter) for chunk in chunks[1:end]]
+    return b"".join([chunks[0], *shortest, *chunks[max(end, 1) :]])
+
+
+def _split(parts: list[bytes], stars: tuple[bytes, ...]) -> list[tuple[bytes, list[bytes]]]:
+    """The parts after each star, with that star; first those before any."""
+    found: list[tuple[bytes, list[bytes]]] = [(b"", [])]
+    for part in parts:
+        if part in stars:
+            found.append((part, []))
+        else:
+            found[-1][1].append(part)
+    return found
+
+
+def _once(regex: bytes, counter: Iterator[int]) -> bytes:
+    """An atomic group, which Python has since 3.11 only: a lookahead is never entered again."""
+    name = b"g%d" % next(counter)
+    return b"(?=(?P<%s>%s))(?P=%s)" % (name, regex, name)
+
+
+def _translate_stars(glob: bytes, at: int, *, opens: bool) -> tuple[bytes, int]:
     end = at
     while glob[end : end + 1] == b"*":
         end += 1
     rest = glob[end : end + 2]
-    # Git compares the part before the first wildcard by itself, so there, too, two stars count as begun afresh.
-    opens = glob[at - 1 : at] == b"/" or not _WILD.search(glob, 0, at)
     closes = not rest or rest[:1] == b"/" or rest == b"\\/"
     if end - at == 1 or not (opens and closes):
-        return b"[^/]*", end
+        return _STAR, end
     if rest[:1] == b"/":
-        return b"(?:.*/)?", end + 1
-    return b".*", end
+        return _FOLDERS, end + 1
+    return _ANYTHING, end
 
 
-_WILD = re.compile(rb"[*?\[\\]")
+_STAR, _FOLDERS, _ANYTHING = b"[^/]*", b"(?:.*/)?", b".*"
+_SHORTEST = {_STAR: b"[^/]*?", _FOLDERS: b"(?:[^/]*/)*?", _ANYTHING: b".*?"}
 _CLASSES = {
     b"alnum": rb"a-zA-Z0-9",
     b"alpha": rb"a-zA-Z",
