@@ -161,7 +161,7 @@ def test_full_disk_is_named(user):
         pytest.skip("mounting a small disk needs root")
     project = user.project("demo", train="print(1)")
     user.store.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", str(user.store)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(user.store)], check=True)
     try:
         user.mlw("submit", "train.py", cwd=project)
         with pytest.raises(OSError, match="No space"):
