@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import TimeoutError
 
 from mlworkbench.report.plain import plain
 from mlworkbench.ui.answers.projects import key_of
@@ -85,7 +86,10 @@ class Witness(Looker):
     def _hover(self, what: str) -> None:
         for number in range(min(self.page.locator(what).count(), 6)):
             one = self.page.locator(what).nth(number)
-            box = one.bounding_box() if one.is_visible() else None
+            try:
+                box = one.bounding_box(timeout=1000) if one.is_visible() else None
+            except TimeoutError:
+                continue  # the chart was drawn again or went away meanwhile
             if box:
                 for share in (0.2, 0.5, 0.9):
                     self.page.mouse.move(box["x"] + box["width"] * share, box["y"] + box["height"] / 2)
