@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pexpect
 import pytest
@@ -174,7 +173,7 @@ def test_the_browser_and_the_api_ask_too(user: User, original: Path, tmp_path: P
     clone = copy_of(original)
     with looking(user, clone, tmp_path) as looker:
         body = {"project": key_of(clone), "script": "look.py"}
-        answer = looker.page.request.post(f"{looker.bench.address}/api/submit", data=body, headers=_own(looker))
+        answer = looker.ask("/api/submit", "POST", data=body)
         told = answer.json()
         assert not answer.ok and "the same ID as the project in" in json.dumps(told), told
         assert "mlw project new-id" in json.dumps(told), told
@@ -187,7 +186,3 @@ def test_the_browser_and_the_api_ask_too(user: User, original: Path, tmp_path: P
         box.get_by_role("button", name="Use a new ID and run").click()
         page.wait_for_url(re.compile("/runs/demo-"), timeout=30_000)
     assert identity(clone) != identity(original)
-
-
-def _own(looker: Any) -> dict[str, str]:
-    return {"origin": looker.bench.address}

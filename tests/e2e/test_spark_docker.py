@@ -55,9 +55,10 @@ def test_a_job_of_spark_in_a_container(laptop, engine, project, spark):
 def test_a_job_of_spark_in_a_container_elsewhere(laptop, machine, spark):
     """Its user is not in the image's list of users, which Java wants to know the name of."""
     host = machine(docker="yes")
+    there = spark.copy_to(host.home / "spark")  # the home is the one folder that the machine and its engine both see
     root = laptop.project("far", job=JOB, helper=HELPER)
     away = Away(laptop, host, "remotedocker", project=root)
-    for folder in give_spark(root, "box", spark):
+    for folder in give_spark(root, "box", there):
         laptop.mlw("computetarget", "update", "box", "--allow-mount", folder, cwd=root, check=True)
     must_have_run(laptop, away.submit("job.py", "1", timeout=240))
     assert host.engine.containers() == []
