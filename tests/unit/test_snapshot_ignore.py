@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.errors import SnapshotError
+from mlworkbench.paths import DATA_MARK
 
 from .snapshot_trees import Desk
 
@@ -140,6 +141,48 @@ def test_environment_comes_and_goes(desk: Desk) -> None:
     assert desk.paths(desk.take().digest) == []
     os.unlink(desk.project / "env/pyvenv.cfg")
     assert desk.paths(desk.take().digest) == ["env/lib/a.py"]
+
+
+def test_usual_folders_are_left_out_with_a_line(desk: Desk) -> None:
+    for path in (
+        "venv/pyvenv.cfg",
+        "venv/lib/a.py",
+        "conda/conda-meta/history",
+        "web/node_modules/left-pad/index.js",
+        ".pytest_cache/v",
+        "own-cache/CACHEDIR.TAG",
+        "train.py",
+    ):
+        desk.write(path)
+    snapshot = desk.take()
+    assert desk.paths(snapshot.digest) == ["train.py"]
+    assert snapshot.notes == (
+        "5 folders left out by default (environments, caches and the like): .pytest_cache/, conda/, own-cache/ and"
+        " 2 more; to send one, write !.pytest_cache into .mlwignore",
+    )
+    assert desk.take().notes == snapshot.notes
+
+
+def test_usual_folders_asked_for(desk: Desk) -> None:
+    desk.write("venv/pyvenv.cfg")
+    desk.write("venv/lib/a.py")
+    desk.write("web/node_modules/left-pad/node_modules/x/index.js")
+    desk.write(".mypy_cache/a")
+    desk.write(".gitignore", "!.mypy_cache\n")  # git may have it; that does not mean that it is to travel
+    desk.write(".mlwignore", "!venv\n!node_modules/\n")
+    snapshot = desk.take()
+    inner = "web/node_modules/left-pad/node_modules/x/index.js"
+    assert desk.paths(snapshot.digest) == [".gitignore", ".mlwignore", "venv/lib/a.py", "venv/pyvenv.cfg", inner]
+    assert [note.partition(";")[0] for note in snapshot.notes] == [
+        "1 folder left out by default (environments, caches and the like): .mypy_cache/"
+    ]
+
+
+def test_a_data_folder_of_ours_never_travels(desk: Desk) -> None:
+    desk.write(f"data/{DATA_MARK}")
+    desk.write("data/keys/id")
+    desk.write(".mlwignore", "!data\n")
+    assert desk.paths(desk.take().digest) == [".mlwignore"]
 
 
 def test_odd_ignore_files(desk: Desk) -> None:

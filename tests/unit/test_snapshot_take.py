@@ -252,15 +252,16 @@ def test_collisions_noted(desk: Desk) -> None:
 
 
 def test_size_noted(desk: Desk) -> None:
-    """The biggest folder first, and down to where the data really is."""
+    """The largest first, and down to where the data really is: a file in the project's own folder counts, too."""
     desk.write("train.py")
-    for name, size in (("data/raw/2019/a", 150), ("models/b", 20), ("models/deep/c", 20)):
+    large = (("data/raw/2019/a", 150), ("data/raw/b", 9), ("big.bin", 60), ("models/b", 20), ("models/deep/c", 20))
+    for name, size in large:
         path = desk.write(name)
         os.truncate(path, size * 1_000_000)
     [note] = desk.take().notes
     assert note == (
-        "the project is large, 190 MB in 4 files; the biggest folders are data/raw/2019/ (150 MB in 1 file), "
-        "models/ (40.0 MB in 2 files); list what the run does not need in .mlwignore"
+        "the project is large, 259 MB in 6 files; the largest are data/raw/2019/a (150 MB), big.bin (60.0 MB), "
+        "models/ (40.0 MB in 2 files), train.py (1 B); list what the run does not need in .mlwignore"
     )
     assert desk.take().notes == (note,)
 

@@ -22,12 +22,13 @@ _WRITTEN_BY_US = re.compile(
     r"|\.mlw-(unfinished|[0-9a-f]{24}\.part|restore-[0-9a-f]{16})|.*\.mlw-[0-9a-f]{16}\.part",
     re.DOTALL,
 )
-# A folder that holds one of these is a virtual or conda environment, useless on any other machine; or a data folder of
-# ours, with the history, and with keys to machines.
-ENVIRONMENT = frozenset({"pyvenv.cfg", "conda-meta", DATA_MARK})
+# A folder that contains one of these is a virtual or conda environment, useless on any other machine, or a cache.
+USUAL_MARKS = frozenset({"pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"})
+USUAL_NAMES = frozenset({"node_modules", ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"})
 
 # Why a name was left out.
 IGNORED = "ignored"
+USUAL = "usual"  # left out by default, as most projects want it
 SECRET = "secret"
 SPECIAL = "special"
 
@@ -54,18 +55,34 @@ def judge(chain: Chain, folder: str, name: str, is_folder: bool) -> str:
     """Why this name is left out; "" when it travels. The folders above it are known to travel."""
     if name in ALWAYS or (not folder and name in AT_TOP) or _WRITTEN_BY_US.fullmatch(name):
         return IGNORED
-    said = None
-    path = os.fsencode(f"{folder}/{name}" if folder else name)
+    ignored, by = _find_rule(chain, f"{folder}/{name}" if folder else name, is_folder)
+    if ignored:
+        return IGNORED
+    if ignored is False and by == OURS:
+        return ""
+    if looks_secret(name, is_folder):
+        return SECRET
+    return USUAL if is_folder and name in USUAL_NAMES else ""
+
+
+def judge_content(chain: Chain, folder: str, names: set[str]) -> str:
+    """Why a folder is left out because of what it contains; "" when it travels. ``chain``: of the folders above it."""
+    if DATA_MARK in names:  # a data folder of ours, with the history, and with keys to machines
+        return IGNORED
+    if USUAL_MARKS.isdisjoint(names) or _find_rule(chain, folder, True) == (False, OURS):
+        return ""
+    return USUAL
+
+
+def _find_rule(chain: Chain, path: str, is_folder: bool) -> tuple[bool | None, str]:
+    """Whether the path is ignored, and by which ignore file; None if none mentions it."""
+    raw = os.fsencode(path)
     for rules in reversed(chain):
         below = len(os.fsencode(rules.folder)) + 1 if rules.folder else 0
-        said = find_match(read_patterns(rules.text), path[below:], is_folder)
-        if said is not None:
-            break
-    if said:
-        return IGNORED
-    if looks_secret(name, is_folder) and not (said is False and rules.name == OURS):
-        return SECRET
-    return ""
+        ignored = find_match(read_patterns(rules.text), raw[below:], is_folder)
+        if ignored is not None:
+            return ignored, rules.name
+    return None, ""
 
 
 def looks_secret(name: str, is_folder: bool) -> bool:

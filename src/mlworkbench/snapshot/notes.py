@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from ..remote.tree import join
-from .ignore import OURS, SECRET, SPECIAL
+from .ignore import OURS, SECRET, SPECIAL, USUAL
 from .record import Folder
 
 LARGE_SIZE = 100 * 1000 * 1000
@@ -15,6 +15,9 @@ LARGE_COUNT = 20_000
 _SHOWN = 3
 _BIGGEST = 5
 _NARROW = 0.9
+
+Sizes = dict[str, tuple[int, int]]  # folder → (bytes, files)
+Place = tuple[str, tuple[int, int]]  # a file, or a folder with a slash at its end; (bytes, files)
 
 
 def amount(size: float) -> str:
@@ -40,6 +43,7 @@ def describe_folders(folders: dict[str, Folder]) -> list[str]:
     """The sentences that depend only on what the project is, not on what happened while it was read."""
     special = _left(folders, SPECIAL)
     secret = _left(folders, SECRET)
+    usual = _left(folders, USUAL)
     outside = sorted(_links_outside(folders))
     notes = []
     if special:
@@ -50,6 +54,11 @@ def describe_folders(folders: dict[str, Folder]) -> list[str]:
         notes.append(
             f"{_count(secret, 'name')} left out for looking like a secret: {listed(secret)};"
             f" to send one, write !{shown(os.path.basename(secret[0].rstrip('/')))} into {OURS}"
+        )
+    if usual:
+        notes.append(
+            f"{_count(usual, 'folder')} left out by default (environments, caches and the like): {listed(usual)};"
+            f" to send one, write !{shown(os.path.basename(usual[0].rstrip('/')))} into {OURS}"
         )
     return notes + _collisions(folders) + _size(folders)
 
@@ -70,7 +79,7 @@ def _count(things: Sequence[str], word: str) -> str:
 
 def _left(folders: dict[str, Folder], why: str) -> list[str]:
     return sorted(
-        join(path, name[:-2] if name.endswith("//") else name)
+        f"{path}/" if name == "." else join(path, name[:-2] if name.endswith("//") else name)
         for path, folder in folders.items()
         for name, reason in folder["left"].items()
         if reason == why
@@ -108,16 +117,18 @@ def _size(folders: dict[str, Folder]) -> list[str]:
     if size <= LARGE_SIZE and count <= LARGE_COUNT:
         return []
     by = 0 if size > LARGE_SIZE else 1
-    largest = [_narrow(name, folders, sizes, by) for name in folders[""]["folders"] if name in sizes]
-    largest.sort(key=lambda path: -sizes[path][by])
-    places = [f"{shown(path)}/ ({_extent(*sizes[path])})" for path in largest[:_BIGGEST]]
-    where = f"; the biggest folders are {', '.join(places)}" if places else ""
-    return [f"the project is large, {_extent(size, count)}{where}; list what the run does not need in {OURS}"]
+    largest = [_narrow(one, folders, sizes, by) for one in _children("", folders, sizes)]
+    largest.sort(key=lambda one: (-one[1][by], one[0]))
+    places = ", ".join(_describe(*one) for one in largest[:_BIGGEST])
+    return [
+        f"the project is large, {_extent(size, count)}; the largest are {places}; list what the run does not need in"
+        f" {OURS}"
+    ]
 
 
-def _sum(folders: dict[str, Folder]) -> dict[str, tuple[int, int]]:
+def _sum(folders: dict[str, Folder]) -> Sizes:
     """(bytes, files) below each folder. Parents come before children in ``folders``, hence backwards."""
-    sums: dict[str, tuple[int, int]] = {}
+    sums: Sizes = {}
     for path in reversed(folders):
         files = folders[path]["files"].values()
         size, count = sum(known[0] for known in files), len(files)
@@ -128,14 +139,30 @@ def _sum(folders: dict[str, Folder]) -> dict[str, tuple[int, int]]:
     return sums
 
 
-def _narrow(path: str, folders: dict[str, Folder], sizes: dict[str, tuple[int, int]], by: int) -> str:
-    """The innermost folder that holds nearly all of it: "data/raw/2019" says more than "data"."""
-    whole = sizes[path][by]
-    while True:
-        inner = [join(path, name) for name in folders[path]["folders"]]
-        path, before = next((p for p in inner if p in sizes and sizes[p][by] > whole * _NARROW), path), path
-        if path == before:
-            return path
+def _children(path: str, folders: dict[str, Folder], sizes: Sizes) -> Iterable[Place]:
+    """Each file and each folder in a folder."""
+    for name, known in folders[path]["files"].items():
+        yield join(path, name), (known[0], 1)
+    for name in folders[path]["folders"]:
+        inner = join(path, name)
+        if inner in sizes:
+            yield f"{inner}/", sizes[inner]
+
+
+def _narrow(place: Place, folders: dict[str, Folder], sizes: Sizes, by: int) -> Place:
+    """The innermost file or folder with nearly all of it: "data/raw/2019/" says more than "data/"."""
+    enough = place[1][by] * _NARROW
+    while place[0].endswith("/"):
+        inner = (one for one in _children(place[0][:-1], folders, sizes) if one[1][by] > enough)
+        found = next(inner, None)
+        if found is None:
+            break
+        place = found
+    return place
+
+
+def _describe(path: str, extent: tuple[int, int]) -> str:
+    return f"{shown(path)} ({_extent(*extent) if path.endswith('/') else amount(extent[0])})"
 
 
 def _extent(size: int, count: int) -> str:

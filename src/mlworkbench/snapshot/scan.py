@@ -10,7 +10,7 @@ import os
 import stat
 
 from ..remote.tree import CLOEXEC, NOFOLLOW, Folders, join
-from .ignore import ENVIRONMENT, IGNORE_FILES, IGNORED, SPECIAL, Chain, Rules, judge
+from .ignore import IGNORE_FILES, IGNORED, SPECIAL, Chain, Rules, judge, judge_content
 from .record import Folder, Known
 
 READ = os.O_RDONLY | NOFOLLOW | CLOEXEC | getattr(os, "O_NONBLOCK", 0)
@@ -58,8 +58,9 @@ class Scan:
         """Record one folder; the folders in it that travel, too, are the answer."""
         names = {entry.name for entry in entries}
         old = self._known.get(folder)
-        if folder and not ENVIRONMENT.isdisjoint(names):
-            self.folders[folder] = Folder(files={}, links={}, folders=[], left={".": IGNORED}, rules={})
+        why = judge_content(chain, folder, names) if folder else ""
+        if why:
+            self.folders[folder] = Folder(files={}, links={}, folders=[], left={".": why}, rules={})
             return []
         texts = self._read_rules(folder, handle, names)
         chain += tuple(Rules(folder, name, text.encode("latin-1")) for name, text in texts.items())

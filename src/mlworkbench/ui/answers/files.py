@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ConfigError, MlwError, UsageError
+from ...paths import DATA_MARK
 from ...remote.tree import READ, join
 from ...report import units
 from ...report.plain import plain
 from ...runfiles.beneath import Beneath, refusal
-from ...snapshot.ignore import ALWAYS, ENVIRONMENT
+from ...snapshot.ignore import ALWAYS, USUAL_MARKS, USUAL_NAMES
 
 MOST = 2000  # entries of a folder that are shown
 LARGEST = 1_000_000  # bytes of a file that is opened in the editor
 LARGEST_PICTURE = 20_000_000
 _FOUND, _LOOKED_AT = 200, 50_000
 _LONGEST_PATH = 4000
-_UNSEARCHED = ALWAYS | {"node_modules", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+_UNSEARCHED = ALWAYS | USUAL_NAMES | {".venv"}
+_UNSEARCHED_WITH = USUAL_MARKS | {DATA_MARK}
 AVAILABLE = os.open in os.supports_dir_fd  # what keeps every name below the project
 NOT_HERE = "Opening and changing files needs Linux or macOS. Use an editor of your system in the project's folder."
 MARK = b"\xef\xbb\xbf"
@@ -243,7 +245,7 @@ def _walk(root: Path) -> Iterator[Entry]:
             found = listing(root, folder).entries
         except MlwError:
             continue  # gone meanwhile, or not ours to read
-        if folder and any(one.name in ENVIRONMENT for one in found):
+        if folder and any(one.name in _UNSEARCHED_WITH for one in found):
             continue
         for entry in found:
             looked_at += 1
