@@ -79,21 +79,27 @@ def test_both_spellings_of_the_original(laptop, machine, project):
 
 def test_a_prompt_at_a_terminal_wrong_and_then_right(laptop, machine, project):
     host = machine(password=SECRET)
-    for answer, code in (("not this one", 69), (SECRET, 0)):
+    wrong = "not this one"
+    for answers, code in (((wrong, wrong, wrong), 69), ((wrong, wrong, SECRET), 0)):
         terminal = laptop.spawn(*words(host, key=""), cwd=project)
         terminal.expect(r"shows the key (SHA256:\S+)")
         assert terminal.match.group(1) == host.host_key_fingerprint
         terminal.expect(r"Is that the key of the machine\? \[y/N\]")
         terminal.sendline("y")
-        terminal.expect(f"Password of ada@{host.address}:22")
-        terminal.sendline(answer)
+        seen = ""
+        for answer in answers:
+            terminal.expect(f"Password of ada@{host.address}:22")
+            seen += terminal.before
+            terminal.sendline(answer)
         terminal.expect(pexpect.EOF)
+        seen += terminal.before
         terminal.close()
-        assert terminal.exitstatus == code, terminal.before
-        assert SECRET not in terminal.before, "it is not seen while it is typed"
+        assert terminal.exitstatus == code, seen
+        assert SECRET not in seen, "it is not seen while it is typed"
+        assert seen.count("does not accept the password; try again") == 2, seen
         assert ("does not accept the password" in terminal.before) == bool(code)
         assert (project / "aml_config" / "box.compute").exists() == (not code)
-    assert host.log.count("Failed password") == 1, "a wrong one is sent once"
+    assert host.log.count("Failed password") == 5, "a wrong one is sent once"
     runs_there(laptop, project, host)
 
 

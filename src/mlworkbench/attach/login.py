@@ -18,6 +18,7 @@ from .attempt import Attempt
 from .wish import Talk, Unanswered, Wish
 
 MARK = "mlw-"  # the comment of our line in authorized_keys begins so
+_TRIES = 3
 
 
 def meet(
@@ -78,25 +79,36 @@ def get_in(attempt: Attempt, wish: Wish, methods: tuple[str, ...]) -> None:
             "say --private-key-file, or -k for a key to be appended to ~/.ssh/authorized_keys there",
             methods,
         )
-    password = wish.password or attempt.talk.secret(f"Password of {draft.identity}")
-    if not password:
-        raise LoginRefused(
-            f"none of your keys opens {draft.identity}, and no password was given",
-            "say --password-stdin or --private-key-file, or run it at a terminal to be asked",
-            methods,
-        )
-    _with_password(attempt, password)
-
-
-def _with_password(attempt: Attempt, password: str) -> None:
-    draft, talk = attempt.draft, attempt.talk
-    try:
-        contact.login_with_password(draft, password, talk.secret)
-    except LoginRefused as error:
-        raise LoginRefused(
-            f"{draft.identity} does not accept the password", "check user name and password", error.methods
-        ) from None
+    password = _log_in_with_password(attempt, wish.password, methods)
     attempt.entered(draft)
+    _keep_access(attempt, password)
+
+
+def _log_in_with_password(attempt: Attempt, given: str | None, methods: tuple[str, ...]) -> str:
+    """The password that was accepted. One that is typed may be wrong twice, as with ssh itself."""
+    draft, talk = attempt.draft, attempt.talk
+    for rest in (0,) if given else range(_TRIES - 1, -1, -1):
+        password = given or talk.secret(f"Password of {draft.identity}")
+        if not password:
+            break
+        try:
+            contact.login_with_password(draft, password, talk.secret)
+            return password
+        except LoginRefused as error:
+            refused = f"{draft.identity} does not accept the password"
+            if not rest:
+                raise LoginRefused(refused, "check user name and password", error.methods) from None
+            talk.say(f"{refused}; try again")
+    raise LoginRefused(
+        f"none of your keys opens {draft.identity}, and no password was given",
+        "say --password-stdin or --private-key-file, or run it at a terminal to be asked",
+        methods,
+    )
+
+
+def _keep_access(attempt: Attempt, password: str) -> None:
+    """From now on without the password, if the server takes keys."""
+    draft, talk = attempt.draft, attempt.talk
     if _install_key(attempt):
         talk.say("a key for this target was installed; the password is not needed any more and stored nowhere")
         return
