@@ -26,6 +26,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+_NOT_STORED = {"folder", "called"}
 OWN, MADE, FILE = "own", "mlw", "file:"  # kinds of key: the user's as ssh finds them, ours, one in a file
 
 
@@ -49,6 +50,7 @@ class Attachment:
     projects: tuple[tuple[str, str], ...] = ()  # (path of the project, name of the target in it)
     linger: bool = False  # we switched it on
     facts: Mapping[str, Any] = field(default_factory=dict)
+    called: str = ""  # the target's name in the project of this command; not stored
 
     @property
     def known_hosts(self) -> Path:
@@ -87,7 +89,7 @@ class Attachments:
 
     def of_project(self, root: str, name: str) -> Attachment | None:
         """The one that a project used under this name, whatever became of its file."""
-        return next((one for one in self.list() if (root, name) in one.projects), None)
+        return next((replace(one, called=name) for one in self.list() if (root, name) in one.projects), None)
 
     def draft(self, identity: str, **more: Any) -> Attachment:
         """A new one in a folder of its own that does not count yet: `save` or `remove` it."""
@@ -211,7 +213,7 @@ def _is_held(folder: Path) -> bool:
 def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:
     try:
         data = json.loads((folder / name).read_bytes())
-        known = {one.name for one in fields(Attachment)} - {"folder"}
+        known = {one.name for one in fields(Attachment)} - _NOT_STORED
         made = {name: value for name, value in data.items() if name in known}
         old = [Consent(MOUNT, path, "rw") for path in data.get("allowed_mounts", ())]  # as older versions wrote them
         made["allowed"] = merge(old, [Consent.from_json(one) for one in made.get("allowed", ())])
@@ -223,7 +225,7 @@ def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:
 
 
 def _write(path: Path, attachment: Attachment) -> None:
-    data = {one.name: getattr(attachment, one.name) for one in fields(Attachment) if one.name != "folder"}
+    data = {one.name: getattr(attachment, one.name) for one in fields(Attachment) if one.name not in _NOT_STORED}
     data["allowed"] = [one.to_json() for one in attachment.allowed]
     part = path.with_name(f".{path.name}-{os.urandom(6).hex()}")
     with open(os.open(part, NEW, 0o600), "w", encoding="utf-8") as file:

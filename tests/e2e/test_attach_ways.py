@@ -292,6 +292,7 @@ def test_a_changed_key_is_noticed_without_known_hosts(laptop, machine, project):
 def test_a_changed_key_stops_everything(laptop, machine, project):
     host = machine(password=SECRET, sshd="LogLevel DEBUG2")
     old = host.host_key_fingerprint
+    attached(laptop, host, laptop.project("older", train="print('older')"), name="other")  # where it has another name
     attached(laptop, host, project)
     laptop.knows(host)
     runs_there(laptop, project, host)

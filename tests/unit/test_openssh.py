@@ -99,7 +99,7 @@ Host key verification failed."""
         ("debug1: kex_exchange_identification: banner line 0: HTTP/1.1 \x1b[0m", Unreachable, r"HTTP/1.1 \\x1b"),
         ("Load key: bad permissions", HostError, "others may read the key"),
         ("something\nquite \x07new", Unreachable, r"gone: quite \\x07new"),
-        ("", Unreachable, "said nothing"),
+        ("", Unreachable, "gives no reason"),
     ],
 )
 def test_complaints(target, said, kind, words):

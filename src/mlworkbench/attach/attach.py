@@ -44,6 +44,8 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
     dead = bury(attachments)
     old = attachments.find(wish.address, who.username, who.port, wish.jump)
     old = old if old and old.jump == wish.jump else None  # by another way it may be another machine
+    if old and (str(project.root), wish.name) in old.projects:
+        old = replace(old, called=wish.name)
     draft = attachments.draft(who.identity, address=wish.address, username=who.username, port=who.port, jump=wish.jump)
     attempt = Attempt(draft, paths, talk, old)
     files = _Files(project, wish.name)

@@ -23,6 +23,7 @@ from .openssh import (
     program,
     quoted,
     users_config,
+    without_debug,
     write_config,
 )
 from .replies import printable
@@ -98,9 +99,9 @@ def first_contact(draft: Attachment, alone: bool = False, known: Path | None = N
     code, said = Master(draft).run(None, [*options, "PubkeyAuthentication=no", "HashKnownHosts=no"], "true")
     shown = [line for line in said.splitlines() if line.startswith("debug1: Server host key: ")]
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
-        raise explain(draft, _without_debug(said))
+        raise explain(draft, without_debug(said))
     if not shown or (code and not methods(said)):
-        raise explain(draft, said if "banner line" in said else _without_debug(said))
+        raise explain(draft, said if "banner line" in said else without_debug(said))
     kind, _, fingerprint = shown[-1].removeprefix("debug1: Server host key: ").partition(" ")
     trusted = not draft.known_hosts.exists() or not draft.known_hosts.read_bytes().strip()
     if not trusted:
@@ -224,7 +225,3 @@ def drop(attachment: Attachment) -> None:
 def forget(draft: Attachment) -> None:
     """End the connection of a draft that is given up, or was renamed."""
     Master(draft).close()
-
-
-def _without_debug(said: str) -> str:
-    return "\n".join(line for line in said.splitlines() if not line.startswith(("debug1:", "OpenSSH_")))

@@ -262,8 +262,13 @@ def explain(attachment: Attachment, said: str) -> HostError:
     if "UNPROTECTED PRIVATE KEY" in said or "bad permissions" in said:
         hint = f"run: chmod 600 {attachment.key_file}"
         return HostError(f"others may read the key for {name}", hint, more="permission-denied")
-    last = printable((said.strip().splitlines() or ["ssh said nothing"])[-1])
+    last = printable((without_debug(said).strip().splitlines() or ["ssh gives no reason"])[-1])
     return Unreachable(f"the connection to {name} is gone: {last}")
+
+
+def without_debug(said: str) -> str:
+    """What ssh says to users: with -v it says much more, to its developers."""
+    return "\n".join(line for line in said.splitlines() if not line.startswith(("debug1:", "OpenSSH_")))
 
 
 def _changed(attachment: Attachment, said: str) -> HostError:
@@ -273,8 +278,8 @@ def _changed(attachment: Attachment, said: str) -> HostError:
 def key_changed(attachment: Attachment, old: str, new: str) -> HostKeyChanged:
     """``old`` is empty if it is the user's own known_hosts that name another key."""
     what = f"the host key of {attachment.identity} has changed: it was {old or 'another one in your known_hosts'}, now"
-    name = attachment.projects[0][1] if attachment.projects else "NAME"
-    how = f"say: mlw computetarget reset-key {name} --host-key FINGERPRINT" if old else "attach it with --host-key"
+    reset = f"say: mlw computetarget reset-key {attachment.called} --host-key FINGERPRINT"
+    how = reset if old and attachment.called else "attach it with --host-key FINGERPRINT"
     return HostKeyChanged(
         f"{what} it is {new or 'not shown'}; nothing was sent",
         f"if it was set up anew, compare the new key on the machine itself and {how};"

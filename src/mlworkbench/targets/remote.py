@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..attachments import Attachment, Attachments
@@ -35,7 +36,8 @@ def open_host(compute: Compute, paths: UserPaths, contained: bool = False) -> Ss
 def find_attachment(compute: Compute, paths: UserPaths) -> Attachment | None:
     if compute.address is None:
         return None
-    return Attachments(paths).find(compute.address, compute.username, compute.port, compute.jump_host)
+    found = Attachments(paths).find(compute.address, compute.username, compute.port, compute.jump_host)
+    return found and replace(found, called=compute.name)
 
 
 OUTSIDE = "www.python.org"  # stands for the world outside where the user's settings name no index
