@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 TAIL = 256 * 1024
 LENGTH = 500
+HINT = "; hint: "  # what follows it is shown as our advice
 
 _MARGIN = re.compile(r"^\s*[|+] ")  # of an exception group
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
@@ -39,6 +40,7 @@ def explain(log: str, work: str, python: str, code: Optional[int], number: Optio
     """What went wrong, in one line, with the user's own line where there is a traceback."""
     if number is not None:
         return "killed by signal %d (%s)" % (number, signal_name(number))
+    log = log.replace(HINT, "; hint - ")  # a remedy comes from us, never from the script
     lines = [_MARGIN.sub("", line) for line in log.replace("\r", "\n").split("\n")]  # more empty ones do no harm
     found = _traceback(lines, work, python)
     if found:
