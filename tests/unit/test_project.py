@@ -171,6 +171,21 @@ def test_not_found(tmp_path: Path) -> None:
     assert "mlw project create" in str(caught.value.hint)
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_a_project_planted_by_another_user_is_refused(tmp_path: Path) -> None:
+    """In a folder like /tmp, above a folder of one's own or in the shared one itself."""
+    (tmp_path / "aml_config").mkdir()
+    (tmp_path / "mine").mkdir()
+    os.chown(tmp_path / "aml_config", 54001, 54001)
+    for start in (tmp_path / "mine", tmp_path):
+        with pytest.raises(ConfigError, match=f"the project in {tmp_path} belongs to user 54001"):
+            find_project(start)
+    os.chown(tmp_path, 54001, 54001)
+    assert find_project(tmp_path).root == tmp_path, "to go into a colleague's project is a choice"
+    os.chown(tmp_path / "mine", 54001, 54001)
+    assert find_project(tmp_path / "mine").root == tmp_path
+
+
 def test_id_of_an_old_project_comes_from_its_place(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "aml_config").mkdir(parents=True)

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from ..registry import known
 from .dialects import override
 from .files import key_line, problems, read_compute, read_runconfig, read_spark_dependencies
 from .keys import RUNCONFIG, USES_CONDA, nearest, same_key
+from .ownership import refuse_planted
 from .place import (
     COMPUTE_SUFFIX,
     FOLDER,
@@ -106,6 +108,7 @@ def find_project(start: Path) -> Project:
     """The project that a folder belongs to: the nearest one at or above it. Writes nothing."""
     root = find_root(str(start))
     if root is not None:
+        refuse_planted(root, str(start))
         return _read_project(Path(root))
     raise ConfigError(
         f"no project at {start} or above it: there is no folder {FOLDER}",
@@ -334,7 +337,7 @@ def _references(project: Project, path: Path) -> list[Problem]:
     for key in _INSIDE:
         if leads_out(project.root / getattr(runconfig, _INSIDE[key]), project.root):
             note(key, "error", f"{getattr(runconfig, _INSIDE[key])} leads out of the project", _COPY_IT)
-    kind = _kind(project, runconfig)
+    kind = _kind(project, runconfig, note)
     if runconfig.target not in project.computes():
         near = nearest(runconfig.target, project.computes())
         hint = f"did you mean {near!r}?" if near else f"known are {', '.join(project.computes()) or 'none'}"
@@ -360,11 +363,16 @@ def _references(project: Project, path: Path) -> list[Problem]:
     return found
 
 
-def _kind(project: Project, runconfig: RunConfig) -> str | None:
+def _kind(project: Project, runconfig: RunConfig, note: Callable[..., None]) -> str | None:
     try:
-        return override(project.compute(runconfig.target), runconfig.overrides).kind
+        compute = project.compute(runconfig.target)
     except (ConfigError, UnknownName, UsageError):
         return None  # said already, or about to be
+    try:
+        return override(compute, runconfig.overrides).kind
+    except ConfigError as error:
+        note("environment.docker.enabled", "error", error.message, error.hint)
+        return None
 
 
 def named_file(root: Path, runconfig: RunConfig, key: str) -> Path:
