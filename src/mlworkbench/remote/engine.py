@@ -68,6 +68,10 @@ def run_command(spec: Dict[str, Any], run: RunFolder, umask: int = 0o022) -> Lis
     environment = dict(spec["environment"])
     environment.update(container.get("environment") or {})
     path = environment.pop("PYTHONPATH", "")
+    # Where NVIDIA's runtime is the engine's default, this variable gives GPUs: those that the run was granted, only.
+    environment.pop("NVIDIA_VISIBLE_DEVICES", None)
+    if not container.get("gpus"):
+        environment["NVIDIA_VISIBLE_DEVICES"] = "void"
     words = [container["program"], "run", "--detach", "--pull", "never", "--name", container["name"], "--init"]
     words += ["--workdir", container["workdir"], *_guards(container), *_limits(container), *gpu_options(container)]
     for name, value in sorted(dict(container.get("labels") or {}, **{_OWNER: run.path}).items()):

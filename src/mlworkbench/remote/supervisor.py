@@ -5,6 +5,7 @@ It may die at any moment. What it knows is on disk, and the next contact puts a 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 
@@ -258,7 +259,8 @@ class Supervisor:
             return ""
         for value in (self._secrets or {}).values():
             if len(value) >= 4:  # a shorter one would blot out ordinary words
-                text = text.replace(value, "***")
+                for form in (value, repr(value)[1:-1], json.dumps(value)[1:-1]):
+                    text = text.replace(form, "***")
         return text
 
     def finish(self, ending: str, reason: Optional[str], ended: Optional[Dict[str, Any]]) -> None:
@@ -282,7 +284,8 @@ class Supervisor:
         if data.get("leftovers"):
             return  # something of the run still lives and may write into its work copy
         try:
-            recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run)
+            contained = bool(self.spec.get("container"))
+            recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
         except OSError as error:
             log("the work copy could not be kept for the next run: %s" % error)
 
