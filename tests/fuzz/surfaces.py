@@ -469,8 +469,8 @@ def _needs(name: str, **beside: bytes) -> Callable[[bytes, Path], None]:
         (project / name).write_bytes(case)
         found = read_dependencies(project / name, project)
         examine(Case(FAR, found, FACTS, None, None))
-        indexes = indexes_of(found, {"P": "x", "PIP_CONFIG_FILE": os.devnull})
-        indexes.public()
+        indexes = indexes_of(found, {"P": "x", "PIP_CONFIG_FILE": os.devnull}, Path())
+        indexes.public(Path())
         indexes.hosts_with_password()
         channels_of(found)
         [one.wheel for one in found.pip]

@@ -41,6 +41,14 @@ def test_a_lock_says_where(built_in, image, good):
             check_place(lock(ARCHIVE, built_in=built_in), image)
 
 
+def test_a_program_of_the_host_is_not_for_containers():
+    """A lock that names one was not made for a container, and the project may have written it."""
+    host = {"source": "host", "version": "3.12.1", "path": "/srv/project/evil"}
+    check_place(lock(WHEEL, python=host), None)
+    with pytest.raises(NoEnvironment, match="/srv/project/evil"):
+        check_place(lock(WHEEL, python=host), "i:1")
+
+
 def test_what_an_image_built_is_for_that_image_alone():
     """An image of a stranger's makes other wheels of the same sources; no other project gets those."""
     digests = {digest_of(lock(ARCHIVE, built_in=image)) for image in (None, "i:1", "i:2")}

@@ -15,6 +15,7 @@ from .dependencies import USUAL_FILE, Dependencies
 from .existing import UNTRIED, find_python, look_at_python
 from .known import fact
 from .libc import has_sources
+from .lock_check import checked_lock
 from .pinned_tools import Installer
 from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
 from .reading import read_dependencies
@@ -83,23 +84,23 @@ def _sees_gpus(site: Site) -> bool:
     return site.compute.nvidia_docker if site.compute.kind in IN_CONTAINER else True
 
 
-def _locked(lock: JsonDict, platform: Platform) -> JsonDict:
+def _locked(lock: JsonDict, platform: Platform, *, contained: bool) -> JsonDict:
     if lock.get("kind") != "managed":
         raise ConfigError(
             f"that run used the Python {lock.get('python')}, which it found: there is no environment to repeat",
             "leave out --locked",
         )
-    if lock["platform"] != platform.subdir:
+    if lock.get("platform") != platform.subdir:
         raise ConfigError(
-            f"the environment of that run is for {lock['platform']}, and the target is {platform.subdir}",
+            f"the environment of that run is for {lock.get('platform')}, and the target is {platform.subdir}",
             "leave out --locked: the packages are then solved for this target",
         )
-    return lock
+    return checked_lock(lock, contained=contained)
 
 
 def _repeat(site: Site, locked: JsonDict, platform: Platform) -> JsonDict:
     """The environment of an earlier run, but with the tools of this version: a lock may come from anywhere."""
-    lock = _locked(locked, platform)
+    lock = _locked(locked, platform, contained=site.compute.kind in IN_CONTAINER)
     where = Installer(platform, _installer(site))
     solved = with_tools(Solved(lock), where, site.paths.home / "cache", site.environ, site.tell)
     stock(solved, Dependencies(), site.paths.root, site.environ)
@@ -126,7 +127,7 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
         builds=Builds(read_settings(site.paths).allowed_builds, site.allowed_builds, site.dry_run),
     )
     solved = solve(request, site.paths.home / "cache", site.environ, refresh=site.refresh, tell=site.tell)
-    stock(solved, dependencies, site.paths.root, site.environ)
+    stock(solved, dependencies, site.paths.root, site.environ, site.root)
     return solved.lock
 
 

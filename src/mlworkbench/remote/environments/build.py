@@ -201,7 +201,7 @@ class _Builder:
         if check:
             fetch_unchecked(packages, checked, self._named)
         for one in entries:
-            if os.path.isfile(self._root.package(str(one["sha256"]))) or "file" in one:
+            if "file" in one or (one["sha256"] and os.path.isfile(self._root.package(one["sha256"]))):
                 one["from"] = "file://" + self._named(one)
         request = {
             "path": provide(self._root, self._lock, "py-rattler"),

@@ -48,6 +48,10 @@ def file_name(one: "Dict[str, Any]") -> str:
 
 def check_place(lock: Lock, image: "Optional[str]") -> None:
     """Raise NoEnvironment unless the lock says that its own code runs where this run is: in its image, or here."""
+    python = lock["python"]
+    if image and python["source"] == "host":
+        text = "the lock is around %s, a program of this machine, which is not started for containers; hint: submit"
+        raise NoEnvironment((text + " again, without --locked") % python.get("path"))
     if lock.get("built_in") == image:
         return
     names = ", ".join(str(one["name"]) for one in sources_of(lock))
