@@ -26,9 +26,9 @@ from .local_files import allowed_file, check_repository, digest_of, folders_of, 
 from .platforms import Platform
 from .sources import Asking, Builds, resolve
 from .uv_environment import uv_environment
+from .uv_process import run_bounded
 from .words import one_line, shorten
 
-_TIMEOUT = 900
 _NOISE = re.compile(r"^(warning|hint|Resolved|Using)\b")
 _BUILDS = re.compile(r"Failed to (?:build|download and build) `([^`]+)`")
 
@@ -104,21 +104,7 @@ def run_uv(
     # Certificates of this machine: companies have their own. A file named in the environment still wins.
     settings = {"UV_SYSTEM_CERTS": "1", **given, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
     settings["PATH"] = safe_path(environ.get("PATH"))  # where uv looks for git
-    try:
-        return subprocess.run(
-            [find_uv(environ), *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            cwd=folder,
-            env=settings,
-        )
-    except subprocess.TimeoutExpired:
-        raise SolveError(f"uv gave no answer within {_TIMEOUT // 60} minutes", "try again, or pin versions") from None
-    except OSError as error:
-        raise SolveError(f"uv could not be started: {error.strerror}", "install uv anew beside mlw") from None
+    return run_bounded([find_uv(environ), *words], settings, folder)
 
 
 # -- asking uv ---------------------------------------------------------------------------------------
