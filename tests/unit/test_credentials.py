@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.server
+import os
 import threading
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from mlworkbench.environments.channels import Indexes, user_indexes
 from mlworkbench.environments.credentials import credentials_in, headers_for, with_netrc
 from mlworkbench.environments.dependencies import Dependencies, Option
-from mlworkbench.environments.pip import _fetch
+from mlworkbench.environments.pip import Wanted, _asks_plainly, _fetch
+from mlworkbench.environments.platforms import Platform
 from mlworkbench.environments.variables import Allowed, expand_credentials
 from mlworkbench.errors import NotFetched
 from tests.e2e.package_index import serving, wheel
@@ -108,3 +110,22 @@ def test_only_servers_are_asked(tmp_path, environ, url):
     with pytest.raises(NotFetched, match="url type"):
         _fetch(url, tmp_path / "one.whl", Indexes(), environ)
     assert not (tmp_path / "one.whl").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "lines", "kept"),
+    [
+        ("https://packages.example.com/simple", ["six"], True),
+        ("http://ada@packages.example.com/simple", ["six"], False),
+        (None, ["a @ HTTP://ada@packages.example.com/a-1-py3-none-any.whl"], False),
+        (None, ["six"], True),
+    ],
+)
+def test_a_keyring_is_not_asked_for_plain_http(tmp_path, place, lines, kept):
+    """uv asks it by the host, and sends what it gets by whatever scheme the project names."""
+    environ = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull}
+    for own in (False, True):
+        if own and place:
+            environ["PIP_INDEX_URL"] = place
+        wanted = Wanted(lines, Platform("linux-64", "2.36"), "3.12", Indexes(place), root=tmp_path)
+        assert _asks_plainly(wanted, environ) is (not kept and not (own and place)), own

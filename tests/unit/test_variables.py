@@ -98,6 +98,7 @@ def test_uv_gets_no_variable_that_could_hold_a_secret():
         **needed,
         **passed,
         "NETRC": os.devnull,
+        "GIT_ALLOW_PROTOCOL": "https:ssh:http:git",
     }
 
 

@@ -123,6 +123,8 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
     words += ["--python-platform", wanted.platform.uv, "--python-version", wanted.python]
     # As pip does it: files of that time name a second index for some packages, and pip took the best of both.
     settings = {"UV_INDEX_STRATEGY": "unsafe-best-match", **environ, "UV_PYTHON_DOWNLOADS": "never"}
+    if _asks_plainly(wanted, environ):
+        settings.pop("UV_KEYRING_PROVIDER", None)  # uv asks a keyring by the host, whatever the scheme
     if settings.pop("UV_NO_CACHE", None):
         settings["UV_CACHE_DIR"] = str(folder / "cache")  # what was built must be found again when uv is asked again
 
@@ -144,6 +146,13 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
         builds=wanted.builds,
     )
     return resolve(asking, folder)
+
+
+def _asks_plainly(wanted: Wanted, environ: Mapping[str, str]) -> bool:
+    """Whether the project names a place that is asked over plain HTTP."""
+    own = user_indexes(environ, wanted.root).places()
+    places = [one for one in wanted.indexes.places() if one not in own]
+    return any("http://" in one.lower() for one in (*places, *wanted.lines))
 
 
 def _fetch(url: str, path: Path, indexes: Indexes, environ: Mapping[str, str]) -> str:

@@ -34,6 +34,7 @@ def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
     names = (*_PASSED, *(f"UV_{name}" for name in _UV))
     passed = {name: environ[name] for name in names if name in environ}
     passed["NETRC"] = os.devnull
+    passed["GIT_ALLOW_PROTOCOL"] = "https:ssh:http:git"  # a package may name a repository of this machine
     for name in _PROXIES:
         value = environ.get(name) or environ.get(name.upper())
         if value:
