@@ -358,6 +358,6 @@ def _complaint(said: str, root: str) -> NoEnvironment:
     if "No space left on device" in said or "Disk quota exceeded" in said:
         return NoEnvironment(FULL % root)
     if is_too_large(said):
-        return NoEnvironment("%s; hint: %s" % (said, TOO_LARGE))
+        return NoEnvironment("a file of a package is too large: %s; hint: %s" % (said, TOO_LARGE))
     why = why_not_reached(said)
     return NotFetched(address_in(said) or "a package", why) if why else NoEnvironment(said)
