@@ -85,6 +85,20 @@ def test_a_program_that_a_lock_names_is_not_for_the_host_of_a_container(
     assert repeat(tmp_path, monkeypatch, "local", LOCK)["python"] == LOCK["python"]
 
 
+def test_a_program_in_a_project_is_not_for_this_machine_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is the Python that a run on this machine would find."""
+    mark, program = tmp_path / "mark", tmp_path / "project" / "evil"
+    (tmp_path / "project" / "aml_config").mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    python = {"source": "host", "version": "3.11.7", "path": str(program)}
+    with pytest.raises(ConfigError, match="a program of a project"):
+        repeat(tmp_path, monkeypatch, "local", {**LOCK, "python": python})
+    assert not mark.exists()
+    monkeypatch.setattr(module, "_host_python", lambda site: (str(program), "3.11.7"))
+    assert repeat(tmp_path, monkeypatch, "local", {**LOCK, "python": python})["python"] == python
+
+
 WHEEL = {"name": "a", "version": "1", "url": "https://x.example/a-1-py3-none-any.whl", "sha256": "1" * 64}
 CONDA = {"name": "a", "version": "1", "build": "0", "subdir": "noarch", "depends": []}
 

@@ -10,6 +10,7 @@ from ..config.project import named_file
 from ..errors import ConfigError, MlwError
 from ..model import Compute, Interpreter, JsonDict
 from ..remote.environments.environment import digest_of, mounts, prefix_of, python_of
+from ..remote.programs import in_project
 from ..settings import read_settings
 from .dependencies import USUAL_FILE, Dependencies
 from .existing import UNTRIED, find_python, look_at_python
@@ -101,10 +102,23 @@ def _locked(lock: JsonDict, platform: Platform, *, contained: bool) -> JsonDict:
 def _repeat(site: Site, locked: JsonDict, platform: Platform) -> JsonDict:
     """The environment of an earlier run, but with the tools of this version: a lock may come from anywhere."""
     lock = _locked(locked, platform, contained=site.compute.kind in IN_CONTAINER)
+    _refuse_program(site, lock["python"])
     where = Installer(platform, _installer(site))
     solved = with_tools(Solved(lock), where, site.paths.home / "cache", site.environ, site.tell)
     stock(solved, Dependencies(), site.paths.root, site.environ)
     return solved.lock
+
+
+def _refuse_program(site: Site, python: JsonDict) -> None:
+    """What lies in a project is data: a lock cannot name it as a program for this machine, only pythonLocation can."""
+    path = python.get("path") if python["source"] == "host" else None
+    if not path or site.dry_run or is_elsewhere(site.compute.kind, site.compute.address) or not in_project(path):
+        return
+    found = _host_python(site)
+    if not found or found[0] != path:
+        raise ConfigError(
+            f"the environment of that run is around {path!r}, a program of a project", "leave out --locked"
+        )
 
 
 def _installer(site: Site) -> str:
