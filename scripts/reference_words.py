@@ -162,7 +162,10 @@ READ = (
         "Like `PIP_INDEX_URL`, `PIP_EXTRA_INDEX_URL`, `PIP_FIND_LINKS`, `PIP_NO_INDEX`, and pip's files: pip's settings are obeyed",
     ),
     ("UV_PYTHON_DOWNLOADS_JSON_URL", "A list of uv's Pythons, with their addresses: for a mirror"),
-    ("NETRC", "File with passwords of package indexes; `~/.netrc` if not set"),
+    (
+        "NETRC",
+        "File with passwords of package indexes, for HTTPS and for addresses that you name; `~/.netrc` if not set",
+    ),
     (
         "MLFLOW_TRACKING_USERNAME",
         "With `MLFLOW_TRACKING_PASSWORD`, or `MLFLOW_TRACKING_TOKEN`: for `history export --mlflow`. Certificates: `MLFLOW_TRACKING_SERVER_CERT_PATH`, `MLFLOW_TRACKING_CLIENT_CERT_PATH`, `MLFLOW_TRACKING_INSECURE_TLS`; time: `MLFLOW_HTTP_REQUEST_TIMEOUT`",

@@ -145,6 +145,19 @@ _SAMPLE = {
     "t": 1.5,
     "gpus": [{"uuid": "GPU-1", "utilisation": 50, "own": 5, "memory": 9, "power": 99.5, "temperature": 40}],
 }
+_PACKAGE = {"name": "six", "version": "1.16.0", "url": "https://x.example/six-1.16.0.whl", "sha256": SHA, "size": 9}
+_CONDA = {"build": "0", "build_number": 0, "subdir": "noarch", "depends": ["python"], "file": "six-1.conda"}
+_BASE = {"kind": "managed", "format": 1, "platform": "linux-64", "glibc": "2.28", "cuda": None, "digest": SHA}
+LOCKS = [
+    {
+        **_BASE,
+        "python": {"source": "uv", "version": "3.12.1", "key": "cpython-3.12.1", "url": "https://x.example/p.tar.gz"},
+        "conda": [],
+        "pip": [_PACKAGE, {"name": "b", "version": None, "git": "https://x.example/b", "commit": "a" * 40}],
+    },
+    {**_BASE, "python": {"source": "conda", "version": "3.12.1"}, "conda": [{**_PACKAGE, **_CONDA}], "pip": []},
+    {**_BASE, "python": {"source": "host", "version": "3.12.1", "path": "/bin/python"}, "conda": [], "pip": []},
+]
 TELEMETRY = [[_SAMPLE, {"t": 2.5, "cores": 1.5, "memory": 2**30, "counted": "pss", "processes": 2}] * 3]
 
 # -- what a project brings -----------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from mlworkbench.config.project import find_project
 from mlworkbench.environments.channels import channels_of, indexes_of
 from mlworkbench.environments.dependencies import Line
 from mlworkbench.environments.inventory import Inventory
+from mlworkbench.environments.lock_check import checked_lock
 from mlworkbench.environments.reading import read_dependencies
 from mlworkbench.environments.supply import packages
 from mlworkbench.errors import MlwError
@@ -436,6 +437,16 @@ def _spec(case: bytes, folder: Path) -> None:
             _shown(one, reading)
 
 
+def _lock(case: bytes, folder: Path) -> None:
+    """What ``--locked`` repeats."""
+    try:
+        found = json.loads(case)
+    except (ValueError, RecursionError):
+        return  # then the run has no record
+    if isinstance(found, dict):
+        _each(*(lambda contained=contained: checked_lock(found, contained=contained) for contained in (True, False)))
+
+
 def _telemetry(case: bytes, folder: Path) -> None:
     run = _run_folder(folder)
     for path in (run.gpu, run.effort):
@@ -469,8 +480,8 @@ def _needs(name: str, **beside: bytes) -> Callable[[bytes, Path], None]:
         (project / name).write_bytes(case)
         found = read_dependencies(project / name, project)
         examine(Case(FAR, found, FACTS, None, None))
-        indexes = indexes_of(found, {"P": "x", "PIP_CONFIG_FILE": os.devnull})
-        indexes.public()
+        indexes = indexes_of(found, {"P": "x", "PIP_CONFIG_FILE": os.devnull}, Path())
+        indexes.public(Path())
         indexes.hosts_with_password()
         channels_of(found)
         [one.wheel for one in found.pip]
@@ -532,6 +543,7 @@ SURFACES: list[Surface] = [
     Surface("manifest", samples.MANIFESTS, _manifest, 1.0),
     Surface("notes", samples.NOTES, _notes, 0.5),
     Surface("spec", [SPEC.to_json()], _spec, 0.7),
+    Surface("lock", samples.LOCKS, _lock, 0.3),
     Surface("compute", samples.COMPUTE, _file("far.compute", problems, read_compute), 1.0),
     Surface("runconfig", samples.RUNCONFIG, _file("far.runconfig", problems, read_runconfig), 1.0),
     Surface("spark", samples.SPARK, _file("spark_dependencies.yml", problems, read_spark_dependencies), 0.5),

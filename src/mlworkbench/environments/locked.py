@@ -63,7 +63,7 @@ def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], c
         )
     for line in lines:
         refuse_variables(line, Line(line, request.dependencies.file, 0))
-    indexes = indexes_of(request.dependencies, environ)
+    indexes = indexes_of(request.dependencies, environ, path.parent)
     wanted = Wanted(
         lines,
         request.platform,

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..model import JsonDict
-from .pip import digest_of
+from .local_files import digest_of
 from .platforms import Platform
 from .wheel_tags import Tag, fits
 
