@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from mlworkbench.ui.answers import files, folders, forms
 from mlworkbench.ui.answers.checks import problems_in
 from mlworkbench.ui.answers.projects import Projects, key_of
 from mlworkbench.ui.drafts import Draft, Drafts
+from mlworkbench.ui.parts import readme
 from mlworkbench.ui.parts.difference import difference_lines
 from mlworkbench.ui.parts.readme import tree_of
 from mlworkbench.ui.parts.runbar import split, submission
@@ -335,6 +337,63 @@ def test_a_readme_in_a_folder_and_a_plain_one():
     assert tree_of("![a](i.png)", "k", "docs/readme.md")[0][2][0][1]["src"].endswith("path=docs%2Fi.png")
     assert tree_of("# not a title", "k", "readme.txt") == [["pre", {}, ["# not a title"]]]
     assert tree_of("- a\n- b\n", "k", "readme.md") == [["ul", {}, [["li", {}, ["a"]], ["li", {}, ["b"]]]]]
+
+
+ORDINARY = """
+## A heading
+
+Some text with `code`, **strong words** and [a link](docs/x.md), as ordinary files have them, over
+several lines that are about as long as this one. See the [next section](#next) for more of it.
+
+- a list with *some* items
+- and ![an image](x.png)
+
+| column | other |
+| --- | --- |
+| 1 | 2 |
+| 3 | 4 |
+"""
+PATTERNS = ("[", "![", "[a](", "*a _b ", "~~a ", "c* ", "x\n", "<", "&", "[]", "`", "> ", "- ", "|\n", "a|", "[x]: ")
+WIDE = "|" + "a|" * 1000 + "\n|" + "-|" * 1000 + "\n"
+
+
+def times_of_parsing(text: str) -> float:
+    """The least of some: others use the machine, too."""
+
+    def once() -> float:
+        begun = time.thread_time()
+        tree_of(text, "k", "readme.md")
+        return time.thread_time() - begun
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, WIDE])
+def test_no_readme_costs_much_more_than_an_ordinary_one_of_its_size(pattern):
+    size = 200_000
+    ordinary = (ORDINARY * size)[:size]
+    hostile = pattern + "|\n" * size if pattern == WIDE else pattern * size
+    assert times_of_parsing(hostile[:size]) < 6 * times_of_parsing(ordinary)
+
+
+@pytest.mark.parametrize("pattern", ["![", "|a|\n|-|\n" + "|\n" * 50, "*a _b "])
+def test_no_readme_just_below_the_limits_costs_much_more(pattern):
+    size = 60_000
+    ordinary = (ORDINARY * size)[:size]
+    count = readme._MOST_MARKUP // len(readme._MARKUP.findall(pattern))
+    hostile = (pattern * count + "x" * size)[:size]
+    assert tree_of(hostile, "k", "readme.md")[0][0] != "pre", "it is parsed"
+    assert times_of_parsing(hostile) < 8 * times_of_parsing(ordinary)
+
+
+def test_of_a_long_readme_the_rest_is_said_to_be_missing():
+    tree = tree_of("some more words\n\n" * 20_000, "k", "docs/readme.md")
+    assert tree[0] == ["p", {}, ["some more words"]]
+    assert tree[-1][2][0].startswith("The rest of this file is not shown")
+    assert tree[-1][2][1][:2] == ["a", {"href": "/p/k/files?path=docs%2Freadme.md"}]
+    assert tree_of("a word", "k", "readme.md") == [["p", {}, ["a word"]]]
+    plain = tree_of("[" * 30_000, "k", "readme.md")
+    assert plain == [["pre", {}, ["[" * 30_000]]], "too much markup is shown as it is"
 
 
 # -- projects and folders --------------------------------------------------------------------------
