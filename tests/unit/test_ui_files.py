@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+import random
 import stat
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlworkbench.config.project import create_project
 from mlworkbench.errors import MlwError, UsageError
+from mlworkbench.report.linediff import LineDiff
 from mlworkbench.ui import drafts as ui_drafts
 from mlworkbench.ui import saving
 from mlworkbench.ui.answers import files, folders, forms
@@ -425,6 +430,44 @@ def test_folders_are_completed(project, tmp_path, monkeypatch):
     for wrong in ("~/nothing", "~/file", "a\0b"):
         with pytest.raises(UsageError):
             folders.the_folder(wrong)
+
+
+def hostile_lines(seed, count):
+    """Lines of 150 kinds in any order, none of them so frequent that difflib passes it over."""
+    chosen = random.Random(seed)
+    return [f"{chosen.randrange(150)}" for _ in range(count)]
+
+
+def test_texts_that_are_made_to_be_compared_for_hours_are_not():
+    old, new = ("\n".join(hostile_lines(seed, 60_000)) for seed in (1, 2))
+    begun = time.thread_time()
+    lines = difference_lines(old, new)
+    hostile = time.thread_time() - begun
+    assert len(lines) == 1 and "too many different lines" in lines[0]
+    ordinary = [f"line {at} of a file" for at in range(60_000)]
+    changed = [line if at % 10_000 else "changed" for at, line in enumerate(ordinary)]
+    begun = time.thread_time()
+    assert "-line 10000 of a file" in difference_lines("\n".join(ordinary), "\n".join(changed))
+    assert hostile < 5 * (time.thread_time() - begun)
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=30), st.lists(st.sampled_from("abcd"), max_size=30))
+def test_differences_are_those_of_difflib(old, new):
+    assert LineDiff(100).unified(old, new, "a", "b") == list(difflib.unified_diff(old, new, "a", "b", lineterm=""))
+
+
+def test_what_is_compared_is_bounded_in_all_files_together():
+    old, new = hostile_lines(1, 60_000), hostile_lines(2, 60_000)
+    budget = LineDiff(100)
+    assert budget.unified(old, new, "a", "b") is None
+    assert budget.unified(["a"], ["b"], "a", "b"), "others are compared all the same"
+    for _ in range(3):
+        budget.unified(old, new, "a", "b")
+    assert budget.unified(["a"], ["b"], "a", "b") is None
+    long = LineDiff(100)
+    for _ in range(60):
+        shown = long.unified([], ["x" * 250_000], "a", "b")
+    assert shown is None, "what is shown counts, too"
 
 
 def test_a_difference_is_bounded():

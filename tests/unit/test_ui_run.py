@@ -14,6 +14,7 @@ from mlworkbench.errors import HistoryError, UnknownName, UsageError
 from mlworkbench.history.store import History
 from mlworkbench.model import Run, Status
 from mlworkbench.report.codediff import folder_difference
+from mlworkbench.report.linediff import LineDiff
 from mlworkbench.runfiles import loglines
 from mlworkbench.runfiles.manifest import ListWriter, Output, outputs_of
 from mlworkbench.runfiles.outputfile import as_typed, open_output, read_at
@@ -420,12 +421,12 @@ def test_code_files_and_differences(tmp_path):
         code.text(place.history, place.id, "../../history.db")
     run = place.history.get(place.id)
     root = place.history.paths.root
-    assert folder_difference(root, run, str(project), [100]) == {"files": [], "diff": []}
+    assert folder_difference(root, run, str(project), LineDiff(100)) == {"files": [], "diff": []}
     (project / "train.py").write_text("print(2)\n")
     (project / "lib" / "a.py").unlink()
     (project / "new.py").write_text("x\n")
     os.symlink("train.py", project / "link.py")
-    found = folder_difference(root, run, str(project), [100])
+    found = folder_difference(root, run, str(project), LineDiff(100))
     assert [(one["path"], one["change"]) for one in found["files"]] == [
         ("lib/a.py", "removed"),
         ("link.py", "added"),
