@@ -82,7 +82,7 @@ def known_words(entry: str) -> str:
 
 
 def indexes_of(dependencies: Dependencies, environ: Mapping[str, str]) -> Indexes:
-    """What the user has set for uv, before what the file says, before what the user has set for pip.
+    """The user's settings of uv, then those of the file, then the user's settings of pip.
 
     That is uv's own order. Addresses of the file are taken as they are (``variables.py`` has filled in passwords).
     """
@@ -99,7 +99,7 @@ def indexes_of(dependencies: Dependencies, environ: Mapping[str, str]) -> Indexe
 
 
 def user_indexes(environ: Mapping[str, str]) -> Indexes:
-    """What the user has set for uv, else for pip: nothing that a project says."""
+    """The user's settings of uv, else of pip; never those of a project."""
     uv = _uv_settings(environ)
     if uv is not None:
         return replace(uv, extra=_present(uv.extra), find_links=_present(uv.find_links))
