@@ -84,7 +84,7 @@ def known_words(entry: str) -> str:
 
 
 def indexes_of(dependencies: Dependencies, environ: Mapping[str, str], root: Path) -> Indexes:
-    """What the user has set for uv, before what the file says, before what the user has set for pip.
+    """The user's settings of uv, then those of the file, then the user's settings of pip.
 
     That is uv's own order. Addresses of the file are taken as they are (``variables.py`` has filled in passwords).
     Relative folders are those of ``root``, the project: uv is started there.
@@ -102,7 +102,7 @@ def indexes_of(dependencies: Dependencies, environ: Mapping[str, str], root: Pat
 
 
 def user_indexes(environ: Mapping[str, str], root: Path) -> Indexes:
-    """What the user has set for uv, else for pip: nothing that a project says. ``root``: where uv is started."""
+    """The user's settings of uv, else of pip; never those of a project. ``root``: where uv is started."""
     uv = _uv_settings(environ)
     if uv is not None:
         return replace(uv, extra=_present(uv.extra, root), find_links=_present(uv.find_links, root))

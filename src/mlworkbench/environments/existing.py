@@ -53,9 +53,9 @@ def find_python(
 def look_at_python(
     python_location: str | None, environ: Mapping[str, str], base: Path | None, cache: Path | None = None
 ) -> Interpreter:
-    """The same Python, for all that only looks at a project: nothing that the project names or holds is started.
+    """The same Python, for commands that only inspect a project: no program of the project is started.
 
-    One that was never tried has the version ``UNTRIED``, and its reason says so.
+    One that was never started has the version ``UNTRIED``, and a reason.
     """
     oracle = _Oracle(
         environ, base, cache, trusts=lambda path: is_search(python_location) and not _of_project(path, base)

@@ -112,7 +112,7 @@ def build_command(
 
 
 def probe_command(container: Container, mounts: "Sequence[List[str]]", argv: "List[str]") -> List[str]:
-    """A container that looks at the project's image: guarded like a run's, without a network, removed when it ends."""
+    """A container that inspects the project's image: guarded like a run's, without a network, removed when it ends."""
     words = [container["program"], "run", "--rm", "--pull", "never", *_guards(container)]
     words += [*_limits({"network": "none"}), *gpu_options(container)]
     for mount in mounts:
@@ -332,7 +332,7 @@ def is_down(err: str) -> bool:
 def make_login_folder(name: str) -> str:
     """Where a log-in to a registry is kept while an image is pulled: in memory, never on a disk.
 
-    Everybody may write there, so its name cannot be guessed: nobody can have put something in its place.
+    Every user may write there, so its name is random: no other user can have created it.
     """
     folder = os.path.join(_memory(), "%s%s" % (_login_prefix(name), os.urandom(8).hex()))
     os.mkdir(folder, 0o700)
@@ -340,7 +340,7 @@ def make_login_folder(name: str) -> str:
 
 
 def forget_login(name: str) -> None:
-    """Also what a killed predecessor left. A link, or what belongs to somebody else, is not ours and is not touched."""
+    """Also what a killed predecessor left. A link, or a file of another user, is not ours and stays."""
     try:
         memory = _memory()
     except OSError:

@@ -95,7 +95,7 @@ class Pipe:
         """Read past ``mark``; what stood before it, and whether it came at all."""
         seen = bytearray(self._left)
         self._left = b""
-        self._since = None  # whoever logs in may be slow
+        self._since = None  # a login may be slow
         start = 0
         while True:
             found = seen.find(mark, start)
@@ -160,7 +160,7 @@ class Pipe:
             self.check_pace(patience, self._since[0], self.read_bytes - self._since[1])
 
     def check_pace(self, patience: float, since: float, count: int) -> None:
-        """Raise Silent if so many bytes are too few for the time waited since then."""
+        """Raise Silent if this number of bytes is too small for the time waited since then."""
         if self.waited - since > patience + count / SLOWEST:
             raise Silent("%d bytes in %g s" % (count, self.waited - since))
 

@@ -197,7 +197,7 @@ class _Builder:
     # -- its parts ---------------------------------------------------------------------------------
 
     def _conda(self, check: bool) -> None:
-        """``check``: refuse packages that write elsewhere."""
+        """``check``: refuse packages that write outside the environment."""
         packages = self._lock["conda"]
         self._say("conda: %d packages" % len(packages))
         entries = [dict(one, url=one.get("url") or _SENT % (one["subdir"], one["file"])) for one in packages]

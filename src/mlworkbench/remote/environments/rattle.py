@@ -50,7 +50,7 @@ def main(request: Dict[str, Any]) -> None:
 
 
 def check_paths(rattler: Any, package: Dict[str, Any], checked: str) -> Dict[str, Any]:
-    """Folders and links of the package. Raises ValueError if a path leads elsewhere.
+    """Folders and links of the package. Raises ValueError if a path leads outside of it.
 
     What was checked once is known by its SHA-256. The package is unpacked as py-rattler does it for its cache: an
     archive may contain two lists of paths.
@@ -104,7 +104,7 @@ def check_together(packages: List[Tuple[Dict[str, Any], Dict[str, Any]]], librar
 
 
 def _inspect(rattler: Any, name: str, folder: str) -> Dict[str, Any]:
-    """What ``check_together`` needs of an unpacked package. Raises ValueError if a path leads elsewhere."""
+    """What ``check_together`` needs of an unpacked package. Raises ValueError if a path leads outside of it."""
     for file in _METADATA:
         if _kind(name, folder, "info/" + file, set()) not in (None, stat.S_IFREG):
             raise ValueError("%s contains invalid metadata: info/%s is not a file" % (name, file))

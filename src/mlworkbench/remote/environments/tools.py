@@ -75,7 +75,7 @@ def is_provided(root: Root, tool: Dict[str, Any]) -> bool:
 
 
 def _folder(root: Root, tool: Dict[str, Any]) -> str:
-    """Long enough that nobody can make another wheel with the same name of folder."""
+    """Long enough that no other wheel can get the same folder name."""
     return os.path.join(root.tools, "%s-%s-%s" % (tool["name"], tool["version"], str(tool["sha256"])[:32]))
 
 
