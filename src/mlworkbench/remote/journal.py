@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
 RESERVE = 64 * 1024
+WRITER = "sup"  # of the events of every supervisor
 
 
 def write_whole(path: str, data: Dict[str, Any]) -> None:
@@ -124,7 +125,7 @@ class Journal:
         """``lasting``: on disk before this returns. What else happened can be told again from the other files."""
         self._seq += 1
         self.kinds.append(kind)
-        line = json.dumps({"w": "sup", "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
+        line = json.dumps({"w": WRITER, "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
         spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n", lasting))
 
     def close(self) -> None:
