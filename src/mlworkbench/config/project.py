@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError, UnknownName, UsageError
 from ..model import Compute, Problem, RunConfig, SparkDependencies
 from ..registry import known
+from ..remote.untrusted import parse_json
 from .dialects import override
 from .files import key_line, problems, read_compute, read_runconfig, read_spark_dependencies
 from .keys import RUNCONFIG, USES_CONDA, nearest, same_key
@@ -162,8 +163,8 @@ def give_new_id(project: Project) -> Project:
     told: object = {}
     try:
         if path.exists():
-            told = json.loads(read_bytes(path, show_path(path)))
-    except (OSError, ValueError, RecursionError):
+            told = parse_json(read_bytes(path, show_path(path)))
+    except (OSError, ValueError):
         told = None
     if not isinstance(told, dict):
         raise ConfigError("is not JSON and is not changed", "edit it by hand: Id is a UUID", path=show_path(path))

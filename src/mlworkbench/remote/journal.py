@@ -10,6 +10,7 @@ import time
 
 from . import machine
 from .folder import RunFolder
+from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
     """The file's content; None if it is not there, not whole, or lacks one of the keys."""
     try:
         with open(path, "rb") as file:
-            data = json.loads(file.read())
-    except (OSError, ValueError, RecursionError):
+            data = parse_json(file.read())
+    except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) and all(key in data for key in keys) else None
 
@@ -113,7 +114,7 @@ class Journal:
             content = file.read()
         for line in content.splitlines():
             try:
-                event = json.loads(line)
+                event = parse_json(line)
                 self._seq = max(self._seq, int(event["seq"]))
                 self.kinds.append(event["kind"])
             except (ValueError, KeyError, TypeError):
