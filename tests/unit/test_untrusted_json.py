@@ -12,6 +12,7 @@ from zlib import crc32
 
 import pytest
 
+from mlworkbench.history.reading import parse_events
 from mlworkbench.history.series.series import Series
 from mlworkbench.remote.children import read_child
 from mlworkbench.remote.engine import read_state
@@ -62,6 +63,17 @@ def test_journal_goes_on(run):
     journal.add("started", {})
     journal.close()
     assert '"seq": 8' in Path(run.events).read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("seq", ["Infinity", "NaN", "9" * 4300, "-1", "7.5", '"8"'])
+def test_numbers_of_events(run, seq):
+    """A supervisor that takes over counts on, and the history takes its events in."""
+    forged = f'{{"w":"sup","seq":{seq},"t":1,"kind":"step","data":{{}}}}\n'
+    file(run.events, '{"w":"sup","seq":7,"t":1,"kind":"accepted","data":{}}\n' + forged)
+    journal = Journal(run)
+    journal.add("started", {})
+    journal.close()
+    assert [one.seq for one in parse_events(Path(run.events).read_bytes())[0]] == [7, 8]
 
 
 def test_child_of_a_sweep(run, tmp_path):

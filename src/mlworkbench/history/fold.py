@@ -10,6 +10,7 @@ from typing import Any
 
 from ..model import Event, JsonDict, Run, Status
 from ..remote import endings
+from ..remote.journal import check_seq
 
 _STATUS = {
     endings.SUCCEEDED: Status.COMPLETED,
@@ -190,7 +191,7 @@ def event_from(data: JsonDict) -> Event:
     """One line of a journal as a value; raises ValueError, KeyError or TypeError if it is none."""
     if not isinstance(data["data"], dict):
         raise TypeError("data must be a mapping")
-    return Event(str(data["w"]), int(data["seq"]), _number(data["t"], 0.0), str(data["kind"]), data["data"])
+    return Event(str(data["w"]), check_seq(data["seq"]), _number(data["t"], 0.0), str(data["kind"]), data["data"])
 
 
 def tame(value: Any, depth: int = 0) -> Any:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RESERVE = 64 * 1024
 WRITER = "sup"  # of the events of every supervisor
+MOST_EVENTS = 2**52
 
 
 def write_whole(path: str, data: Dict[str, Any]) -> None:
@@ -98,6 +99,13 @@ def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
     return data if isinstance(data, dict) and all(key in data for key in keys) else None
 
 
+def check_seq(seq: Any) -> int:
+    """The number of an event. Raises ValueError for what no journal counts up to: the next number must be writable."""
+    if type(seq) is not int or not 0 <= seq < MOST_EVENTS:
+        raise ValueError("this is not the number of an event")
+    return seq
+
+
 class Journal:
     """The events of one run. Only its supervisor writes, and there is one at a time (it holds the lock)."""
 
@@ -115,7 +123,7 @@ class Journal:
         for line in content.splitlines():
             try:
                 event = parse_json(line)
-                self._seq = max(self._seq, int(event["seq"]))
+                self._seq = max(self._seq, check_seq(event["seq"]))
                 self.kinds.append(event["kind"])
             except (ValueError, KeyError, TypeError):
                 continue
