@@ -18,6 +18,8 @@ _STATUS = {
     endings.CANCELLED_FORCED: Status.CANCELED,
 }
 
+MOST_WRITERS = 64  # of events; a run has one, and newer versions may have a few
+LONGEST_WRITER = 200
 USED = ("yes", "partly", "no", "unknown")
 _LONGEST, _MOST, _DEEPEST = 1000, 64, 6
 _LONGEST_TEXT, _MOST_PIDS = 20_000, 10_000

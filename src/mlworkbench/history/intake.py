@@ -7,13 +7,10 @@ from collections.abc import Iterable, Mapping
 from ..model import Event, Run
 from ..remote import serve
 from ..remote.journal import WRITER
-from .fold import fold
+from .fold import LONGEST_WRITER, MOST_WRITERS, fold
 from .reading import parse_events, parse_lines
 from .rows import Reading
 from .tally import Tally
-
-MOST_WRITERS = 64  # of events; a run has one, and newer versions may have a few
-LONGEST_WRITER = 200
 
 
 def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:

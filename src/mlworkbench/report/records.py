@@ -7,8 +7,7 @@ from typing import Any
 
 from ..errors import EXIT_TIMEOUT, NotFetched
 from ..history.family import child_id
-from ..history.fold import ending_words
-from ..history.intake import LONGEST_WRITER, MOST_WRITERS
+from ..history.fold import LONGEST_WRITER, MOST_WRITERS, ending_words
 from ..history.parameters import of_run
 from ..model import Run, RunSpec, Status
 from ..remote import endings
