@@ -355,6 +355,7 @@ class Run:
     files: Mapping[str, JsonDict] = field(default_factory=dict)  # below outputs → as: image, table, model, …
     children: Mapping[str, JsonDict] = field(default_factory=dict)  # inside: id → what the script told of it
     noted: Noted = field(default_factory=Noted)
+    left_out: Mapping[str, int] = field(default_factory=dict)  # kind → how much the run recorded beyond its limits
 
     def __repr__(self) -> str:
         return f"<run {self.id}: {self.status.value}>"  # all of it is kilobytes, and a notebook shows lists of them

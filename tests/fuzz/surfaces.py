@@ -47,8 +47,10 @@ from mlworkbench.paths import UserPaths
 from mlworkbench.preflight.check import examine
 from mlworkbench.preflight.finding import Case, Script
 from mlworkbench.prepare import build_ahead
+from mlworkbench.remote import progress
 from mlworkbench.remote.folder import Root, RunFolder
 from mlworkbench.remote.frames import FrameError, Pipe
+from mlworkbench.remote.journal import Journal
 from mlworkbench.report import gpus as gpu_report
 from mlworkbench.report import spark as report_spark
 from mlworkbench.report.records import for_people, record, summary
@@ -352,7 +354,7 @@ def _shown(run: Run, reading: Reading) -> None:
 def _seen(run: Run) -> None:
     """What the pages and the command line make of it."""
     summary(run)
-    ending_words(run)
+    assert len(ending_words(run) or "") < 100
     for show in (page._head, page._spark, page._parameters, page._words, page._grounds, page._hints):
         list(show(run))
     if run.cause and crc32(run.cause.encode(errors="replace")) % 16 == 0:
@@ -393,6 +395,22 @@ def _run_folder(folder: Path) -> RunFolder:
     if not os.path.isdir(found.metrics):
         os.makedirs(found.metrics)
     return found
+
+
+def _child(case: bytes, folder: Path) -> None:
+    """What the conductor of a sweep reads of a child, and a supervisor of a run that it takes over."""
+    run = _run_folder(folder)
+    Path(run.events).write_bytes(case)
+    Path(run.metrics, "1-0").write_bytes(case)
+    told = progress.how_ended(run)
+    if told is not None:
+        assert len(progress.outcome(told)) < 100
+        assert len(progress.failures([(SPEC.id, told)])) < 10_000
+    progress.when_started(run)
+    progress.last_value(run, "loss")
+    journal = Journal(run)
+    journal.add("step", {})
+    journal.close()
 
 
 def _series(case: bytes, folder: Path) -> None:
@@ -538,6 +556,7 @@ SURFACES: list[Surface] = [
     *(Surface(f"answer-{name}", samples.ANSWERS[name], *one, _MESSAGES) for name, one in _ANSWERS.items()),
     Surface("journal", samples.JOURNAL, _journal, 2.0, lines=True),
     Surface("metrics", samples.METRICS, _metrics, 1.5, lines=True),
+    Surface("child", [*samples.JOURNAL, *samples.METRICS], _child, 0.5, lines=True),
     Surface("series", samples.METRICS, _series, 0.1, lines=True),
     Surface("telemetry", samples.TELEMETRY, _telemetry, 0.5, lines=True),
     Surface("manifest", samples.MANIFESTS, _manifest, 1.0),

@@ -10,6 +10,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError, UnknownName, UsageError
 from ..model import Compute, Problem, RunConfig, SparkDependencies
 from ..registry import known
+from ..remote.untrusted import parse_json
 from .dialects import override
 from .files import key_line, problems, read_compute, read_runconfig, read_spark_dependencies
 from .keys import RUNCONFIG, USES_CONDA, nearest, same_key
@@ -32,7 +34,7 @@ from .place import (
     list_names,
 )
 from .schema import write_schemas
-from .yamlfile import load, plain, read_bytes, show_path
+from .yamlfile import COPY_IT, load, outside, plain, read_bytes, require_inside, show_path
 
 if TYPE_CHECKING:
     from .gallery import Sample
@@ -42,7 +44,6 @@ IGNORE = ".mlwignore"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?\Z")
 # Keys that name a file of the project → the field with its path.
 _INSIDE = {key.name: key.field for key in RUNCONFIG if key.kind == "inside" and key.field}
-_COPY_IT = "copy the file into the project: only the project travels to the target"
 _NAME_RULE = "1 to 64 letters, digits, dashes, underscores and dots; a letter or digit first, no dot last"
 
 
@@ -97,6 +98,7 @@ class Project:
         for suffix in suffixes:
             path = self.folder / (name + suffix)
             if os.path.lexists(path):
+                require_inside(path, self.root)
                 return path
         raise UnknownName(kind, name, self._names(*suffixes))
 
@@ -125,6 +127,7 @@ def _read_project(root: Path) -> Project:
     # The original kept the file in .azureml; ours goes first, so that a copy can get a new id.
     for path in (root / ".azureml" / "project.json", root / FOLDER / "project.json"):
         if os.path.lexists(path):
+            require_inside(path, root)
             values |= _identity(path)
     return Project(root, values.get("id") or _derived_id(root), values.get("name") or root.name or "project")
 
@@ -165,8 +168,8 @@ def give_new_id(project: Project) -> Project:
     told: object = {}
     try:
         if path.exists():
-            told = json.loads(read_bytes(path, show_path(path)))
-    except (OSError, ValueError, RecursionError):
+            told = parse_json(read_bytes(path, show_path(path)))
+    except (OSError, ValueError):
         told = None
     if not isinstance(told, dict):
         raise ConfigError("is not JSON and is not changed", "edit it by hand: Id is a UUID", path=show_path(path))
@@ -292,8 +295,8 @@ def validate_project(project: Project) -> list[Problem]:
     """All problems of all files of a project: each file by itself, then what one file says of another."""
     found: list[Problem] = []
     for path in sorted(project.folder.iterdir()) if project.folder.is_dir() else ():
-        if _is_dependencies(path.name) and leads_out(path, project.root):
-            found.append(Problem(show_path(path), None, "error", f"{path.name} leads out of the project", _COPY_IT))
+        if is_checked(path) and leads_out(path, project.root):
+            found.append(Problem(show_path(path), None, "error", outside(path.name, path), COPY_IT))
         elif is_checked(path):
             found += problems(path)
     if not project.computes():
@@ -304,7 +307,8 @@ def validate_project(project: Project) -> list[Problem]:
         hint = f"move it to {FOLDER}/{path.stem}{RUNCONFIG_SUFFIX}"
         found.append(Problem(path.name, None, "warning", message, hint))
     for name in project.runconfigs():
-        found += _references(project, project.runconfig_file(name))
+        with suppress(ConfigError):  # said already
+            found += _references(project, project.runconfig_file(name))
     return found
 
 
@@ -335,8 +339,9 @@ def _references(project: Project, path: Path) -> list[Problem]:
         found.append(Problem(show_path(path), key_line(path, key), severity, message, hint))
 
     for key in _INSIDE:
-        if leads_out(project.root / getattr(runconfig, _INSIDE[key]), project.root):
-            note(key, "error", f"{getattr(runconfig, _INSIDE[key])} leads out of the project", _COPY_IT)
+        named = getattr(runconfig, _INSIDE[key])
+        if leads_out(project.root / named, project.root):
+            note(key, "error", outside(named, project.root / named), COPY_IT)
     kind = _kind(project, runconfig, note)
     if runconfig.target not in project.computes():
         near = nearest(runconfig.target, project.computes())
@@ -382,8 +387,8 @@ def named_file(root: Path, runconfig: RunConfig, key: str) -> Path:
         places = [root / FOLDER / (runconfig.name + suffix) for suffix in (RUNCONFIG_SUFFIX, OLD_SUFFIX)]
         said = next((path for path in places if path.is_file()), None)
         raise ConfigError(
-            f"{name} leads out of the project",
-            _COPY_IT,
+            outside(name, root / name),
+            COPY_IT,
             path=show_path(said) if said else None,
             line=key_line(said, key) if said else None,
         )

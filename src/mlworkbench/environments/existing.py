@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..model import Interpreter
 from ..remote.programs import in_project, is_inside
+from ..remote.untrusted import parse_json
 from .site import Settled, Site
 
 OLDEST = (3, 5)  # what the in-run library runs on
@@ -281,8 +282,8 @@ class _Oracle:
         if self.cache is None:
             return {}
         try:
-            data = json.loads(self.cache.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            data = parse_json(self.cache.read_bytes())
+        except (OSError, ValueError):
             return {}  # it is only a cache
         if not isinstance(data, dict) or data.get("cache") != _CACHE_VERSION:
             return {}

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.environments.environment import FORMAT, MANAGED, digest_of
+from ..remote.untrusted import parse_json
 from .channels import (
     Indexes,
     channels_of,
@@ -285,7 +286,7 @@ def _digest(path: Path) -> str | None:
 
 def _recall(note: Path) -> Solved | None:
     try:
-        data = json.loads(note.read_bytes())
+        data = parse_json(note.read_bytes())
         age = time.time() - float(data["made"])
         files = {str(key): Path(value) for key, value in data["files"].items()}
         lock = dict(data["lock"])

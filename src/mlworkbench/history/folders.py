@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ..errors import HistoryError
 from ..model import Run, RunSpec
+from ..remote import serve
 from ..remote.folder import Root, RunFolder, is_outside
 from ..remote.journal import read_json, write_whole
 from ..remote.tree import NOFOLLOW
@@ -78,20 +79,27 @@ def read_parts(folder: RunFolder, since: Mapping[str, int]) -> Iterator[dict[str
     Small files come together: most runs are one piece, and 100,000 of them are taken in quicker.
     """
     parts: dict[str, bytes] = {}
-    for name in [*_metrics(folder), "events.jsonl"]:
+    size = 0
+    for name in [*_metrics(folder, since), "events.jsonl"]:
         for piece in _pieces(os.path.join(folder.path, name), since.get(name, 0)):
-            if name in parts or sum(map(len, parts.values())) + len(piece) > CHUNK:
+            if name in parts or size + len(piece) > CHUNK:
                 yield parts
-                parts = {}
+                parts, size = {}, 0
             parts[name] = piece
+            size += len(piece)
     yield parts
 
 
-def _metrics(folder: RunFolder) -> list[str]:
+def _metrics(folder: RunFolder, since: Mapping[str, int]) -> list[str]:
+    """Those that were read before, and then others, up to the limit."""
     try:
-        return [f"metrics/{name}" for name in sorted(os.listdir(folder.metrics))]
+        names = sorted(os.listdir(folder.metrics))
     except OSError:
         return []
+    found = [f"metrics/{name}" for name in names if len(name) <= serve.LONGEST_NAME]
+    if len(found) > serve.MOST_METRICS:
+        found = sorted(found, key=lambda name: name not in since)[: serve.MOST_METRICS]
+    return found
 
 
 def _pieces(path: str, start: int) -> Iterator[bytes]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..model import Event, Run
-from .fold import fold
+from ..remote import serve
+from ..remote.journal import WRITER
+from .fold import LONGEST_WRITER, MOST_WRITERS, fold
 from .reading import parse_events, parse_lines
 from .rows import Reading
 from .tally import Tally
@@ -19,15 +21,39 @@ def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run
     for name, data in parts.items():
         if name == "events.jsonl":
             found, used = parse_events(data)
-            events += _unseen(found, seqs)
+            known = _of_known_writers(found, seqs)
+            tally.leave_out("events", len(found) - len(known))
+            events += _unseen(known, seqs)
         elif name.startswith("metrics/"):
+            if name not in offsets and _metric_files(offsets) >= serve.MOST_METRICS:
+                continue
             lines, used = parse_lines(data)
             tally.take(lines)
         else:
             continue
         if used:
             offsets[name] = offsets.get(name, 0) + used
+    if _metric_files(offsets) >= serve.MOST_METRICS > _metric_files(reading.offsets):
+        tally.leave_out("files", 1)  # how many more there are is unknown: nobody sends them
     return fold(tally.run(), events), Reading(offsets, seqs)
+
+
+def _metric_files(offsets: Mapping[str, int]) -> int:
+    return len(offsets) - ("events.jsonl" in offsets)
+
+
+def _of_known_writers(events: Iterable[Event], seqs: Mapping[str, int]) -> list[Event]:
+    """Without the events of writers beyond the limit. Our own supervisor is never one of those."""
+    writers = set(seqs)
+    known = []
+    for event in events:
+        if event.writer not in writers:
+            is_too_many = len(writers) >= MOST_WRITERS or len(event.writer) > LONGEST_WRITER
+            if is_too_many and event.writer != WRITER:
+                continue
+            writers.add(event.writer)
+        known.append(event)
+    return known
 
 
 def _unseen(events: Iterable[Event], seqs: dict[str, int]) -> list[Event]:

@@ -10,12 +10,15 @@ import time
 
 from . import machine
 from .folder import RunFolder
+from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
 RESERVE = 64 * 1024
+WRITER = "sup"  # of the events of every supervisor
+MOST_EVENTS = 2**52
 
 
 def write_whole(path: str, data: Dict[str, Any]) -> None:
@@ -90,10 +93,17 @@ def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
     """The file's content; None if it is not there, not whole, or lacks one of the keys."""
     try:
         with open(path, "rb") as file:
-            data = json.loads(file.read())
-    except (OSError, ValueError, RecursionError):
+            data = parse_json(file.read())
+    except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) and all(key in data for key in keys) else None
+
+
+def check_seq(seq: Any) -> int:
+    """The number of an event. Raises ValueError for what no journal counts up to: the next number must be writable."""
+    if type(seq) is not int or not 0 <= seq < MOST_EVENTS:
+        raise ValueError("this is not the number of an event")
+    return seq
 
 
 class Journal:
@@ -112,8 +122,8 @@ class Journal:
             content = file.read()
         for line in content.splitlines():
             try:
-                event = json.loads(line)
-                self._seq = max(self._seq, int(event["seq"]))
+                event = parse_json(line)
+                self._seq = max(self._seq, check_seq(event["seq"]))
                 self.kinds.append(event["kind"])
             except (ValueError, KeyError, TypeError):
                 continue
@@ -124,7 +134,7 @@ class Journal:
         """``lasting``: on disk before this returns. What else happened can be told again from the other files."""
         self._seq += 1
         self.kinds.append(kind)
-        line = json.dumps({"w": "sup", "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
+        line = json.dumps({"w": WRITER, "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
         spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n", lasting))
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ FILES = frozenset(
 EVENTS = "events.jsonl"
 QUICK, SLOW, QUICK_FOR = 0.004, 0.05, 1.0  # seconds between two looks, and for how long the first kind
 MOST_METRICS = 10000  # files of one run; a script could make any number
+LONGEST_NAME = 128  # characters of the name of a metric file; ours are shorter
 MOST = 64 * 1024 * 1024  # bytes in one answer
 _PLAIN = os.O_RDONLY | NOFOLLOW
 for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # not all are on all systems
@@ -60,13 +61,18 @@ class News:
     def _metrics(self) -> List[str]:
         """Metric files that hold something and were not asked for: nobody knows of them yet."""
         found: List[str] = []
+        room = MOST_METRICS - sum(name.startswith("metrics/") for name in self._offsets)
+        if room <= 0:
+            return found
         try:
             with _listing(self._run.metrics) as entries:
                 for entry in entries:
                     name = "metrics/" + entry.name
-                    if name not in self._offsets and entry.stat(follow_symlinks=False).st_size:
+                    if name in self._offsets or len(entry.name) > LONGEST_NAME:
+                        continue
+                    if entry.stat(follow_symlinks=False).st_size:
                         found.append(name)
-                    if len(found) >= MOST_METRICS:
+                    if len(found) >= room:
                         break
         except OSError:
             pass  # no metrics yet, something else in their place, or one of them has just gone

@@ -13,6 +13,7 @@ import signal
 
 from .. import machine
 from ..folder import Root, RunFolder
+from ..untrusted import parse_json
 from .environment import hold, is_sound
 from .packed import is_packed
 
@@ -60,7 +61,7 @@ def make_ready(
     answer = _listen(told, beat, lambda: _end(builder) if os.path.exists(run.cancel) else None)
     os.close(told)
     _, status = os.waitpid(builder, 0)
-    return json.loads(answer)["problem"] if answer else _killed(status)
+    return parse_json(answer)["problem"] if answer else _killed(status)
 
 
 def _is_for_image(root: Root, spec: Dict[str, Any]) -> bool:

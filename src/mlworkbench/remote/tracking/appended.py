@@ -17,6 +17,8 @@ import json
 import os
 import time
 
+from ..untrusted import parse_json
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Union
@@ -137,8 +139,8 @@ class Appended:
 
     def _take(self, line: bytes) -> None:
         try:
-            self._understand(json.loads(line.decode("ascii")))
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+            self._understand(parse_json(line.decode("ascii")))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             pass  # what a killed writer leaves
 
     def _understand(self, line: "Dict[str, Any]") -> None:
