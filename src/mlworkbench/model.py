@@ -345,6 +345,7 @@ class Run:
     output_bytes: int | None = None
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
+    left_out: tuple[str, ...] = ()  # what the script recorded and is not read or checked: "metrics/x: not a file"
     contact: str = IN_CONTACT
     gpu: JsonDict | None = None  # what it got, a warning, the verdict: as the target told, within bounds
     spark: JsonDict | None = None  # the application, how far it is, what it lost: as the target told, within bounds

@@ -119,6 +119,7 @@ def _trouble(run: Run) -> Lines:
     found += symptoms.line(symptoms.of_gpu(run.gpu))
     if run.leftovers:
         found.append(("Left over", f"processes {', '.join(map(str, run.leftovers))} still run"))
+    found += [("Left out" if at == 0 else "", plain(line)) for at, line in enumerate(run.left_out)]
     return paper.pairs(found)
 
 

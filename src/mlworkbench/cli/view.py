@@ -235,6 +235,7 @@ def closing(run: Run, folder: RunFolder) -> None:
         pids = ", ".join(str(pid) for pid in run.leftovers)
         verb = "still runs" if len(run.leftovers) == 1 else "still run"
         lines.append(("Left over", f"{units.counted(len(run.leftovers), 'process', 'processes')} {verb}: {pids}"))
+    lines += [("Left out" if at == 0 else "", plain(line)) for at, line in enumerate(run.left_out)]
     render.message("\nExecution Summary\n=================")
     for name, text in lines:
         render.message(f"{name + ':' if name else '':<10} {text}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..model import Event, Run
-from .fold import fold
-from .reading import parse_events, parse_lines
+from .fold import fold, leave_out
+from .reading import LINE, parse_events, parse_lines
 from .rows import Reading
 from .tally import Tally
 
@@ -16,6 +16,7 @@ def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run
     offsets, seqs = dict(reading.offsets), dict(reading.seqs)
     tally = Tally(run)
     events: list[Event] = []
+    left: list[str] = []
     for name, data in parts.items():
         if name == "events.jsonl":
             found, used = parse_events(data)
@@ -23,11 +24,13 @@ def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run
         elif name.startswith("metrics/"):
             lines, used = parse_lines(data)
             tally.take(lines)
+            if used and not data.endswith(b"\n", 0, used):
+                left.append(f"{name}: a line of more than {LINE >> 20} MiB")
         else:
             continue
         if used:
             offsets[name] = offsets.get(name, 0) + used
-    return fold(tally.run(), events), Reading(offsets, seqs)
+    return fold(leave_out(tally.run(), left), events), Reading(offsets, seqs)
 
 
 def _unseen(events: Iterable[Event], seqs: dict[str, int]) -> list[Event]:

@@ -102,6 +102,7 @@ def _stored(row: Row) -> Stored:
 def decode(spec: str, state: str) -> Run:
     facts = json.loads(state)
     facts.update(status=Status(facts["status"]), leftovers=tuple(facts["leftovers"]))
+    facts["left_out"] = tuple(facts.get("left_out", ()))
     if "spans" in facts:  # else written before there were any
         facts["spans"] = {name: Span(*span) for name, span in facts["spans"].items()}
         facts["noted"] = noted_from(facts["noted"])

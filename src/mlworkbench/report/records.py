@@ -60,6 +60,7 @@ def record(run: Run) -> dict[str, Any]:
         "output_bytes": run.output_bytes,
         "log_bytes": run.log_size,
         "leftovers": list(run.leftovers),
+        "left_out": list(run.left_out),
         "python": _python(spec),
         "properties": _properties(spec),
         "submit_key": spec.key,

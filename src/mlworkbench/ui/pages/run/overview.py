@@ -90,6 +90,7 @@ def _properties(context: Context) -> None:
         ("Outputs", _outputs(context)),
         ("Log", size(run.log_size) if run.log_size else None),
         ("Left over", f"processes {', '.join(map(str, run.leftovers[:20]))}" if run.leftovers else None),
+        ("Left out", plain("; ".join(run.left_out), 2000) or None),
     ]
     with ui.element("section").classes("mlw-card"):
         heading("Properties")
