@@ -88,12 +88,26 @@ def test_a_vast_file_is_read_up_to_the_limit_of_a_run(run, monkeypatch):
     state, reading = follow(run)
     assert state.metrics == {"a": 1} and state.status.final
     assert sum(reading.offsets.values()) <= 32 * MIB + LIMIT
-    assert state.left_out == ("metrics/2-vast: a line of more than 4 MiB",)
+    assert [line.partition(";")[0] for line in state.left_out] == ["metrics/2-vast: a line of more than 4 MiB"]
     assert sum(len(data) for parts in read_parts(run, {}) for data in parts.values()) <= 32 * MIB + LIMIT
     with Series(run) as series:
         series.catch_up()
         assert [one.name for one in series.names()] == ["a"]
         series.catch_up()
+
+
+def test_lines_after_a_long_one_are_read_and_those_after_a_vast_one_are_not(run):
+    put(run, "1-long", b"x" * (LIMIT + 5) + b"\n" + POINT)
+    put(run, "2-vast", size=metric_files.LONGEST_SKIPPED + LIMIT)
+    with open(os.path.join(run.metrics, "2-vast"), "ab") as file:
+        file.write(b"\n" + POINT.replace(b'"a"', b'"b"'))
+    state, reading = follow(run)
+    assert state.metrics == {"a": 1} and len(state.left_out) == 2
+    assert reading.offsets["metrics/2-vast"] == metric_files.LONGEST_SKIPPED
+    again = Run(SPEC)
+    for parts in read_parts(run, {}):
+        again, _ = take_in(again, Reading(), parts)
+    assert again.metrics == {"a": 1}
 
 
 def test_more_files_than_a_run_may_have(run, monkeypatch):

@@ -113,17 +113,19 @@ def _pieces(path: str, start: int) -> Iterator[bytes]:
         if not stat.S_ISREG(facts.st_mode):
             return
         os.lseek(descriptor, start, os.SEEK_SET)
-        rest = b""
+        rest, skipped = b"", 0
         # Room for what is there: 4 MB each time would cost more than the reading.
         while chunk := os.read(descriptor, min(CHUNK, facts.st_size + 1)):
             rest += chunk
             end = rest.rfind(b"\n") + 1
             if end:
                 yield rest[:end]
-                rest = rest[end:]
+                rest, skipped = rest[end:], 0
             elif len(rest) >= LINE:  # none of ours: it is counted, and not kept in memory
                 yield rest
-                rest = b""
+                rest, skipped = b"", skipped + len(rest)
+                if skipped >= metric_files.LONGEST_SKIPPED:
+                    return
     except OSError:
         return  # a disk that cannot be read here: the other runs go on
     finally:

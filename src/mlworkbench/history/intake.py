@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..model import Event, Run
+from ..remote.metric_files import LONGEST_SKIPPED
 from .fold import fold, leave_out
 from .reading import LINE, parse_events, parse_lines
 from .rows import Reading
 from .tally import Tally
+
+_TOO_LONG = f"{{}}: a line of more than {LINE >> 20} MiB; nothing is read after {LONGEST_SKIPPED >> 20} MiB of one line"
 
 
 def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:
@@ -25,7 +28,7 @@ def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run
             lines, used = parse_lines(data)
             tally.take(lines)
             if used and not data.endswith(b"\n", 0, used):
-                left.append(f"{name}: a line of more than {LINE >> 20} MiB")
+                left.append(_TOO_LONG.format(name))
         else:
             continue
         if used:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PREFIX = "metrics/"
 LONGEST_LINE = 4 * 1024 * 1024  # bytes; the in-run library writes longer values in several lines
+LONGEST_SKIPPED = 16 * LONGEST_LINE  # bytes without a line end, after which a file is not read any further
 MOST_FILES = 10000
 MOST_BYTES = 2 * 1024 * 1024 * 1024  # of all metrics files of a run; about 25 million points
 _COUNTED = 100  # times MOST_FILES: more entries are not even counted

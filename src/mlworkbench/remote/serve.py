@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -9,7 +10,7 @@ import time
 from . import machine, metric_files
 from .folder import RunFolder
 from .frames import CHUNK
-from .metric_files import LONGEST_LINE
+from .metric_files import LONGEST_LINE, LONGEST_SKIPPED
 from .tree import NOFOLLOW, Folders
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -20,7 +21,6 @@ FILES = ("log", "build.log", "events.jsonl", "outputs.json", "supervisor.log", "
 EVENTS = "events.jsonl"
 QUICK, SLOW, QUICK_FOR = 0.004, 0.05, 1.0  # seconds between two looks, and for how long the first kind
 MOST = 64 * 1024 * 1024  # bytes of metrics in one answer; all else has room beside them
-_SEARCHED = 256 * 1024  # bytes read at once in search of a line end
 _PLAIN = os.O_RDONLY | NOFOLLOW
 for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # not all are on all systems
     _PLAIN |= getattr(os, _name, 0)
@@ -38,7 +38,7 @@ class News:
             check_name(name)
         self._run = run
         self._offsets = offsets
-        self._searched: Dict[str, int] = {}  # of a file without a new line: how far that is known
+        self._searched: Dict[str, int] = {}  # of a file without a new line: its size then
         self.pending = False  # after parts(): metrics files hold more than was handed out
 
     def standing(self) -> Dict[str, bool]:
@@ -67,16 +67,12 @@ class News:
         size = _size(path)
         if size <= offset or not (name == EVENTS or _is_metrics(name)):
             return size > offset
-        at = max(offset, self._searched.get(name, 0))
-        while at - offset < LONGEST_LINE:
-            data = read_plain(path, at, _SEARCHED)
-            if b"\n" in data:
-                return True
-            if not data:
-                break
-            at += len(data)
-        self._searched[name] = at
-        return at - offset >= LONGEST_LINE and name != EVENTS
+        if self._searched.get(name) == size:
+            return False
+        lines, _ = self._lines(name, offset, LONGEST_LINE)
+        if not lines:
+            self._searched[name] = size
+        return bool(lines)
 
     def _new_metrics(self) -> List[str]:
         """Metrics files that hold something and were not asked for: nobody knows of them yet."""
@@ -133,15 +129,44 @@ class News:
     def _lines(self, name: str, offset: int, limit: int) -> Tuple[bytes, bool]:
         """Whole lines from an offset on, and whether there may be more of them.
 
-        Of a line that is longer than ``limit`` all of it: the client skips such a line. But not in the journal, where
-        the supervisor removes it.
+        A line that is longer than ``limit`` comes in pieces, which the client skips, until it is too long even for
+        that. But not in the journal, where the supervisor removes it.
         """
-        data = read_plain(os.path.join(self._run.path, name), offset, limit)
-        full = len(data) >= limit
-        end = data.rfind(b"\n") + 1
-        if not end and full and name != EVENTS:
-            end = len(data)
-        return data[:end], full and end > 0
+        try:
+            descriptor = os.open(os.path.join(self._run.path, name), _PLAIN)
+        except (OSError, ValueError):
+            return b"", False
+        try:
+            data = b"" if _in_hole(descriptor, offset, offset + limit) else read_open(descriptor, offset, limit)
+            end = data.rfind(b"\n") + 1
+            if end:
+                return data[:end], len(data) >= limit
+            if name == EVENTS or _ended_long_ago(descriptor, offset):
+                return b"", False
+            data = read_open(descriptor, offset, limit)
+            return (data, True) if len(data) >= limit else (b"", False)
+        finally:
+            os.close(descriptor)
+
+
+def _ended_long_ago(descriptor: int, offset: int) -> bool:
+    """Whether the last line end before this offset is further away than anything is skipped."""
+    begin = offset - LONGEST_SKIPPED
+    pieces = range(begin, offset, LONGEST_LINE)
+    return begin >= 0 and not any(
+        not _in_hole(descriptor, at, at + LONGEST_LINE) and b"\n" in read_open(descriptor, at, LONGEST_LINE)
+        for at in pieces
+    )
+
+
+def _in_hole(descriptor: int, start: int, end: int) -> bool:
+    """Whether a sparse file has no data between these offsets. A disk that cannot tell has some everywhere."""
+    if not hasattr(os, "SEEK_DATA"):
+        return False
+    try:
+        return os.lseek(descriptor, start, os.SEEK_DATA) >= end
+    except OSError as error:
+        return error.errno == errno.ENXIO  # nothing but a hole up to the end
 
 
 def _is_metrics(name: str) -> bool:
