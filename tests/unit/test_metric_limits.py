@@ -7,15 +7,20 @@ import os
 
 import pytest
 
+from mlworkbench.follow import Follower
 from mlworkbench.history.folders import read_parts
 from mlworkbench.history.intake import take_in
 from mlworkbench.history.rows import Reading
 from mlworkbench.history.series.series import Series
+from mlworkbench.history.store import History
+from mlworkbench.hosts import host
 from mlworkbench.model import Run
+from mlworkbench.paths import UserPaths
 from mlworkbench.remote import metric_files
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.serve import News
 from mlworkbench.runfiles.mirror import Mirror
+from mlworkbench.targets.target import Target
 from tests.unit.test_fold import SPEC
 
 MIB = 1024 * 1024
@@ -173,3 +178,44 @@ def test_what_is_left_out_is_named(run, monkeypatch):
     assert found[0] == "metrics/a b: not a name of a metrics file"
     assert {found[1], found[2]} == {"metrics/link: not a file", "metrics/x: not a file"}
     assert found[3] == "metrics: 3 files with 87 bytes; at most 2 files and 10 bytes are read"
+
+
+class Endless:
+    """A host whose run logs as fast as anybody reads, up to some number of answers."""
+
+    distant = False
+    identity = "local"
+
+    def __init__(self, answers):
+        self.left = answers
+
+    def news(self, run_id, offsets, limit, wait=0.0):
+        self.left -= 1
+        end = {"w": "sup", "seq": 2, "t": 1.0, "kind": "finished", "data": {"ending": "succeeded"}}
+        events = b"" if offsets.get("events.jsonl") else json.dumps(end).encode() + b"\n"
+        return host.News({"events.jsonl": events, "metrics/1-a": POINT if self.left else b""}, pending=self.left > 0)
+
+
+@pytest.fixture
+def history(tmp_path):
+    (tmp_path / "runs").mkdir()
+    history = History(UserPaths(tmp_path))
+    yield history
+    history.close()
+
+
+def test_a_look_at_a_run_of_this_machine_has_a_deadline(history):
+    spec, _ = history.add(SPEC)
+    endless = Endless(1000)
+    follower = Follower(history, history.get(spec.id), Target(endless))
+    run = follower.refresh(deadline=0.0)
+    assert (endless.left, follower.overdue, run.status.final) == (999, True, False)
+    assert run.metrics == {"a": 1}, "what came is kept"
+
+
+def test_the_end_is_recorded_after_everything_that_was_logged_before(history):
+    spec, _ = history.add(SPEC)
+    follower = Follower(history, history.get(spec.id), Target(Endless(5)))
+    run = follower.refresh()
+    assert run.status.final and not follower.overdue
+    assert run.spans["a"].length == 4
