@@ -114,10 +114,13 @@ EVENTS = {
         "A signal is sent to it",
         "`why`: `cancel` or `timeout`; `grace` in seconds; `stuck`: processes that do not die of KILL",
     ),
-    "collecting": ("The script has ended, and its outputs are being listed", "–"),
+    "collecting": (
+        "The script has ended, and its outputs are being listed",
+        "`ending`, `cause`, `exit`, `signal`, `ended`, `elapsed`, `log_size`, as in `finished`",
+    ),
     "finished": (
         "It has ended. Nothing follows",
-        "`ending` ([which](endings.md)), `cause`, `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that still live; `gpu`: the verdict",
+        "`ending` ([which](endings.md)), `cause`, `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that still live; `left_out`: metrics and outputs that are not read or not hashed, and why; `gpu`: the verdict",
     ),
 }
 

@@ -89,7 +89,7 @@ ANSWERS: dict[str, list[Any]] = {
 STREAMS: list[Any] = [  # [message, body] …
     [[{"more": True, "name": "log"}, "line\n"], [{"more": True, "name": "metrics/1-0"}, '{"n": "loss", "v": 1}\n'],
      [{"more": True, "name": "events.jsonl"}, '{"w": "s", "seq": 1, "t": 1, "kind": "accepted", "data": {}}\n'],
-     [{"ok": True, "exists": True, "claimed": True, "supervised": True}, ""]],
+     [{"ok": True, "exists": True, "claimed": True, "supervised": True, "pending": False}, ""]],
     [[{"more": True, "file": 0}, "abc"], [{"more": True, "file": 1, "packed": False}, "de"], [{"ok": True}, ""]],
     [[{"more": True}, "0123456789"], [{"ok": True}, ""]],
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from mlworkbench.history.door import History
 from mlworkbench.history.folders import read_parts
 from mlworkbench.history.query import Query
 from mlworkbench.model import Entry, Run
-from mlworkbench.remote import serve
+from mlworkbench.remote import metric_files
 from mlworkbench.remote.serve import News
 from mlworkbench.report.records import record
 from tests.unit.test_history_store import fill, paths, spec
@@ -90,10 +90,10 @@ def test_our_own_writer_always_counts(history):
 
 
 def test_any_number_of_metric_files(history, monkeypatch):
-    monkeypatch.setattr(serve, "MOST_METRICS", 500)
+    monkeypatch.setattr(metric_files, "MOST_FILES", 500)
     folder = history.paths.root.run("demo-00003")
     for nth in range(3000):
-        Path(folder.metrics, f"{nth:04}" + "\udcff" * 40).write_text('{"n":"loss","v":1,"t":1}\n')
+        Path(folder.metrics, f"{nth:04}" + "x" * 40).write_text('{"n":"loss","v":1,"t":1}\n')
     Path(folder.metrics, "a" * 200).write_text('{"n":"loss","v":1,"t":1}\n')
     Path(folder.events).write_text(event("sup", 1, "finished", ending="succeeded", exit=0))
     reading = history.known("demo-00003")[1]
@@ -156,7 +156,7 @@ def test_values_that_grow(history, monkeypatch):
         told(history, f"metrics/{nth}", json.dumps({"n": "text", "v": "x" * size, "t": 1.0}) + "\n")
     run = listed(history)["demo-00003"]
     assert run.metrics["text"] == "x" * 10
-    assert run.left_out == {"metrics": 1}
+    assert run.over_limit == {"metrics": 1}
 
 
 def test_a_list_stays_narrow(history, monkeypatch):

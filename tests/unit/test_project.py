@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from mlworkbench.config import keys
 from mlworkbench.config.keys import DEFAULT_IMAGE
-from mlworkbench.config.project import Project, create_project, find_project, give_new_id, validate_project
+from mlworkbench.config.project import Project, create_project, find_project, give_new_id
+from mlworkbench.config.validation import validate_project
 from mlworkbench.errors import ConfigError, MlwError, UnknownName, UsageError
 
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ from ..hosts.ssh import SshHost
 from ..model import IN_CONTACT, Compute, Run
 from ..remote.folder import is_outside
 from ..remote.frames import CHUNK
+from ..remote.untrusted import parse_json
 from ..runfiles.clean_elsewhere import is_home
 from ..targets.opening import open_target
 from ..targets.remote import find_attachment
@@ -119,9 +119,9 @@ def _has_spec(host: SshHost, run: Run) -> bool:
             break
         data += more
     try:
-        found = json.loads(data)
+        found = parse_json(data)
         return [found[name] for name in ("id", "key", "created")] == [run.id, run.spec.key, run.spec.created]
-    except (ValueError, RecursionError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return False
 
 

@@ -36,6 +36,12 @@ def fold(run: Run, events: Iterable[Event]) -> Run:
     return run
 
 
+def leave_out(run: Run, lines: Iterable[str]) -> Run:
+    """The run with these lines about what is not read of it."""
+    merged = tuple(dict.fromkeys((*run.left_out, *lines)))[:_MOST]
+    return run if merged == run.left_out else replace(run, left_out=merged)
+
+
 def _accepted(run: Run, event: Event) -> Run:
     return replace(run, status=Status.PREPARING, detail=None, accepted=event.time)
 
@@ -161,6 +167,7 @@ def _finished(run: Run, event: Event) -> Run:
         log_size=_whole(data.get("log_size")),
         leftovers=_pids(data.get("leftovers")),
         gpu=_verdict(run, data.get("gpu")),
+        left_out=leave_out(run, _texts(data.get("left_out"))).left_out,
     )
 
 
@@ -213,6 +220,11 @@ def tame(value: Any, depth: int = 0) -> Any:
 
 def _text(value: Any) -> str | None:
     return value[:_LONGEST_TEXT] if isinstance(value, str) else None
+
+
+def _texts(value: Any) -> list[str]:
+    told = tame(value)
+    return [one for one in told if isinstance(one, str)] if isinstance(told, list) else []
 
 
 def _whole(value: Any) -> int | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..model import Event, Run
-from ..remote import serve
 from ..remote.journal import WRITER
-from .fold import LONGEST_WRITER, MOST_WRITERS, fold
-from .reading import parse_events, parse_lines
+from ..remote.metric_files import LONGEST_SKIPPED, files_left
+from .fold import LONGEST_WRITER, MOST_WRITERS, fold, leave_out
+from .reading import LINE, parse_events, parse_lines
 from .rows import Reading
 from .tally import Tally
+
+_TOO_LONG = f"{{}}: a line of more than {LINE >> 20} MiB; nothing is read after {LONGEST_SKIPPED >> 20} MiB of one line"
 
 
 def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:
@@ -18,6 +20,7 @@ def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run
     offsets, seqs = dict(reading.offsets), dict(reading.seqs)
     tally = Tally(run)
     events: list[Event] = []
+    left: list[str] = []
     for name, data in parts.items():
         if name == "events.jsonl":
             found, used = parse_events(data)
@@ -25,21 +28,19 @@ def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run
             tally.leave_out("events", len(found) - len(known))
             events += _unseen(known, seqs)
         elif name.startswith("metrics/"):
-            if name not in offsets and _metric_files(offsets) >= serve.MOST_METRICS:
+            if name not in offsets and files_left(offsets) <= 0:
                 continue
             lines, used = parse_lines(data)
             tally.take(lines)
+            if used and not data.endswith(b"\n", 0, used):
+                left.append(_TOO_LONG.format(name))
         else:
             continue
         if used:
             offsets[name] = offsets.get(name, 0) + used
-    if _metric_files(offsets) >= serve.MOST_METRICS > _metric_files(reading.offsets):
+    if files_left(offsets) <= 0 < files_left(reading.offsets):
         tally.leave_out("files", 1)  # how many more there are is unknown: nobody sends them
-    return fold(tally.run(), events), Reading(offsets, seqs)
-
-
-def _metric_files(offsets: Mapping[str, int]) -> int:
-    return len(offsets) - ("events.jsonl" in offsets)
+    return fold(leave_out(tally.run(), left), events), Reading(offsets, seqs)
 
 
 def _of_known_writers(events: Iterable[Event], seqs: Mapping[str, int]) -> list[Event]:

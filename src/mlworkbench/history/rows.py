@@ -32,7 +32,7 @@ _REPLACE_BODY = f"INSERT OR REPLACE INTO bodies (seq, {_BODY}, checksum) VALUES 
 _RAW = f"SELECT {_LISTED}, runs.checksum, {_BODY}, bodies.checksum FROM runs JOIN bodies USING (seq) WHERE id = ?"
 _LISTS = ("tags", "untagged")
 # Of a run: what its script recorded, and what is not kept of that.
-TOLD = ("metrics", "spans", "params", "told_tags", "files", "children", "left_out")
+TOLD = ("metrics", "spans", "params", "told_tags", "files", "children", "over_limit")
 _STATE = tuple(name for name in Run.__dataclass_fields__ if name != "spec")
 _BATCH = 2048
 _LONGEST = 200  # characters of a metric's value that a list can be searched for
@@ -119,6 +119,7 @@ def _stored(row: Row) -> Stored:
 def decode(spec: str, state: str) -> Run:
     facts = json.loads(state)
     facts.update(status=Status(facts["status"]), leftovers=tuple(facts["leftovers"]))
+    facts["left_out"] = tuple(facts.get("left_out", ()))
     if "spans" in facts:  # else written before there were any
         facts["spans"] = {name: Span(*span) for name, span in facts["spans"].items()}
         facts["noted"] = noted_from(facts["noted"])
@@ -238,11 +239,11 @@ def _write_body(connection: apsw.Connection, seq: int, run: Encoded) -> None:
 def encode(run: Run, reading: Reading, submitter: JsonDict) -> Encoded:
     listed, unlisted = _listed(run)
     if unlisted:
-        run = replace(run, left_out={**run.left_out, "listed": unlisted})
+        run = replace(run, over_limit={**run.over_limit, "listed": unlisted})
     state = _state(run)
     if len(state) > MOST_STATE:
         nothing: dict[str, Any] = dict.fromkeys(TOLD, {})
-        run = replace(run, **{**nothing, "left_out": {**run.left_out, "all": 1}})
+        run = replace(run, **{**nothing, "over_limit": {**run.over_limit, "all": 1}})
         state, listed = _state(run), _listed(run)[0]
     read = json.dumps({"offsets": reading.offsets, "seqs": reading.seqs}, default=_plain)
     # The same as of to_json(), whose copies would take a third of the time of a rebuild.

@@ -29,7 +29,7 @@ class _Room:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._free: int | None = None  # counted when first needed: most lines give a known name another number
-        self.left_out = dict(run.left_out)
+        self.left_out = dict(run.over_limit)
 
     def take(self, size: int, kind: str) -> bool:
         if self._free is None:
@@ -90,7 +90,7 @@ class Tally:
             told_tags=own.tags,
             files=own.files,
             children={name: child.to_json() for name, child in self._children.items()},
-            left_out=self._room.left_out,
+            over_limit=self._room.left_out,
         )
 
     def _record(self, kind: Any, data: JsonDict, when: Any) -> None:

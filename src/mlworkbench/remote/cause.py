@@ -27,13 +27,13 @@ _GIVEN_BY_THE_ORIGINAL = ("sys", "os")
 
 
 def read_tail(path: str, size: int = TAIL) -> str:
+    from .serve import read_plain  # noqa: PLC0415 - only a run that failed needs it
+
     try:
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - size))
-            return file.read(size).decode("utf-8", "replace")
+        end = os.stat(path, follow_symlinks=False).st_size
     except OSError:
         return ""
+    return read_plain(path, max(0, end - size), size).decode("utf-8", "replace")
 
 
 def explain(log: str, work: str, python: str, code: Optional[int], number: Optional[int]) -> str:

@@ -21,6 +21,7 @@ MOST_FILES = 64
 NAMED = 5  # children in a cause
 LONGEST_CAUSE = 4000  # characters of what a child tells
 MOST_RELAYED = 1024 * 1024
+MOST_EVENTS = 64 * 1024 * 1024
 
 
 def say(run: RunFolder, text: str) -> None:
@@ -69,17 +70,15 @@ def when_started(child: RunFolder) -> Optional[float]:
 
 def _event(child: RunFolder, kind: str) -> Optional[Facts]:
     mark = b'"%s"' % kind.encode("ascii")
-    try:
-        with open(child.events, "rb") as file:
-            lines = [line for line in file if mark in line]
-    except OSError:
-        return None
+    from .serve import read_plain  # noqa: PLC0415 - only a sweep needs it
+
+    lines = [line for line in read_plain(child.events, 0, MOST_EVENTS).splitlines() if mark in line]
     for line in reversed(lines):
         try:
             event = parse_json(line)
             if event["kind"] == kind:
                 return dict(event["data"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
 
@@ -141,7 +140,7 @@ def last_value(child: RunFolder, metric: str) -> Optional[str]:
                 point = parse_json(line)
                 if point.get("n") == metric and "run" not in point and float(point["t"]) >= newest:
                     newest, value = float(point["t"]), "%.6g" % float(point["v"])
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue
     return value
 

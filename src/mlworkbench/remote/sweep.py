@@ -14,7 +14,7 @@ from . import PROTOCOL, endings, machine
 from .children import read_child
 from .failpoint import failpoint
 from .folder import Root, RunFolder
-from .journal import Journal, drop_room, keep_room, log, read_json, write_first
+from .journal import Journal, drop_room, keep_room, log, read_json, touch, write_first
 from .launcher import pass_gate
 from .notes import read_gate
 from .progress import failures, how_ended, is_full, last_value, outcome, relay, say, size, told_in, when_started
@@ -110,8 +110,7 @@ class Conductor:
         if time.monotonic() - self._beat >= HEARTBEAT:
             self._beat = time.monotonic()
             try:
-                with open(self.run.heartbeat, "ab"):
-                    os.utime(self.run.heartbeat)
+                touch(self.run.heartbeat)
             except OSError as error:
                 log("no sign of life: %s" % error)
 

@@ -12,7 +12,7 @@ from ..history.parameters import of_run
 from ..model import Run, RunSpec, Status
 from ..remote import endings
 from ..remote.environments.network import NOT_FETCHED
-from ..remote.serve import MOST_METRICS
+from ..remote.metric_files import MOST_FILES
 from . import units
 from .plain import plain
 from .spark import words as spark_words
@@ -27,7 +27,7 @@ NOW = ("run_id", "status", "script_name", "arguments", "children", "target", "ag
 
 _LEFT_OUT = {
     "events": f"{{count:,}} events: at most {MOST_WRITERS} writers, with names of up to {LONGEST_WRITER} characters",
-    "files": f"metric files: the first {MOST_METRICS:,} are read",
+    "files": f"metric files: the first {MOST_FILES:,} are read",
     "metrics": "{count:,} metric values: their names, or their texts, are too many or too long",
     "records": "{count:,} parameters, tags, files, or runs inside the run: they are too many or too long",
     "listed": "{count:,} metrics, parameters, and tags in lists: no search and no order by them",
@@ -136,8 +136,9 @@ def for_people(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def left_out(run: Run) -> list[str]:
-    """What the run recorded beyond the limits of the history: a sentence for each kind."""
-    return [_LEFT_OUT[kind].format(count=count) for kind, count in run.left_out.items() if kind in _LEFT_OUT]
+    """What the run recorded and is not read, checked or kept, in lines."""
+    over = [_LEFT_OUT[kind].format(count=count) for kind, count in run.over_limit.items() if kind in _LEFT_OUT]
+    return [*over, *map(plain, run.left_out)]
 
 
 def cause_lines(text: str) -> list[tuple[str, str]]:

@@ -9,7 +9,8 @@ import warnings
 from pathlib import Path
 
 from ...config.place import FOLDER
-from ...config.project import Project, is_checked, problems_of
+from ...config.project import Project
+from ...config.validation import is_checked, problems_of
 from ...model import Problem
 from ...remote.untrusted import parse_json
 
