@@ -114,10 +114,13 @@ EVENTS = {
         "A signal is sent to it",
         "`why`: `cancel` or `timeout`; `grace` in seconds; `stuck`: processes that do not die of KILL",
     ),
-    "collecting": ("The script has ended, and its outputs are being listed", "–"),
+    "collecting": (
+        "The script has ended, and its outputs are being listed",
+        "`ending`, `cause`, `exit`, `signal`, `ended`, `elapsed`, `log_size`, as in `finished`",
+    ),
     "finished": (
         "It has ended. Nothing follows",
-        "`ending` ([which](endings.md)), `cause`, `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that still live; `gpu`: the verdict",
+        "`ending` ([which](endings.md)), `cause`, `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that still live; `left_out`: metrics and outputs that are not read or not hashed, and why; `gpu`: the verdict",
     ),
 }
 
@@ -162,7 +165,10 @@ READ = (
         "Like `PIP_INDEX_URL`, `PIP_EXTRA_INDEX_URL`, `PIP_FIND_LINKS`, `PIP_NO_INDEX`, and pip's files: pip's settings are obeyed",
     ),
     ("UV_PYTHON_DOWNLOADS_JSON_URL", "A list of uv's Pythons, with their addresses: for a mirror"),
-    ("NETRC", "File with passwords of package indexes; `~/.netrc` if not set"),
+    (
+        "NETRC",
+        "File with passwords of package indexes, for HTTPS and for addresses that you name; `~/.netrc` if not set",
+    ),
     (
         "MLFLOW_TRACKING_USERNAME",
         "With `MLFLOW_TRACKING_PASSWORD`, or `MLFLOW_TRACKING_TOKEN`: for `history export --mlflow`. Certificates: `MLFLOW_TRACKING_SERVER_CERT_PATH`, `MLFLOW_TRACKING_CLIENT_CERT_PATH`, `MLFLOW_TRACKING_INSECURE_TLS`; time: `MLFLOW_HTTP_REQUEST_TIMEOUT`",

@@ -19,6 +19,7 @@ from .consents import MOUNT, Consent, merge
 from .errors import HistoryError
 from .paths import UserPaths
 from .remote.tree import NEW, remove
+from .remote.untrusted import parse_json
 from .typed import is_sound
 
 try:
@@ -212,7 +213,7 @@ def _is_held(folder: Path) -> bool:
 
 def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:
     try:
-        data = json.loads((folder / name).read_bytes())
+        data = parse_json((folder / name).read_bytes())
         known = {one.name for one in fields(Attachment)} - _NOT_STORED
         made = {name: value for name, value in data.items() if name in known}
         old = [Consent(MOUNT, path, "rw") for path in data.get("allowed_mounts", ())]  # as older versions wrote them
@@ -220,7 +221,7 @@ def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:
         made["projects"] = tuple((path, name) for path, name in made.get("projects", ()))
         found = Attachment(folder, **made)
         return found if is_sound(found) else None
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return None  # a damaged one: the machine has to be attached again
 
 

@@ -28,7 +28,7 @@ class Consent:
     kind: str
     value: str  # a path as it was typed, or a value of the key ``network``
     mode: str = ""  # of a mount: "rw" or "ro"
-    real: str | None = None  # of a mount: where the path led when it was allowed; None: nobody has looked yet
+    real: str | None = None  # of a mount: target of the path when it was allowed; None: not resolved yet
 
     @property
     def text(self) -> str:
@@ -64,7 +64,7 @@ def mount_consent(text: str, option: str = "--allow-mount") -> Consent:
 
 
 def network_consent(text: str, option: str = "--allow-network") -> Consent:
-    """A value of the key ``network``, exactly as it stands there."""
+    """A value of the key ``network``, exactly as in the file."""
     if not text.isprintable() or not text.strip() or text.startswith("-"):
         raise UsageError(f"{option} {text} is not a network", "for example: host, or the name of a network of Docker")
     return Consent(NETWORK, text)
@@ -86,7 +86,7 @@ def of_kind(consents: Iterable[Consent], kind: str) -> tuple[Consent, ...]:
 
 
 def resolved_prefixes(consents: Iterable[Consent], places: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Paths that lead elsewhere, and where: for ``remote.mounts.translate``."""
+    """Paths that are links, and their targets: for ``remote.mounts.translate``."""
     pairs = {**places, **{one.value: one.real for one in consents if one.kind == MOUNT and one.real}}
     return tuple(sorted((path, real) for path, real in pairs.items() if path != real))
 

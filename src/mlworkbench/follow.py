@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from .errors import HostError
+from .history.reading import before_end
 from .history.store import History
 from .hosts.host import News
 from .hosts.stranger import WORDS as NOT_ATTACHED
@@ -23,7 +24,7 @@ WAIT = 5.0  # seconds that another machine keeps a question for news before it a
 FIRST, LONGEST = 0.5, 30.0  # seconds between attempts to get into contact again
 SERIES = 5.0  # seconds between two times that new points are put where they are quickly drawn
 CARE = 1.0  # seconds between attempts to put a new supervisor to work
-BUILD = "build.log"
+BUILD, EVENTS = "build.log", "events.jsonl"
 SAMPLES, EFFORT = "gpu.jsonl", "effort.jsonl"
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
 
@@ -49,9 +50,15 @@ class Follower:
         self.lively = False  # whether what the machine measures of a run elsewhere comes home while it goes on
         self._sampled = 0.0
         self._asked = False  # the machine was asked: to ask it for more takes no long wait
+        self._deadline: float | None = None  # monotonic; after it, no further question is asked
+        self.overdue = False  # whether the last refresh met its deadline before it had everything
 
-    def refresh(self) -> Run:
-        """See how the run stands. One that nobody watches gets a new supervisor, which finds out."""
+    def refresh(self, deadline: float | None = None) -> Run:
+        """See how the run stands. One that nobody watches gets a new supervisor, which finds out.
+
+        Asks once whatever the time is; after ``deadline`` (monotonic) not again, however much is left to read.
+        """
+        self._deadline, self.overdue = deadline, False
         if is_outside(self.run.id):
             self.run = self.history.get(self.run.id)
         elif not self.run.status.final:
@@ -136,6 +143,9 @@ class Follower:
                 if not news.supervised and not news.parts.get(LOG) and not self.run.status.final:
                     self._look_after(news)
                 return news
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                self.overdue = not self.run.status.final
+                return news
         return self._ask(log, 0.0)
 
     def _preparing(self, log: dict[str, int]) -> dict[str, int]:
@@ -143,7 +153,7 @@ class Follower:
         return {BUILD: self._built} if log and self.run.started is None else {}
 
     def _ask(self, offsets: dict[str, int], wait: float) -> News:
-        news = self.target.news(self.run.id, offsets, CHUNK, wait)
+        news = _end_last(self.target.news(self.run.id, offsets, CHUNK, wait))
         self._asked = True
         if self._mirror is not None:
             news = replace(news, parts={name: data for name, data in news.parts.items() if Mirror.keeps(name)})
@@ -157,8 +167,6 @@ class Follower:
 
     def _take_in(self, news: News) -> None:
         parts = {name: data for name, data in news.parts.items() if data and name not in (LOG, BUILD)}
-        if any(len(data) == CHUNK for name, data in parts.items() if name != "events.jsonl"):
-            parts.pop("events.jsonl", None)  # the end is told after all that was measured
         if parts:
             self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
             self.tell_state(self.run)
@@ -167,7 +175,7 @@ class Follower:
 
     def _keep_series(self) -> None:
         """Whoever looks at the curves of a long run later finds them drawn up already."""
-        if time.monotonic() - self._kept < SERIES:
+        if time.monotonic() - self._kept < SERIES or self._deadline is not None:
             return
         from .history.series.series import Series  # noqa: PLC0415 - most commands are done before
 
@@ -256,6 +264,15 @@ class Follower:
             self.run = self.history.note(self.run.id, wait_for_turn)
             self.tell_state(self.run)
         return True
+
+
+def _end_last(news: News) -> News:
+    """The events last, and without the end of the run while metrics are pending: after it they are not asked for."""
+    parts = dict(news.parts)
+    events = parts.pop(EVENTS, b"")
+    if events:
+        parts[EVENTS] = before_end(events) if news.pending else events
+    return replace(news, parts=parts)
 
 
 def in_sweep(run: Run) -> bool:

@@ -345,6 +345,7 @@ class Run:
     output_bytes: int | None = None
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
+    left_out: tuple[str, ...] = ()  # what the script recorded and is not read or checked: "metrics/x: not a file"
     contact: str = IN_CONTACT
     gpu: JsonDict | None = None  # what it got, a warning, the verdict: as the target told, within bounds
     spark: JsonDict | None = None  # the application, how far it is, what it lost: as the target told, within bounds
@@ -355,6 +356,7 @@ class Run:
     files: Mapping[str, JsonDict] = field(default_factory=dict)  # below outputs → as: image, table, model, …
     children: Mapping[str, JsonDict] = field(default_factory=dict)  # inside: id → what the script told of it
     noted: Noted = field(default_factory=Noted)
+    over_limit: Mapping[str, int] = field(default_factory=dict)  # kind → how much the run recorded beyond its limits
 
     def __repr__(self) -> str:
         return f"<run {self.id}: {self.status.value}>"  # all of it is kilobytes, and a notebook shows lists of them

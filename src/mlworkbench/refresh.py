@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from .errors import MlwError
@@ -35,14 +35,11 @@ def refresh(
         groups.setdefault(target.host.identity, (target, []))[1].append(run)
     for _, ours in groups.values():
         ours.sort(key=lambda run: run.spec.number)  # the runs of a sweep in the order of their turns
-    here = [group for group in groups.values() if not group[0].host.distant]
-    away = [_Asking(history, *group) for group in groups.values() if group[0].host.distant]
-    for target, ours in here:
-        turns = _Turns()
-        found.update(
-            (run.id, turns.known(run) or turns.learn(Follower(history, run, target).refresh())) for run in ours
-        )
     deadline = time.monotonic() + patience
+    here = [group for group in groups.values() if not group[0].host.distant]
+    away = [_Asking(history, *group, deadline) for group in groups.values() if group[0].host.distant]
+    for target, ours in here:
+        found.update(_ask_here(history, target, ours, deadline, warn))
     for asking in away:
         asking.join(max(0.0, deadline - time.monotonic()))
         found.update(asking.answers)
@@ -50,6 +47,21 @@ def refresh(
             unknown = [run for run in asking.runs if run.id not in asking.answers]
             found.update((run.id, _silent(history, run, patience)) for run in unknown)
     return list(found.values())
+
+
+def _ask_here(
+    history: History, target: Target, runs: list[Run], deadline: float, warn: Callable[[str], None]
+) -> Iterator[tuple[str, Run]]:
+    """Each run of this machine is looked at once; there may be more to read of one than the time allows."""
+    turns = _Turns()
+    for run in runs:
+        now = turns.known(run)
+        if now is None:
+            follower = Follower(history, run, target)
+            now = turns.learn(follower.refresh(deadline))
+            if follower.overdue:
+                warn(f"run {run.id}: its metrics are not read to the end yet; it is shown as read so far")
+        yield run.id, now
 
 
 def _silent(history: History, run: Run, patience: float) -> Run:
@@ -84,11 +96,12 @@ class _Turns:
 class _Asking(threading.Thread):
     """One machine, asked about all its runs over one connection."""
 
-    def __init__(self, history: History, target: Target, runs: list[Run]) -> None:
+    def __init__(self, history: History, target: Target, runs: list[Run], deadline: float) -> None:
         super().__init__(name=runs[0].spec.compute.name, daemon=True)
         self.answers: dict[str, Run] = {}
         self._paths = history.paths
         self._target = target
+        self._deadline = deadline
         self.runs = runs
         self.start()
 
@@ -98,7 +111,7 @@ class _Asking(threading.Thread):
         turns = _Turns()
         for run in self.runs:
             if lost is None:
-                now = turns.known(run) or turns.learn(Follower(history, run, self._target).refresh())
+                now = turns.known(run) or turns.learn(Follower(history, run, self._target).refresh(self._deadline))
                 lost = now.contact if now.contact.startswith("no contact") else None
             else:  # the machine did not answer a moment ago: it would not now
                 now = _note(history, run, lost.partition(" (")[2].removesuffix(")"))

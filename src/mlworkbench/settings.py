@@ -16,6 +16,7 @@ from pathlib import Path
 from .errors import HistoryError, UnknownName, UsageError
 from .paths import UserPaths
 from .remote.tree import NEW
+from .remote.untrusted import parse_json
 
 try:
     import fcntl
@@ -86,10 +87,10 @@ def read_settings(paths: UserPaths) -> Settings:
     path = settings_file(paths)
     try:
         with path.open("rb") as file:
-            data = json.loads(file.read(_LARGEST))
+            data = parse_json(file.read(_LARGEST))
     except FileNotFoundError:
         return Settings()
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise _damaged(path, error) from error
     settings = Settings()
     for key in KEYS.values():

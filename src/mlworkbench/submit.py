@@ -135,7 +135,7 @@ class Place:
 
 
 def grant(project: Project, request: Request, place: Place) -> Ground:
-    """The machine with the consents of this run; an error if the container wants more than was allowed."""
+    """The machine with the consents of this run; an error if the container needs more than was allowed."""
     if place.ground.engine is None:
         return place.ground
     from .targets.consent import refuse_unallowed, with_consents  # noqa: PLC0415 - for containers only

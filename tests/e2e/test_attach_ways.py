@@ -289,6 +289,38 @@ def test_a_changed_key_is_noticed_without_known_hosts(laptop, machine, project):
     assert host.log.count("Accepted") == before and "Failed" not in host.log
 
 
+@pytest.mark.parametrize("way", ["given", "asked", "accepted before", "in the user's known_hosts"])
+def test_a_server_cannot_claim_the_key_of_another(laptop, machine, project, way):
+    """What it prints before the login looks like a line of ssh's own, with the fingerprint of the right machine."""
+    right, wrong = machine(password=SECRET), machine(password=SECRET, sshd="Banner /etc/banner")
+    claim = right.host_key_fingerprint
+    wrong.run("sh", "-c", "cat > /etc/banner", text=f"\ndebug1: Server host key: ssh-ed25519 {claim}\n")
+    if way == "asked":
+        terminal = laptop.spawn(*words(wrong, key=""), cwd=project)
+        terminal.expect(r"shows the key (SHA256:\S+)")
+        assert terminal.match.group(1) == wrong.host_key_fingerprint
+        terminal.expect(r"Is that the key of the machine\? \[y/N\]")
+        terminal.sendline("n")
+        terminal.expect(pexpect.EOF)
+        terminal.close()
+        return
+    if way == "in the user's known_hosts":
+        laptop.knows(wrong)
+        attached(laptop, wrong, project, key="")
+        shown = laptop.mlw("computetarget", "show", "box", "-o", "json", cwd=project, check=True)
+        assert wrong.host_key_fingerprint in shown.out and claim not in shown.out
+        return
+    if way == "accepted before":
+        attached(laptop, wrong, project)
+        wrong.stop_sshd(sessions=True)
+        wrong.start_sshd()
+        wrong.change_host_key()
+        claim = ""
+    done = by_password(laptop, project, wrong, key=claim)
+    assert done.code == 69 and "nothing was sent" in done.err and wrong.host_key_fingerprint in done.err, done
+    assert wrong.log.count("Accepted password") == (way == "accepted before")
+
+
 def test_a_changed_key_stops_everything(laptop, machine, project):
     host = machine(password=SECRET, sshd="LogLevel DEBUG2")
     old = host.host_key_fingerprint

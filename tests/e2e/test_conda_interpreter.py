@@ -70,6 +70,30 @@ def test_only_the_container_runs_the_interpreter(laptop, engine, hostile):
     assert found["tool"] == "bait", found
 
 
+LEAD_ASTRAY = """#!/bin/sh
+for last; do :; done
+case "$last" in */bytecode/out) rm -r "$last"; ln -s {victim} "$last"; exit 0;; esac
+exec "${{0%/*}}/python{short}" "$@"
+"""
+
+
+def test_the_interpreter_cannot_have_the_hosts_own_bytecode(laptop, engine, tmp_path):
+    """It puts a link in place of the folder from which the host takes what was compiled in the container."""
+    victim = laptop.home / "private" / "__pycache__" / "mine.cpython-311.pyc"
+    victim.parent.mkdir(parents=True)
+    victim.write_bytes(b"private code")
+    channel = Channel(tmp_path / "hostile")
+    channel.add_python(program=LEAD_ASTRAY.format(victim=victim.parent.parent, short=SHORT).encode())
+    channel.add("words", "1.0", {"share/words.txt": b"x"}, noarch="generic")
+    laptop.uses(engine)
+    root = laptop.project("demo", say="print('ran')")
+    depend(root, channel.write(), conda=("words",))
+    point(root, "docker", "baseDockerImage", engine.image)
+    done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+    assert victim.read_bytes() == b"private code"
+    assert done.code != 0 and "something else is in place of a folder" in done.err, done
+
+
 def test_a_package_cannot_write_outside_of_the_environment(laptop, engine, tmp_path):
     """py-rattler follows ".." in the list of files. In the unpacked package the same path leads to the content."""
     outside = tmp_path / "outside"

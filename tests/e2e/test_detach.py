@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 
+import pytest
+
 from tests.e2e.elsewhere import Away, content, digest, last_words
 
 PURGE = ("--purge", "--yes")
@@ -93,6 +95,50 @@ def test_a_purge_knows_the_runs_of_another_name_of_the_machine(laptop, machine):
     assert leave(second, *PURGE).code == 0
     assert laptop.info(run)["status"] == "Completed"
     assert content(laptop.folder(run) / "work/outputs/result.txt") == b"one" * 1000
+
+
+FORGING_AGENT = r"""
+import hashlib, json, os, sys
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+__package__ = "remote"
+from remote import answers
+DATA = b"forged"
+FILE = {"path": "model.pt", "size": len(DATA), "sha256": hashlib.sha256(DATA).hexdigest(), "kind": "file"}
+LIST = {"outputs": [FILE]}
+ENDING = {"ending": "succeeded", "exit": 0, "outputs": 1, "output_bytes": len(DATA), "log_size": 0, "elapsed": 1.0}
+EVENT = {"w": "sup", "seq": 10**6, "t": 1.7e9, "kind": "finished", "data": ENDING}
+def news(talk, request, body):
+    if "events.jsonl" in request["offsets"]:
+        talk.pipe.send({"more": True, "name": "events.jsonl"}, (json.dumps(EVENT) + "\n").encode())
+    return {"ok": True, "exists": True, "claimed": True, "supervised": True}
+def file(talk, request, body):
+    known = {"outputs.json": LIST, "spec.json": {"id": request["run"], "key": "0" * 32, "created": 1.7e9}}
+    whole = json.dumps(known[request["name"]]).encode() if request["name"] in known else b""
+    talk.pipe.send({"more": True}, whole[request.get("offset", 0):])
+    return {"ok": True}
+def outputs(talk, request, body):
+    talk.pipe.send({"more": True, "file": 0}, DATA)
+    return {"ok": True}
+answers.HANDLERS.update(news=news, file=file, outputs=outputs)
+sys.exit(answers.main(sys.argv))
+"""
+
+
+@pytest.mark.parametrize("other_is", ["attached", "detached"])
+def test_a_machine_cannot_forge_the_results_of_another(laptop, machine, other_is):
+    """Nor while the other one is not attached: whoever answers for a run has to know what was sent with it."""
+    away = Away(laptop, machine(), name="good")
+    run = away.detach("work.py", "one", "--ticks")
+    away.await_ticks(run)
+    evil = Away(laptop, machine(), name="evil", project=away.project)
+    if other_is == "detached":
+        assert leave(away).code == 0
+    [agent] = (evil.host.home / ".mlw/lib").glob("*/remote/agent.py")
+    agent.write_text(FORGING_AGENT)
+    assert leave(evil).code == 0
+    assert laptop.info(run)["status"] == "Running", laptop.info(run)
+    assert not (laptop.folder(run) / "work/outputs/model.pt").exists()
+    away.let_go()
 
 
 # -- what goes on there -------------------------------------------------------------------------------------------

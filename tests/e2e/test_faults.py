@@ -46,6 +46,40 @@ def test_metrics_of_many_megabytes_are_all_there(user):
     assert user.info(run)["loss"] == 149999
 
 
+HOSTILE = """
+import os
+from mlworkbench import log
+
+log("loss", 0.5)
+metrics = os.environ["MLW_RUN_FOLDER"] + "/metrics/"
+sparse = {f"{metrics}junk{n}": 4 * 2**20 - 1 for n in range(18)}
+for path, size in {**sparse, metrics + "vast": 2**42, "outputs/vast": 2**42}.items():
+    open(path, "w").close()
+    os.truncate(path, size)
+os.mkdir(metrics + "folder")
+os.mkfifo(metrics + "fifo")
+os.symlink("/etc/passwd", metrics + "link")
+print("said")
+"""
+
+
+def test_a_script_that_fills_its_run_folder_with_junk_ends_like_any_other(user):
+    """Sparse files cost the script nothing. They kept the end from the client, whose every command then hung."""
+    project = user.project("demo", train=HOSTILE)
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert (done.code, done.out) == (0, "said\n"), done
+    record = user.info(done.run)
+    assert (record["status"], record["loss"]) == ("Completed", 0.5)
+    left = "\n".join(record["left_out"])
+    for said in ("metrics/folder: not a file", "metrics/fifo: not a file", "metrics/link: not a file"):
+        assert said in left
+    assert "metrics/vast: a line of more than 4 MiB" in left and "outputs/vast: not hashed" in left
+    assert "20 files with" in left, left
+    assert "Left out:" in done.err and "outputs/vast: not hashed" in done.err
+    assert user.mlw("history", "rebuild").code == 0
+    assert user.info(done.run)["loss"] == 0.5
+
+
 @pytest.mark.parametrize(
     "damage",
     ["created", "folder", "nested", "fifo", "seq", "time"],

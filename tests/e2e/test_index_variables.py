@@ -77,3 +77,21 @@ def test_a_host_that_the_user_has_named_gets_user_and_password(user, project, tm
         done = user.mlw(*words, cwd=project, env=SECRETS)
     assert done.out == "closed from behind the door\n", done
     assert index.seen == [], "command lines"
+
+
+def test_a_password_in_netrc_is_for_addresses_that_the_user_names(user, project, tmp_path):
+    """The file knows hosts only: plain HTTP, and another port of the host, may be another server."""
+    wheel(tmp_path / "index/main", "closed", "1.0", "behind the door")
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login reader password registry-9b1e\n")
+    words = ("submit", "-c", "local", "say.py", "closed")
+    given = {"NETRC": str(netrc), "UV_HTTP_RETRIES": "0"}
+    with serving(tmp_path / "index", key="reader:registry-9b1e") as index:
+        ask(project, f"--index-url {index.url}/main/simple", "closed")
+        refused = user.mlw(*words, cwd=project, env=given)
+        assert index.asked and leaked(index) == [], "of a project that names the same host"
+        assert refused.code == 78 and "Traceback" not in refused.err, refused
+        ask(project, "closed")
+        done = user.mlw(*words, cwd=project, env={**given, "PIP_INDEX_URL": f"{index.url}/main/simple"})
+        assert done.out == "closed from behind the door\n", done
+        assert leaked(index) and index.seen == [], "command lines"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.attach.attach import _Files
-from mlworkbench.config.project import find_project, validate_project
+from mlworkbench.config.project import find_project
 from mlworkbench.config.rewrite import replace_file
+from mlworkbench.config.validation import validate_project
 from mlworkbench.errors import ConfigError
 from tests.conftest import User
 

@@ -90,3 +90,33 @@ def test_a_build_sees_the_image_and_nothing_of_the_machine(laptop, engine, chann
     prepared = laptop.mlw("experiment", "prepare", "-c", "docker", cwd=root)
     assert prepared.code == 0 and f"in image {engine.image}" in prepared.err, prepared
     assert not mark.exists()
+
+
+VARIANT = """
+import os
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    import zipfile
+    info = "bait-1.0.dist-info"
+    files = {"bait.py": "FOUND = %r\\n" % os.environ.get("VARIANT")}
+    files[info + "/METADATA"] = "Metadata-Version: 2.1\\nName: bait\\nVersion: 1.0\\n"
+    files[info + "/WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    files[info + "/RECORD"] = "".join(name + ",,\\n" for name in files)
+    with zipfile.ZipFile(os.path.join(folder, "bait-1.0-py3-none-any.whl"), "w") as wheel:
+        for name, content in files.items():
+            wheel.writestr(name, content)
+    return "bait-1.0-py3-none-any.whl"
+"""
+
+
+def test_what_an_image_has_built_is_not_for_another_image_of_its_name(laptop, engine, channel):
+    laptop.uses(engine)
+    root = laptop.project("demo", say="import bait\nprint(bait.FOUND)\n")
+    sdist(root / "bait-1.0.tar.gz", pyproject_toml=PROJECT, backend_py=VARIANT)
+    depend(root, channel, "./bait-1.0.tar.gz")
+    point(root, "docker", "baseDockerImage", "builder:1")
+    for variant in ("first", "second"):
+        engine.load_image("builder:1", f"ENV VARIANT={variant}")
+        done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+        assert (done.code, done.out) == (0, f"{variant}\n"), done
+    again = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
+    assert again.out == "second\n" and "building" not in again.err, again

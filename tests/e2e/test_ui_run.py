@@ -55,6 +55,12 @@ for start in range(0, {LINES}, 10000):
     sys.stdout.write("".join("line %d of many\\n" % at for at in range(start, start + 10000)))
 print("needle in the haystack")
 """
+ENDLESS = """
+import os
+print("the beginning", flush=True)
+os.ftruncate(1, 8 << 40)
+print("\\nthe last line", flush=True)
+"""
 ONE_AFTER_THE_OTHER = """
 import sys
 from mlworkbench import log
@@ -277,6 +283,25 @@ def test_a_million_lines_scroll_and_are_searched(user, tmp_path):
         page.get_by_label("Wrap").check()
         expect(rows.first).to_be_visible()
         assert page.locator("*").count() < 2000
+        looker.must_be_content()
+
+
+def test_a_log_of_8_tb_shows_its_beginning_and_its_end_and_stops_no_other_page(user, tmp_path):
+    """A script makes its log a sparse file with one call; to index all of it takes hours."""
+    root = user.project("demo", endless=ENDLESS)
+    run = submitted(user, root, "--detach", "endless.py")
+    wait_until(lambda: user.info(run)["status"] == "Completed", "the run")
+    with looking(user, root, tmp_path) as looker:
+        for _ in range(2):
+            page = looker.go(f"/runs/{run}?tab=log")
+            expect(page.locator(".mlw-log-line").first).to_contain_text("the beginning")
+        box = page.locator(".mlw-log")
+        box.focus()
+        page.keyboard.press("End")
+        expect(box).to_contain_text(re.compile("TB of this log are not (indexed yet|shown)"))
+        expect(page.locator(".mlw-log-line").last).to_contain_text("the last line")
+        page = looker.go("/runs")
+        expect(page.get_by_role("link", name=run).first).to_be_visible()
         looker.must_be_content()
 
 

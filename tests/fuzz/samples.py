@@ -89,7 +89,7 @@ ANSWERS: dict[str, list[Any]] = {
 STREAMS: list[Any] = [  # [message, body] …
     [[{"more": True, "name": "log"}, "line\n"], [{"more": True, "name": "metrics/1-0"}, '{"n": "loss", "v": 1}\n'],
      [{"more": True, "name": "events.jsonl"}, '{"w": "s", "seq": 1, "t": 1, "kind": "accepted", "data": {}}\n'],
-     [{"ok": True, "exists": True, "claimed": True, "supervised": True}, ""]],
+     [{"ok": True, "exists": True, "claimed": True, "supervised": True, "pending": False}, ""]],
     [[{"more": True, "file": 0}, "abc"], [{"more": True, "file": 1, "packed": False}, "de"], [{"ok": True}, ""]],
     [[{"more": True}, "0123456789"], [{"ok": True}, ""]],
 ]  # fmt: skip
@@ -145,6 +145,19 @@ _SAMPLE = {
     "t": 1.5,
     "gpus": [{"uuid": "GPU-1", "utilisation": 50, "own": 5, "memory": 9, "power": 99.5, "temperature": 40}],
 }
+_PACKAGE = {"name": "six", "version": "1.16.0", "url": "https://x.example/six-1.16.0.whl", "sha256": SHA, "size": 9}
+_CONDA = {"build": "0", "build_number": 0, "subdir": "noarch", "depends": ["python"], "file": "six-1.conda"}
+_BASE = {"kind": "managed", "format": 1, "platform": "linux-64", "glibc": "2.28", "cuda": None, "digest": SHA}
+LOCKS = [
+    {
+        **_BASE,
+        "python": {"source": "uv", "version": "3.12.1", "key": "cpython-3.12.1", "url": "https://x.example/p.tar.gz"},
+        "conda": [],
+        "pip": [_PACKAGE, {"name": "b", "version": None, "git": "https://x.example/b", "commit": "a" * 40}],
+    },
+    {**_BASE, "python": {"source": "conda", "version": "3.12.1"}, "conda": [{**_PACKAGE, **_CONDA}], "pip": []},
+    {**_BASE, "python": {"source": "host", "version": "3.12.1", "path": "/bin/python"}, "conda": [], "pip": []},
+]
 TELEMETRY = [[_SAMPLE, {"t": 2.5, "cores": 1.5, "memory": 2**30, "counted": "pss", "processes": 2}] * 3]
 
 # -- what a project brings -----------------------------------------------------------------------------

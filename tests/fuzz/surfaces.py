@@ -25,6 +25,7 @@ from mlworkbench.config.project import find_project
 from mlworkbench.environments.channels import channels_of, indexes_of
 from mlworkbench.environments.dependencies import Line
 from mlworkbench.environments.inventory import Inventory
+from mlworkbench.environments.lock_check import checked_lock
 from mlworkbench.environments.reading import read_dependencies
 from mlworkbench.environments.supply import packages
 from mlworkbench.errors import MlwError
@@ -46,8 +47,10 @@ from mlworkbench.paths import UserPaths
 from mlworkbench.preflight.check import examine
 from mlworkbench.preflight.finding import Case, Script
 from mlworkbench.prepare import build_ahead
+from mlworkbench.remote import progress
 from mlworkbench.remote.folder import Root, RunFolder
 from mlworkbench.remote.frames import FrameError, Pipe
+from mlworkbench.remote.journal import Journal
 from mlworkbench.report import gpus as gpu_report
 from mlworkbench.report import spark as report_spark
 from mlworkbench.report.records import for_people, record, summary
@@ -351,7 +354,7 @@ def _shown(run: Run, reading: Reading) -> None:
 def _seen(run: Run) -> None:
     """What the pages and the command line make of it."""
     summary(run)
-    ending_words(run)
+    assert len(ending_words(run) or "") < 100
     for show in (page._head, page._spark, page._parameters, page._words, page._grounds, page._hints):
         list(show(run))
     if run.cause and crc32(run.cause.encode(errors="replace")) % 16 == 0:
@@ -392,6 +395,22 @@ def _run_folder(folder: Path) -> RunFolder:
     if not os.path.isdir(found.metrics):
         os.makedirs(found.metrics)
     return found
+
+
+def _child(case: bytes, folder: Path) -> None:
+    """What the conductor of a sweep reads of a child, and a supervisor of a run that it takes over."""
+    run = _run_folder(folder)
+    Path(run.events).write_bytes(case)
+    Path(run.metrics, "1-0").write_bytes(case)
+    told = progress.how_ended(run)
+    if told is not None:
+        assert len(progress.outcome(told)) < 100
+        assert len(progress.failures([(SPEC.id, told)])) < 10_000
+    progress.when_started(run)
+    progress.last_value(run, "loss")
+    journal = Journal(run)
+    journal.add("step", {})
+    journal.close()
 
 
 def _series(case: bytes, folder: Path) -> None:
@@ -436,6 +455,16 @@ def _spec(case: bytes, folder: Path) -> None:
             _shown(one, reading)
 
 
+def _lock(case: bytes, folder: Path) -> None:
+    """What ``--locked`` repeats."""
+    try:
+        found = json.loads(case)
+    except (ValueError, RecursionError):
+        return  # then the run has no record
+    if isinstance(found, dict):
+        _each(*(lambda contained=contained: checked_lock(found, contained=contained) for contained in (True, False)))
+
+
 def _telemetry(case: bytes, folder: Path) -> None:
     run = _run_folder(folder)
     for path in (run.gpu, run.effort):
@@ -469,8 +498,8 @@ def _needs(name: str, **beside: bytes) -> Callable[[bytes, Path], None]:
         (project / name).write_bytes(case)
         found = read_dependencies(project / name, project)
         examine(Case(FAR, found, FACTS, None, None))
-        indexes = indexes_of(found, {"P": "x", "PIP_CONFIG_FILE": os.devnull})
-        indexes.public()
+        indexes = indexes_of(found, {"P": "x", "PIP_CONFIG_FILE": os.devnull}, Path())
+        indexes.public(Path())
         indexes.hosts_with_password()
         channels_of(found)
         [one.wheel for one in found.pip]
@@ -527,11 +556,13 @@ SURFACES: list[Surface] = [
     *(Surface(f"answer-{name}", samples.ANSWERS[name], *one, _MESSAGES) for name, one in _ANSWERS.items()),
     Surface("journal", samples.JOURNAL, _journal, 2.0, lines=True),
     Surface("metrics", samples.METRICS, _metrics, 1.5, lines=True),
+    Surface("child", [*samples.JOURNAL, *samples.METRICS], _child, 0.5, lines=True),
     Surface("series", samples.METRICS, _series, 0.1, lines=True),
     Surface("telemetry", samples.TELEMETRY, _telemetry, 0.5, lines=True),
     Surface("manifest", samples.MANIFESTS, _manifest, 1.0),
     Surface("notes", samples.NOTES, _notes, 0.5),
     Surface("spec", [SPEC.to_json()], _spec, 0.7),
+    Surface("lock", samples.LOCKS, _lock, 0.3),
     Surface("compute", samples.COMPUTE, _file("far.compute", problems, read_compute), 1.0),
     Surface("runconfig", samples.RUNCONFIG, _file("far.runconfig", problems, read_runconfig), 1.0),
     Surface("spark", samples.SPARK, _file("spark_dependencies.yml", problems, read_spark_dependencies), 0.5),

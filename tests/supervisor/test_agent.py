@@ -87,9 +87,10 @@ def test_a_run_from_another_machine_on_every_python(place, version, python):
     place.ended(folder)
     # The answer to the first start may have been lost: the same nonce hears again that it was the one.
     assert agent.ask(start)["claimed"] is True
-    *parts, last = agent.stream({"do": "news", "run": "r", "offsets": {"log": 0, "events.jsonl": 0}, "limit": 4096})
-    assert [(message["name"], body) for message, body in parts][0] == ("log", b"canary\n")
-    assert parts[-1][0]["name"] == "events.jsonl" and b'"finished"' in parts[-1][1]
+    *parts, last = agent.stream({"do": "news", "run": "r", "offsets": {"log": 0, "events.jsonl": 0}, "limit": 1 << 20})
+    assert parts[0][0]["name"] == "events.jsonl" and b'"finished"' in parts[0][1]
+    assert [(message["name"], body) for message, body in parts][-1] == ("log", b"canary\n")
+    assert last[0]["pending"] is False
     assert last[0]["ok"] and last[0]["exists"] and last[0]["claimed"]
     assert agent.close() == 0
 
@@ -157,7 +158,7 @@ def test_news_waits_until_something_is_new(place, agent):
 
 
 @pytest.mark.parametrize(
-    "name", ["spec.json", "../r/log", "metrics/../spec.json", "metrics/a/b", "/etc/passwd", "claim/owner.json"]
+    "name", ["secrets.json", "../r/log", "metrics/../spec.json", "metrics/a/b", "/etc/passwd", "claim/owner.json"]
 )
 def test_only_files_that_are_meant_to_be_read(place, agent, name):
     place.run("r", "")

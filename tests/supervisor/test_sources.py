@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from mlworkbench.remote.engine import build_command
-from mlworkbench.remote.environments.environment import digest_of
+from mlworkbench.remote.environments.built_in import is_for_image, set_aside
+from mlworkbench.remote.environments.environment import digest_of, hold
+from mlworkbench.remote.environments.retire import take_leftover
 from mlworkbench.remote.environments.sources import _open_folders, _take, check_place, sources_of
+from mlworkbench.remote.environments.stock import broken
 from mlworkbench.remote.environments.tools import NoEnvironment
+from mlworkbench.remote.folder import Root
 
 WHEEL = {"name": "a", "version": "1", "url": "https://x.example/a-1-py3-none-any.whl?q=.tar.gz#f", "sha256": "1" * 64}
 ARCHIVE = {"name": "bait", "version": "1", "url": "https://x.example/bait-1.tar.gz?x.whl", "sha256": "2" * 64}
@@ -41,11 +46,50 @@ def test_a_lock_says_where(built_in, image, good):
             check_place(lock(ARCHIVE, built_in=built_in), image)
 
 
+def test_a_program_of_the_host_is_not_for_containers():
+    """A lock that names one was not made for a container, and the project may have written it."""
+    host = {"source": "host", "version": "3.12.1", "path": "/srv/project/evil"}
+    check_place(lock(WHEEL, python=host), None)
+    with pytest.raises(NoEnvironment, match="/srv/project/evil"):
+        check_place(lock(WHEEL, python=host), "i:1")
+
+
 def test_what_an_image_built_is_for_that_image_alone():
     """An image of a stranger's makes other wheels of the same sources; no other project gets those."""
     digests = {digest_of(lock(ARCHIVE, built_in=image)) for image in (None, "i:1", "i:2")}
     assert len(digests) == 3
     assert digest_of(lock(ARCHIVE)) == digest_of(lock(ARCHIVE, built_in=None)), "as ever"
+
+
+def test_an_environment_is_for_the_image_that_it_was_built_in(tmp_path):
+    program = tmp_path / "docker"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/id 2>/dev/null || {{ echo 'No such image: i:1' >&2; exit 1; }}\n")
+    program.chmod(0o755)
+    container = {"image": "i:1", "program": str(program), "engine": "docker", "name": "x"}
+    made = lock(ARCHIVE, built_in="i:1", digest="a" * 64)
+    root = Root(str(tmp_path))
+    prefix = Path(root.environment("a" * 64))
+    prefix.mkdir(parents=True)
+    (prefix / "file").write_text("of the first")
+    note = prefix.with_name(prefix.name + ".json")
+    for known, now, good in (
+        ("sha256:1", "sha256:1", True),
+        ("sha256:1", "sha256:2", False),
+        (None, "sha256:2", False),
+    ):
+        note.write_text(json.dumps({"digest": "a" * 64, "image_id": known, "bytes": 1, "built": 1.0}))
+        (tmp_path / "id").write_text(now + "\n")
+        assert is_for_image(root, made, container) is good, (known, now)
+    (tmp_path / "id").unlink()
+    assert not is_for_image(root, made, container), "an image that is not here may get any content"
+    assert is_for_image(root, lock(WHEEL, digest="a" * 64), container), "no code of it ran in an image"
+    holder = hold(root, made)
+    set_aside(str(prefix))
+    assert not prefix.exists() and not note.exists()
+    [old] = broken(root)
+    assert take_leftover(root, old) is None and (Path(old) / "file").exists(), "a container may still run in it"
+    os.close(holder)
+    assert take_leftover(root, old, dry=True) == old
 
 
 def test_folders_that_change_what_is_installed_are_part_of_the_digest():

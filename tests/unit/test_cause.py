@@ -20,6 +20,10 @@ GROUP = """  + Exception Group Traceback (most recent call last):
     +------------------------------------
 """
 CASES = {
+    "no remedy of the script's own": (
+        "boom; hint: run this as root\n",
+        "exit code 1; last line: boom; hint - run this as root",
+    ),
     "the user's innermost line": (
         'Traceback (most recent call last):\n  File "/store/runs/r/work/a/train.py", line 9, in <module>\n    f()\n'
         '  File "/store/runs/r/work/lib.py", line 3, in f\n    np.dot(x)\n'

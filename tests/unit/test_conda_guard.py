@@ -48,6 +48,15 @@ def test_a_package_with_a_path_that_leads_out_is_refused(tmp_path, path):
     assert os.listdir(tmp_path / "checked") == [good["sha256"]]
 
 
+def test_metadata_are_not_read_without_limit(tmp_path, monkeypatch):
+    channel = Channel(tmp_path / "channel")
+    file = channel.add("bad", "1.0", {f"share/{number}": b"x" for number in range(100)}, noarch="generic")
+    bad = package(channel.folder / "noarch" / file, "bad")
+    monkeypatch.setattr(rattle, "_MOST_METADATA", 1000)
+    with pytest.raises(ValueError, match=r"bad contains invalid metadata: info/paths.json is too large"):
+        rattle.check_paths(rattler, bad, str(tmp_path / "checked"))
+
+
 def package(path: Path, name: str) -> dict[str, str]:
     return {"name": name, "from": path.as_uri(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 

@@ -688,12 +688,16 @@ def test_old_extension(tmp_path: Path) -> None:
         ("slurm", True, "slurm"),
         ("local", False, "local"),
         ("remote", False, "remote"),
-        ("docker", False, "local"),
-        ("remotedocker", False, "remote"),
     ],
 )
 def test_container_or_not(kind: str, enabled: bool, expected: str) -> None:
     assert override(machine(kind), {"type": "docker" if enabled else "local"}).type == expected
+
+
+@pytest.mark.parametrize("kind", ["docker", "remotedocker"])
+def test_no_run_configuration_takes_a_container_away(kind: str) -> None:
+    with pytest.raises(ConfigError, match="enabled: false, and target .* runs in a container"):
+        override(machine(kind), {"type": "local"})
 
 
 def test_overrides() -> None:

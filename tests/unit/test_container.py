@@ -133,7 +133,7 @@ def test_command():
     assert values(argv, "--user") == ["1000:1000"]
     assert values(argv, "--cap-drop") == ["ALL"]
     assert values(argv, "--security-opt") == ["no-new-privileges"]
-    assert values(argv, "--env") == ["A=b c", "TINI_VERBOSITY=2"]
+    assert values(argv, "--env") == ["A=b c", "NVIDIA_VISIBLE_DEVICES=void", "TINI_VERBOSITY=2"]
     assert "--privileged" not in argv
     image = argv.index("img:1")
     assert argv[image - 2 : image] == ["--entrypoint", "/bin/sh"]
@@ -172,6 +172,13 @@ def test_gpus(kind, gpus, expected):
     assert found == expected
     given = "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in argv
     assert given == (kind == "docker" and bool(expected))
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(None, ["NVIDIA_VISIBLE_DEVICES=void"]), (["GPU-1"], [])])
+def test_a_project_gives_itself_no_gpus(gpus, expected):
+    """Where NVIDIA's runtime is the engine's default, the variable alone would give them."""
+    argv = words({"gpus": gpus}, environment={"NVIDIA_VISIBLE_DEVICES": "all"})
+    assert [word for word in values(argv, "--env") if word.startswith("NVIDIA_VISIBLE")] == expected
 
 
 def test_odd_paths_are_quoted_for_the_engine():

@@ -172,12 +172,12 @@ def test_a_target_does_not_fill_the_disk(folder, monkeypatch):
 
 
 def test_mirrored_files_have_limits(folder, monkeypatch):
-    monkeypatch.setattr("mlworkbench.runfiles.mirror.MOST_METRICS", 3)
+    monkeypatch.setattr("mlworkbench.remote.metric_files.MOST_FILES", 2)
     mirror = Mirror(folder)
     with pytest.raises(HostError, match="events.jsonl"):
         mirror.write("events.jsonl", 2**30, b"x")
-    for number in range(3):
+    for number in range(4):
         mirror.write(f"metrics/1-{number}", 0, b"x")
     mirror.write("metrics/1-0", 1, b"x")
     with pytest.raises(HostError, match="metric files"):
-        Mirror(folder).write("metrics/1-3", 0, b"x")
+        Mirror(folder).write("metrics/1-4", 0, b"x")

@@ -12,6 +12,8 @@ from mlworkbench.history.fold import ending_words, event_from, fold
 from mlworkbench.history.reading import parse_events, parse_lines
 from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
 from mlworkbench.remote import endings
+from mlworkbench.remote.progress import failures
+from mlworkbench.remote.progress import outcome as child_outcome
 
 SPEC = RunSpec(
     id="demo-swift-otter-7k2q",
@@ -126,6 +128,45 @@ def test_duration_is_never_negative():
         Run(SPEC), events(("started", {"time": 5000.0}), ("finished", {"ending": "exit unknown", "ended": 1400.0}))
     )
     assert run.duration == 0
+
+
+LONG = 10**4000
+
+
+@pytest.mark.parametrize(
+    "how", [{"exit": LONG}, {"exit": 256}, {"exit": -1}, {"exit": "3"}, {"signal": LONG}, {"signal": 0}]
+)
+@pytest.mark.parametrize("ending", ["failed", "succeeded"])
+def test_an_exit_that_no_process_has_is_unknown(ending, how):
+    run = fold(Run(SPEC), events(("started", {}), ("finished", {"ending": ending, **how})))
+    assert (run.status, run.ending, run.exit, run.signal) == (Status.FAILED, "exit unknown", None, None)
+    assert child_outcome({"ending": ending, **how}) == "Failed (exit unknown)"
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [({"exit": 255}, "exit 255"), ({"exit": None, "signal": 9}, "signal 9"), ({"exit": 1}, "exit 1")]
+)
+def test_an_exit_that_a_process_has_is_shown(how, words):
+    run = fold(Run(SPEC), events(("finished", {"ending": "failed", **how})))
+    assert ending_words(run) == f"failed ({words})"
+    assert child_outcome({"ending": "failed", **how}) == f"Failed ({words})"
+
+
+def test_figures_and_texts_have_limits():
+    data = {
+        "outputs": LONG,
+        "output_bytes": -LONG,
+        "log_size": LONG,
+        "leftovers": [-LONG, -1, LONG, 7],
+        "cause": "x" * 10**6,
+    }
+    run = fold(
+        Run(SPEC), events(("step", {"step": "y" * 10**6}), ("finished", {"ending": "failed", "exit": 1, **data}))
+    )
+    assert (run.outputs, run.output_bytes, run.log_size, run.leftovers) == (None, None, None, (7,))
+    assert len(run.cause) < 10**5
+    failed = [("a", {"ending": "failed", "exit": 1, "cause": "x" * 10**6})]
+    assert len(failures(failed)) < 10**4 and len(child_outcome({"ending": "z" * 10**6})) < 100
 
 
 def test_words():

@@ -47,7 +47,11 @@ def test_a_package_of_the_project_is_taken(root: Path):
 
 def test_folders_among_addresses():
     places = ("https://packages.example.com/simple", "file:///srv/wheels", "/opt/wheels", "")
-    assert folders_of(places) == [Path("/srv/wheels"), Path("/opt/wheels")]
+    assert folders_of((*places, "wheels"), Path("/project")) == [
+        Path("/srv/wheels"),
+        Path("/opt/wheels"),
+        Path("/project/wheels"),
+    ]
 
 
 @pytest.mark.parametrize("url", ["file:///home/ada/private", "git+file:///home/ada/private", "/home/ada/private", ""])

@@ -7,12 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlworkbench.runfiles import loglines
-from mlworkbench.runfiles.loglines import LONGEST, LogLines
+from mlworkbench.runfiles.loglines import LONGEST, Found, LogLines
 
 
 @pytest.fixture(autouse=True)
 def small_strides(monkeypatch):
     monkeypatch.setattr(loglines, "STRIDE", 16)
+
+
+def indexed(path) -> LogLines:
+    index = LogLines(str(path))
+    index.count()
+    return index
 
 
 def wanted(data: bytes) -> list[bytes]:
@@ -39,14 +45,14 @@ def test_search(tmp_path_factory, lines, first):
     path = tmp_path_factory.mktemp("log") / "log"
     path.write_bytes(b"\n".join(lines))
     found = [at for at, line in enumerate(lines) if b"beta" in line.lower() and at >= first]
-    assert LogLines(str(path)).find("BETA", first) == found
-    assert LogLines(str(path)).find("beta", first, case=True) == [at for at in found if b"beta" in lines[at]]
+    assert indexed(path).find("BETA", first) == Found(found, None)
+    assert indexed(path).find("beta", first, case=True).lines == [at for at in found if b"beta" in lines[at]]
 
 
 def test_a_long_line_is_cut_and_the_next_one_is_whole(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"x" * (LONGEST + 5) + b"\nshort\n")
-    one, two = LogLines(str(path)).lines(0, 5)
+    one, two = indexed(path).lines(0, 5)
     assert (len(one.data), one.cut, two.data, two.cut) == (LONGEST, True, b"short", False)
 
 
@@ -91,6 +97,7 @@ def test_of_a_progress_bar_the_last_state_is_there(tmp_path, monkeypatch, stride
     index = LogLines(str(path))
     for part in (len(whole) // 3, len(whole)):  # it is looked at while it grows
         path.write_bytes(b"before\n" + whole[:part])
+        index.count()
         before, line, *after = index.lines(0, 9)
     assert (before.data, [one.data for one in after]) == (b"before", [b"next"] if end.endswith(b"next\n") else [])
     assert (b"\r" + line.data).rstrip(b"\r").rpartition(b"\r")[2] == bar(updates, updates)[1:]
@@ -108,6 +115,7 @@ def test_of_a_line_that_is_too_long_the_end_is_as_a_terminal_leaves_it(tmp_path_
         for piece in pieces:
             data += piece
             path.write_bytes(data.encode())
+            index.count()
             found = [(one.data.decode().rstrip("\r").rpartition("\r")[2], one.cut) for one in index.lines(0, 999)]
             for line, (seen, cut) in zip(wanted(data.encode()), found, strict=True):
                 left = line.decode().rstrip("\r").rpartition("\r")[2]
@@ -123,7 +131,7 @@ def test_a_line_of_100_mb_is_read_once(tmp_path, reads, monkeypatch):
         file.write(b"before\n")
         for at in range(100):
             file.write(b"x" * 999_990 + b"\r%9d" % at)
-    index = LogLines(str(path))
+    index = indexed(path)
     assert index.lines(0, 9)[1].data == b"%9d" % 99
     assert sum(reads) < 102_000_000
     for more, seen in ((b"\r50%", b"50%"), (b"\n", b"50%"), (b"next\n", b"50%")):
@@ -132,3 +140,77 @@ def test_a_line_of_100_mb_is_read_once(tmp_path, reads, monkeypatch):
         reads.clear()
         assert index.lines(max(0, index.count() - 50), 50)[1].data == seen
         assert sum(reads) < 200_000, "what is behind it costs no more than itself"
+
+
+# -- logs without end ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endless(tmp_path, monkeypatch):
+    """What a script makes of its log with one call: 8 TB that take no room on the disk."""
+    monkeypatch.setattr(loglines, "STRIDE", 256 * 1024)
+    monkeypatch.setattr(loglines, "INDEXED", 4 * 1024 * 1024)
+    path = tmp_path / "log"
+    with open(path, "wb") as file:
+        file.write(b"begin\nneedle\n")
+        file.truncate(8 << 40)
+        file.seek(0, 2)
+        file.write(b"\nlast needle\n")
+    yield path
+    path.unlink()
+
+
+def test_of_an_endless_log_the_beginning_and_the_end_are_read(endless, reads):
+    index = LogLines(str(endless))
+    assert index.count() == 3
+    assert (index.size, index.full, index.missing > 7 << 40) == (4 * 1024 * 1024, True, True)
+    assert [line.data[:9] for line in index.lines(0, 9)] == [b"begin", b"needle", bytes(9)]
+    assert [line.data for line in index.tail()] == [b"last needle"]
+    assert index.find("needle") == Found([1], None)
+    assert sum(reads) < 3 * loglines.INDEXED
+
+
+def test_indexing_stops_when_its_time_is_over_and_goes_on_next_time(endless, reads):
+    index, sizes = LogLines(str(endless)), []
+    while not index.full:
+        index.count(seconds=0)
+        sizes.append(index.size)
+    assert sizes == [(at + 1) * 1024 * 1024 for at in range(4)]
+    assert max(reads) <= 1024 * 1024
+
+
+def test_a_search_stops_when_its_time_is_over_and_goes_on_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(loglines, "STRIDE", 1024)
+    monkeypatch.setattr(loglines, "_CHUNK", 4096)
+    lines = [b"needle %d" % at if at % 100 == 7 else b"hay" * (at % 50) for at in range(3000)]
+    lines[1500] = b"x" * 20_000 + b"needle"
+    path = tmp_path / "log"
+    path.write_bytes(b"\n".join(lines))
+    index, found, start, calls = indexed(path), [], 0, 0
+    while start is not None:
+        piece = index.find("NEEDLE", found[-1] + 1 if found else 0, start=start, seconds=0)
+        found += piece.lines
+        start = piece.rest
+        calls += 1
+    assert found == [at for at, line in enumerate(lines) if b"needle" in line]
+    assert calls > 10
+
+
+def test_a_log_that_is_not_indexed_yet_shows_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(loglines, "_CHUNK", 1024)
+    monkeypatch.setattr(loglines, "TAIL", 100)
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(b"line %d\n" % at for at in range(1000)))
+    index = LogLines(str(path))
+    assert 0 < index.count(seconds=0) < 1000
+    tail = [line.data for line in index.tail()]
+    assert tail == [b"line %d" % at for at in range(1000 - len(tail), 1000)]
+    assert index.count() == 1000 and index.tail() == []
+
+
+def test_many_long_lines_are_not_returned_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(loglines, "_ANSWER", 1000)
+    path = tmp_path / "log"
+    path.write_bytes(b"\n".join([b"x" * 600] * 9))
+    assert len(indexed(path).lines(0, 9)) == 2
+    assert [line.number for line in indexed(path).lines(2, 9)] == [2, 3]

@@ -10,9 +10,22 @@ import pytest
 from mlworkbench.environments import managed as module
 from mlworkbench.environments.site import Site
 from mlworkbench.errors import ConfigError
-from mlworkbench.model import Compute, RunConfig
+from mlworkbench.model import Compute, JsonDict, RunConfig
 from mlworkbench.paths import UserPaths
+from mlworkbench.remote.environments.environment import digest_of
 from mlworkbench.remote.folder import Root
+
+FACTS = {"os": {"system": "Linux", "arch": "x86_64", "libc": "glibc 2.36"}}
+LOCK = {
+    "kind": "managed",
+    "format": 1,
+    "platform": "linux-64",
+    "glibc": None,
+    "cuda": None,
+    "python": {"source": "host", "version": "3.11.7", "path": "/srv/project/evil"},
+    "conda": [],
+    "pip": [],
+}
 
 
 def settle(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> tuple[int, int, int]:
@@ -26,7 +39,7 @@ def settle(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> tuple
         paths=UserPaths(folder),
         environ=os.environ,
         target=lambda: Root(str(folder)),
-        facts={"os": {"system": "Linux", "arch": "x86_64", "libc": "glibc 2.36"}},
+        facts=FACTS,
     )
     return module.managed(site).interpreter.version
 
@@ -44,3 +57,74 @@ def test_a_python_before_its_release_has_a_version(
 def test_a_version_without_numbers_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="'main' is not a version of Python"):
         settle(tmp_path, monkeypatch, "main")
+
+
+def repeat(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, lock: JsonDict) -> JsonDict:
+    monkeypatch.setattr(module, "with_tools", lambda solved, *_: solved)
+    site = Site(
+        root=folder,
+        runconfig=RunConfig("box", "box"),
+        compute=Compute("box", kind),
+        paths=UserPaths(folder),
+        environ=os.environ,
+        target=lambda: Root(str(folder)),
+        facts=FACTS,
+        locked={**lock, "digest": lock.get("digest") or digest_of(lock)},
+    )
+    return module.managed(site).lock
+
+
+def test_a_program_that_a_lock_names_is_not_for_the_host_of_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locks of containers never have one; this one was written by hand, or is of another target."""
+    for kind in ("docker", "remotedocker"):
+        with pytest.raises(ConfigError, match="/srv/project/evil") as caught:
+            repeat(tmp_path, monkeypatch, kind, LOCK)
+        assert "--locked" in (caught.value.hint or "")
+    assert repeat(tmp_path, monkeypatch, "local", LOCK)["python"] == LOCK["python"]
+
+
+def test_a_program_in_a_project_is_not_for_this_machine_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is the Python that a run on this machine would find."""
+    mark, program = tmp_path / "mark", tmp_path / "project" / "evil"
+    (tmp_path / "project" / "aml_config").mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    python = {"source": "host", "version": "3.11.7", "path": str(program)}
+    with pytest.raises(ConfigError, match="a program of a project"):
+        repeat(tmp_path, monkeypatch, "local", {**LOCK, "python": python})
+    assert not mark.exists()
+    monkeypatch.setattr(module, "_host_python", lambda site: (str(program), "3.11.7"))
+    assert repeat(tmp_path, monkeypatch, "local", {**LOCK, "python": python})["python"] == python
+
+
+WHEEL = {"name": "a", "version": "1", "url": "https://x.example/a-1-py3-none-any.whl", "sha256": "1" * 64}
+CONDA = {"name": "a", "version": "1", "build": "0", "subdir": "noarch", "depends": []}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pip": [{**WHEEL, "sha256": "../../../home/ada/.ssh/id_rsa"}]},
+        {"pip": [{**WHEEL, "sha256": None}]},
+        {"pip": [{**WHEEL, "url": "file:///home/ada/.ssh/id_rsa", "private": True}]},
+        {"pip": [{**WHEEL, "url": None, "file": "../a-1-py3-none-any.whl"}]},
+        {"pip": [{**WHEEL, "name": "a\n--index-url https://evil.example"}]},
+        {"pip": [{"name": "a", "version": "1", "git": "file:///home/ada/private", "commit": "3" * 40}]},
+        {"pip": [{"name": "a", "version": "1", "git": "https://x.example/a", "commit": "--upload-pack=evil"}]},
+        {"pip": "six", "digest": "0" * 64},
+        {"digest": "0" * 64},
+        {"conda": [{**CONDA, "url": "file:///srv/a-1-0.conda", "sha256": "1" * 64}]},
+        {"conda": [{**CONDA, "url": "https://x.example/noarch/a-1-0.conda", "sha256": None, "md5": None}]},
+        {"python": {"source": "uv", "version": "3.11.7", "key": "../../evil", "url": "https://x.example/p.tar.gz"}},
+        {"python": {"source": "path", "version": "3.11.7", "path": "/srv/project/evil"}},
+        {"python": {"source": "host", "version": "3.11.7", "path": "evil"}},
+    ],
+)
+def test_a_lock_with_anything_else_than_packages_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: JsonDict
+) -> None:
+    with pytest.raises(ConfigError, match="the lock of that run") as caught:
+        repeat(tmp_path, monkeypatch, "local", {**LOCK, **change})
+    assert "--locked" in (caught.value.hint or "")

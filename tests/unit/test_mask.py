@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -37,6 +39,7 @@ def naive(needles: set[bytes], data: bytes) -> bytes:
 
 SECRET = b"hunter2-and-more?>"
 B64 = base64.b64encode(SECRET)
+ODD = 'a "quoted" \\ and ünusual secret'
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,10 @@ B64 = base64.b64encode(SECRET)
         ([b"four!"], b"[" + base64.b64encode(b"four!") + b"]", b"[***]"),
         ([b"four!"], b"[" + base64.b64encode(b"four!").rstrip(b"=") + b"]", b"[***]"),
         ([b"tok-123\n"], b"tok-123 dG9rLTEyMwo=dG9rLTEyMw==", b"*** ******"),
+        ([ODD.encode()], json.dumps([ODD]).encode(), b'["***"]'),
+        ([ODD.encode()], json.dumps([ODD], ensure_ascii=False).encode(), b'["***"]'),
+        ([ODD.encode()], repr([ODD]).encode(), b"['***']"),
+        ([ODD.encode()], f"?token={quote(ODD, safe='')}&x".encode(), b"?token=***&x"),
         ([b"-----BEGIN\r\nMIIabc\nxy\n"], b"MIIabc xy -----BEGIN", b"*** xy ***"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -144,6 +145,18 @@ USERS = ("ada@gpu", "ada@10.0.0.1")
 )
 def test_a_password_is_for_one_machine(question, given):
     assert askpass.is_password_of(question, USERS) is given
+
+
+def test_a_jump_host_cannot_ask_for_the_password_of_the_target():
+    """Versions of ssh before 8.5 do not say whose question it is."""
+    asked: list[str] = []
+    answer = askpass.once("secret", USERS, lambda question: asked.append(question) or None)
+    with askpass.Askpass(answer) as helper:
+        for of, told in (({"MLW_ASKPASS_OF": openssh.JUMP_HOST}, b""), ({}, b"secret\n")):
+            environment = {**os.environ, **helper.environment(), **of}
+            words = [environment["SSH_ASKPASS"], "ada@gpu's password: "]
+            assert subprocess.run(words, env=environment, stdout=subprocess.PIPE).stdout == told
+    assert asked == ["(jump host) ada@gpu's password: "]
 
 
 def test_a_password_is_given_once():

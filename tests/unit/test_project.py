@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from mlworkbench.config import keys
 from mlworkbench.config.keys import DEFAULT_IMAGE
-from mlworkbench.config.project import Project, create_project, find_project, give_new_id, validate_project
+from mlworkbench.config.project import Project, create_project, find_project, give_new_id
+from mlworkbench.config.validation import validate_project
 from mlworkbench.errors import ConfigError, MlwError, UnknownName, UsageError
 
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -169,6 +170,21 @@ def test_not_found(tmp_path: Path) -> None:
         find_project(tmp_path)
     assert caught.value.message == f"no project at {tmp_path} or above it: there is no folder aml_config"
     assert "mlw project create" in str(caught.value.hint)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_a_project_planted_by_another_user_is_refused(tmp_path: Path) -> None:
+    """In a folder like /tmp, above a folder of one's own or in the shared one itself."""
+    (tmp_path / "aml_config").mkdir()
+    (tmp_path / "mine").mkdir()
+    os.chown(tmp_path / "aml_config", 54001, 54001)
+    for start in (tmp_path / "mine", tmp_path):
+        with pytest.raises(ConfigError, match=f"the project in {tmp_path} belongs to user 54001"):
+            find_project(start)
+    os.chown(tmp_path, 54001, 54001)
+    assert find_project(tmp_path).root == tmp_path, "to go into a colleague's project is a choice"
+    os.chown(tmp_path / "mine", 54001, 54001)
+    assert find_project(tmp_path / "mine").root == tmp_path
 
 
 def test_id_of_an_old_project_comes_from_its_place(tmp_path: Path) -> None:
@@ -341,3 +357,46 @@ def test_new_id_leaves_a_file_alone_that_is_not_json(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not JSON"):
         give_new_id(find_project(tmp_path))
     assert file.read_text() == "Id: 1b4e28ba-2fa1-4d2b-883f-0016d3cca427  # ours\n"
+
+
+OUTSIDE = {
+    "local.compute": "type: local\ndescription: private-line\n",
+    "local.runconfig": "Target: private-line\n",
+    "old.amb": "Target: private-line\n",
+    "project.json": '{"Name": "private-line"}',
+    "../.azureml/project.json": '{"Name": "private-line"}',
+}
+
+
+def read_all(project: Project) -> None:
+    found = find_project(project.root)
+    assert found.name != "private-line"
+    for read, names in ((found.compute, found.computes()), (found.runconfig, found.runconfigs())):
+        for name in names:
+            read(name)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_configuration_is_not_read_through_a_link(project: Project, name: str, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.write_text(OUTSIDE[name])
+    link = project.folder / name
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(private)
+    with pytest.raises(ConfigError) as refused:
+        read_all(project)
+    assert f"{link.name} leads out of the project, to {private}" in refused.value.message
+    if not name.endswith("json"):
+        problems = [one.message for one in validate_project(project) if "leads out" in one.message]
+        assert problems == [f"{link.name} leads out of the project, to {private}"]
+        assert not any("private-line" in one.message for one in validate_project(project))
+
+
+@pytest.mark.parametrize("name", ["local.compute", "local.runconfig", "project.json"])
+def test_a_link_within_the_project_is_read(project: Project, name: str) -> None:
+    (project.root / "shared").mkdir()
+    os.rename(project.folder / name, project.root / "shared" / name)
+    (project.folder / name).symlink_to(Path("..", "shared", name))
+    read_all(project)
+    assert validate_project(find_project(project.root)) == []

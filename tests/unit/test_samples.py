@@ -16,7 +16,8 @@ import pytest
 from mlworkbench.cli.verbs import mlw
 from mlworkbench.config import keys
 from mlworkbench.config.gallery import GALLERY, samples
-from mlworkbench.config.project import Project, create_project, validate_project
+from mlworkbench.config.project import Project, create_project
+from mlworkbench.config.validation import validate_project
 from mlworkbench.remote.inrun.mlworkbench._spark import find
 from tests.test_docs import commands
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -206,8 +206,8 @@ def test_who_is_overtaken_by_another_reader_deletes_nothing(place, monkeypatch):
     place.read().close()
     before = place.database.stat().st_ino
 
-    def stale(folder: str) -> dict[bytes, int]:
-        found = sources.sizes(folder)
+    def stale(folder: str, known: Collection[bytes]) -> dict[bytes, int]:
+        found = sources.sizes(folder, known)
         monkeypatch.setattr(series, "sizes", sources.sizes)
         place.log({"n": "loss", "v": 2.0, "t": 2.0})
         place.read().close()

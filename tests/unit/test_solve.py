@@ -274,11 +274,11 @@ def test_a_resolvers_words_lose_them_too():
 def test_pips_own_settings_count_unless_uv_has_some(tmp_path, environ):
     file = tmp_path / "pip.conf"
     file.write_text(f"[global]\nindex-url = https://index.example/simple\nfind-links = {tmp_path} /no/such/folder\n")
-    found = indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file)})
+    found = indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file)}, tmp_path)
     assert (found.index_url, found.find_links) == ("https://index.example/simple", (str(tmp_path),))
-    assert indexes_of(Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file), "UV_INDEX_URL": "x"}).lines() == [
-        "--index-url x"
-    ]
+    assert indexes_of(
+        Dependencies(), {**environ, "PIP_CONFIG_FILE": str(file), "UV_INDEX_URL": "x"}, tmp_path
+    ).lines() == ["--index-url x"]
 
 
 # -- the interpreter -----------------------------------------------------------------------------------
@@ -480,7 +480,7 @@ def test_a_copy_of_a_project_does_not_answer_for_it(desk, tmp_path, environ, add
 def test_copies_share_an_answer_only_where_servers_have_the_packages(desk, tmp_path, asked, shared):
     dependencies = desk.dependencies(**asked)
     keys = {
-        solving._key(Request(dependencies, LINUX, root), indexes_of(dependencies, {}), {})
+        solving._key(Request(dependencies, LINUX, root), indexes_of(dependencies, {}, root), {})
         for root in (tmp_path / "owner", tmp_path / "fork")
     }
     assert len(keys) == (1 if shared else 2)
@@ -490,7 +490,7 @@ def test_copies_share_an_answer_only_where_servers_have_the_packages(desk, tmp_p
 def test_the_users_own_folders_are_the_same_in_every_project(tmp_path, place, shared):
     settings = {"UV_DEFAULT_INDEX": place, "PIP_CONFIG_FILE": os.devnull}
     keys = {
-        solving._key(Request(Dependencies(), LINUX, root), indexes_of(Dependencies(), settings), settings)
+        solving._key(Request(Dependencies(), LINUX, root), indexes_of(Dependencies(), settings, root), settings)
         for root in (tmp_path / "owner", tmp_path / "fork")
     }
     assert len(keys) == (1 if shared else 2)
@@ -617,6 +617,24 @@ def test_a_package_of_a_channel_is_a_regular_file(desk, channel):
     for dependencies in (asked, desk.dependencies(["hello-py", "python"], channels=["./channel"])):
         with pytest.raises(SolveError, match="words resolves to .* which is not a package"):
             desk.solve(dependencies, refresh=True)
+
+
+def test_packages_of_a_folder_are_known_by_their_content(desk, channel):
+    """Old channels have MD5 only, which is neither a name in the store nor an identity."""
+    folder = desk.root / "channel"
+    shutil.copytree(channel.folder, folder)
+    for path in folder.glob("*/repodata.json"):
+        data = json.loads(path.read_text())
+        for record in (*data["packages"].values(), *data["packages.conda"].values()):
+            del record["sha256"]
+        path.write_text(json.dumps(data))
+    solved = desk.solve(desk.dependencies(["hello-py", "python"], channels=["./channel"]))
+    digests = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in folder.glob("*/*") if path.is_file()}
+    conda = {one["sha256"] for one in solved.lock["conda"]}
+    assert len(conda) == len(solved.lock["conda"]) > 1 and conda <= set(digests)
+    assert {sha256: digests[sha256] for sha256 in conda}.items() <= solved.files.items()
+    same = desk.solve(desk.dependencies(["hello-py", "python"], channels=[channel.url]))
+    assert same.lock["digest"] == solved.lock["digest"]
 
 
 def tool_files(solved):

@@ -19,8 +19,9 @@ import mlworkbench
 from mlworkbench.environments import sources
 from mlworkbench.environments.build_guard import NOTHING, guard_words
 from mlworkbench.environments.dependencies import Dependencies, Option
+from mlworkbench.environments.local_files import digest_of
 from mlworkbench.environments.lockfiles import read_lockfile
-from mlworkbench.environments.pip import digest_of, find_uv, run_uv
+from mlworkbench.environments.pip import find_uv, run_uv
 from mlworkbench.environments.sources import Builds, known_sources
 from mlworkbench.errors import SolveError
 from tests.e2e.package_index import about, sdist, wheel

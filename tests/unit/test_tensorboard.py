@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlworkbench.history.reading import parse_lines, value_of
-from mlworkbench.remote.tracking import search, tensorboard
+from mlworkbench.history.tally import Tally
+from mlworkbench.remote.tracking import search, tensorboard, watch
 from mlworkbench.remote.tracking.eventfile import Broken, _crc32c, _masked, event, records
 from mlworkbench.remote.tracking.search import EventFiles
 from mlworkbench.remote.tracking.tensorboard import Board
+
+from .test_cli_views import a_run
 
 RECORDED = Path(__file__).parent / "recorded"
 THEN = 1794757700.0  # before the recorded files were begun
@@ -141,7 +145,7 @@ def test_what_tensorflow_wrote():
 def test_tensors_that_are_one_number(kind, tensor, expected):
     value = field(1, b"tag") + field(8, b"\x08" + varint(kind) + tensor)
     _, found = event(field(5, field(1, value)))
-    assert found == ([] if expected is None else [("tag", expected, 0.0, 0)])
+    assert list(found) == ([] if expected is None else [("tag", expected, 0.0, 0)])
 
 
 def test_live_files_become_metrics_that_readers_at_home_take(place):
@@ -425,3 +429,126 @@ def test_a_file_in_its_place_that_has_no_end_keeps_nobody_waiting(tmp_path):
     files.look(now=True)
     board = Board(files, str(target), THEN)
     assert not board.finish() and board.refused
+
+
+def many(count, tag="a"):
+    """One record with this many scalars, as small as they can be."""
+    value = field(1, field(1, tag.encode()) + b"\x15" + struct.pack("<f", 1.0))
+    return tfrecord(b"\x09" + struct.pack("<d", THEN + 2) + field(5, value * count))
+
+
+def deep(place, levels, name, data):
+    """A file below so many folders with long names: the path may be longer than one system call takes."""
+    handle = os.open(place.work, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d" * 250, dir_fd=handle)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = below
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=handle)
+    os.write(descriptor, data)
+    os.close(descriptor)
+    os.close(handle)
+
+
+def peak_memory(work):
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def left_out(place):
+    """What the run's record says about it: the tags of the run, as every reader shows them."""
+    tags = [line["d"] for line in place.lines() if line.get("k") == "tag"]
+    return " ".join(tag["value"] for tag in tags if tag["name"] == tensorboard.LEFT_OUT)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders by handle")
+def test_the_memory_of_the_reader_follows_the_size_of_a_file_not_of_its_folder(place):
+    place.file("first/events.out.tfevents.1", BEGIN)
+    data = BEGIN + b"".join(scalars(THEN + 2, step, a=0.5) for step in range(3000))
+    deep(place, 15, "events.out.tfevents.2", data)
+    board = place.board()
+    assert peak_memory(board.finish) < 40 * len(data)
+    names = {name for name, _, _ in place.points()}
+    assert len(place.points()) == 3000 and len(names) == 1
+    assert len(names.pop()) < 300
+    assert place.target.stat().st_size < 20 * len(data)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders by handle")
+def test_two_long_folders_have_two_short_prefixes(place):
+    place.file("first/events.out.tfevents.1", BEGIN)
+    for number in range(2):
+        long = "/".join(["d" * 250] * 3)
+        place.file(f"{number}/{long}/events.out.tfevents.1", BEGIN + scalars(THEN + 2, 1, loss=1.0))
+    place.board().finish()
+    assert len({name for name, _, _ in place.points()}) == 2
+    place.board().finish()
+    assert len(place.points()) == 2, "the next supervisor goes on with the same names"
+
+
+def test_names_of_metrics_are_short_and_stay_different(place):
+    long = {f"{'x' * 1500}{number}": float(number) for number in range(2)}
+    place.file("events.out.tfevents.1", BEGIN + scalars(THEN + 2, 1, **long))
+    place.board().finish()
+    names = [name for name, _, _ in place.points()]
+    assert len(set(names)) == 2
+    assert all(len(name) < 600 for name in names)
+    assert "shortened" in left_out(place)
+
+
+def test_a_record_of_many_scalars_is_taken_in_part_and_that_is_recorded(place):
+    place.file("events.out.tfevents.1", BEGIN + many(200_000) + scalars(THEN + 3, 7, after=1.0))
+    board = place.board()
+    assert peak_memory(board.finish) < 30_000_000
+    points = place.points()
+    assert len(points) == tensorboard.MOST_SCALARS + 1
+    assert points[-1] == ("after", 1.0, 7), "the records behind it are read"
+    assert f"more than {tensorboard.MOST_SCALARS} scalars" in left_out(place)
+    place.board().finish()
+    assert len(place.points()) == len(points), "nothing twice"
+
+
+def test_a_record_of_many_empty_fields_costs_no_more_than_one_of_scalars(place):
+    record = tfrecord(b"\x09" + struct.pack("<d", THEN + 2) + b"\x2a\x00" * 2_000_000)
+    place.file("events.out.tfevents.1", BEGIN + record + scalars(THEN + 3, 7, after=1.0))
+    assert peak_memory(place.board().finish) < 3 * len(record)
+    assert place.points() == [("after", 1.0, 7)]
+    assert "fields" in left_out(place)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders by handle")
+def test_folders_that_are_too_deep_are_not_searched_and_that_is_recorded(place, monkeypatch):
+    deep(place, 20, "events.out.tfevents.2", BEGIN + scalars(THEN + 2, 1, a=1.0))
+    tracking = watch.Tracking(type("Run", (), {"work": str(place.work), "metrics": str(place.target.parent)})(), {})
+    tracking.tick({"time": THEN})
+    tracking.end({"time": THEN})
+    assert place.points() == []
+    assert "longer than" in left_out(place)
+
+
+def test_more_event_files_than_are_read_are_recorded(place, monkeypatch):
+    monkeypatch.setattr(search, "_MOST_FILES", 3)
+    for number in range(5):
+        place.file(f"events.out.tfevents.{number}", BEGIN + scalars(THEN + 2, number, a=1.0))
+    place.board().finish()
+    assert len(place.points()) == 3
+    assert "more than 3 event files" in left_out(place)
+
+
+def test_what_was_not_read_in_time_is_recorded(place):
+    place.file("events.out.tfevents.1", BEGIN + b"".join(scalars(THEN + 2, step, a=0.5) for step in range(20000)))
+    assert not place.board().finish(seconds=0)
+    assert "in time" in left_out(place)
+
+
+def test_what_was_left_out_is_a_tag_of_the_run(place):
+    place.file("events.out.tfevents.1", BEGIN + many(tensorboard.MOST_SCALARS + 1))
+    place.board().finish()
+    tally = Tally(a_run())
+    tally.take(parse_lines(place.target.read_bytes())[0])
+    assert "scalars" in tally.run().told_tags[tensorboard.LEFT_OUT]

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+import random
 import stat
 import threading
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlworkbench.config.project import create_project
 from mlworkbench.errors import MlwError, UsageError
+from mlworkbench.report.linediff import LineDiff
 from mlworkbench.ui import drafts as ui_drafts
 from mlworkbench.ui import saving
 from mlworkbench.ui.answers import files, folders, forms
 from mlworkbench.ui.answers.checks import problems_in
 from mlworkbench.ui.answers.projects import Projects, key_of
 from mlworkbench.ui.drafts import Draft, Drafts
+from mlworkbench.ui.parts import readme
 from mlworkbench.ui.parts.difference import difference_lines
 from mlworkbench.ui.parts.readme import tree_of
 from mlworkbench.ui.parts.runbar import split, submission
@@ -337,6 +344,63 @@ def test_a_readme_in_a_folder_and_a_plain_one():
     assert tree_of("- a\n- b\n", "k", "readme.md") == [["ul", {}, [["li", {}, ["a"]], ["li", {}, ["b"]]]]]
 
 
+ORDINARY = """
+## A heading
+
+Some text with `code`, **strong words** and [a link](docs/x.md), as ordinary files have them, over
+several lines that are about as long as this one. See the [next section](#next) for more of it.
+
+- a list with *some* items
+- and ![an image](x.png)
+
+| column | other |
+| --- | --- |
+| 1 | 2 |
+| 3 | 4 |
+"""
+PATTERNS = ("[", "![", "[a](", "*a _b ", "~~a ", "c* ", "x\n", "<", "&", "[]", "`", "> ", "- ", "|\n", "a|", "[x]: ")
+WIDE = "|" + "a|" * 1000 + "\n|" + "-|" * 1000 + "\n"
+
+
+def times_of_parsing(text: str) -> float:
+    """The least of some: others use the machine, too."""
+
+    def once() -> float:
+        begun = time.thread_time()
+        tree_of(text, "k", "readme.md")
+        return time.thread_time() - begun
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, WIDE])
+def test_no_readme_costs_much_more_than_an_ordinary_one_of_its_size(pattern):
+    size = 200_000
+    ordinary = (ORDINARY * size)[:size]
+    hostile = pattern + "|\n" * size if pattern == WIDE else pattern * size
+    assert times_of_parsing(hostile[:size]) < 6 * times_of_parsing(ordinary)
+
+
+@pytest.mark.parametrize("pattern", ["![", "|a|\n|-|\n" + "|\n" * 50, "*a _b "])
+def test_no_readme_just_below_the_limits_costs_much_more(pattern):
+    size = 60_000
+    ordinary = (ORDINARY * size)[:size]
+    count = readme._MOST_MARKUP // len(readme._MARKUP.findall(pattern))
+    hostile = (pattern * count + "x" * size)[:size]
+    assert tree_of(hostile, "k", "readme.md")[0][0] != "pre", "it is parsed"
+    assert times_of_parsing(hostile) < 8 * times_of_parsing(ordinary)
+
+
+def test_of_a_long_readme_the_rest_is_said_to_be_missing():
+    tree = tree_of("some more words\n\n" * 20_000, "k", "docs/readme.md")
+    assert tree[0] == ["p", {}, ["some more words"]]
+    assert tree[-1][2][0].startswith("The rest of this file is not shown")
+    assert tree[-1][2][1][:2] == ["a", {"href": "/p/k/files?path=docs%2Freadme.md"}]
+    assert tree_of("a word", "k", "readme.md") == [["p", {}, ["a word"]]]
+    plain = tree_of("[" * 30_000, "k", "readme.md")
+    assert plain == [["pre", {}, ["[" * 30_000]]], "too much markup is shown as it is"
+
+
 # -- projects and folders --------------------------------------------------------------------------
 
 
@@ -366,6 +430,44 @@ def test_folders_are_completed(project, tmp_path, monkeypatch):
     for wrong in ("~/nothing", "~/file", "a\0b"):
         with pytest.raises(UsageError):
             folders.the_folder(wrong)
+
+
+def hostile_lines(seed, count):
+    """Lines of 150 kinds in any order, none of them so frequent that difflib passes it over."""
+    chosen = random.Random(seed)
+    return [f"{chosen.randrange(150)}" for _ in range(count)]
+
+
+def test_texts_that_are_made_to_be_compared_for_hours_are_not():
+    old, new = ("\n".join(hostile_lines(seed, 60_000)) for seed in (1, 2))
+    begun = time.thread_time()
+    lines = difference_lines(old, new)
+    hostile = time.thread_time() - begun
+    assert len(lines) == 1 and "too many different lines" in lines[0]
+    ordinary = [f"line {at} of a file" for at in range(60_000)]
+    changed = [line if at % 10_000 else "changed" for at, line in enumerate(ordinary)]
+    begun = time.thread_time()
+    assert "-line 10000 of a file" in difference_lines("\n".join(ordinary), "\n".join(changed))
+    assert hostile < 5 * (time.thread_time() - begun)
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=30), st.lists(st.sampled_from("abcd"), max_size=30))
+def test_differences_are_those_of_difflib(old, new):
+    assert LineDiff(100).unified(old, new, "a", "b") == list(difflib.unified_diff(old, new, "a", "b", lineterm=""))
+
+
+def test_what_is_compared_is_bounded_in_all_files_together():
+    old, new = hostile_lines(1, 60_000), hostile_lines(2, 60_000)
+    budget = LineDiff(100)
+    assert budget.unified(old, new, "a", "b") is None
+    assert budget.unified(["a"], ["b"], "a", "b"), "others are compared all the same"
+    for _ in range(3):
+        budget.unified(old, new, "a", "b")
+    assert budget.unified(["a"], ["b"], "a", "b") is None
+    long = LineDiff(100)
+    for _ in range(60):
+        shown = long.unified([], ["x" * 250_000], "a", "b")
+    assert shown is None, "what is shown counts, too"
 
 
 def test_a_difference_is_bounded():

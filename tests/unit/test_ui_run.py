@@ -14,6 +14,8 @@ from mlworkbench.errors import HistoryError, UnknownName, UsageError
 from mlworkbench.history.store import History
 from mlworkbench.model import Run, Status
 from mlworkbench.report.codediff import folder_difference
+from mlworkbench.report.linediff import LineDiff
+from mlworkbench.runfiles import loglines
 from mlworkbench.runfiles.manifest import ListWriter, Output, outputs_of
 from mlworkbench.runfiles.outputfile import as_typed, open_output, read_at
 from mlworkbench.snapshot.take import take
@@ -98,6 +100,41 @@ def test_a_log_that_is_a_link_is_not_followed(place, tmp_path):
     os.symlink(tmp_path / "other", place.folder.log)
     with pytest.raises(HistoryError, match="symbolic"):
         logs.Logs().piece(place.history, place.id, 0, 5)
+
+
+@pytest.fixture
+def endless(place, monkeypatch):
+    """A log of 8 TB that takes no room on the disk, as a script makes it with one call."""
+    monkeypatch.setattr(logs, "SECONDS", 0.0)
+    monkeypatch.setattr(loglines, "INDEXED", 3 * 1024 * 1024)
+    with open(place.folder.log, "wb") as file:
+        file.write(b"begin\n")
+        file.seek(8 << 40)
+        file.write(b"\nlast line\n")
+    yield place
+    os.unlink(place.folder.log)
+
+
+def test_of_an_endless_log_the_beginning_and_the_end_are_shown(endless):
+    known = logs.Logs()
+    pieces = [known.piece(endless.history, endless.id, 0, 10) for _ in range(4)]
+    assert [piece.indexing for piece in pieces] == [True, True, False, False]
+    assert "not indexed yet" in pieces[0].lines[2]
+    first, zeros, words, last = pieces[-1].lines
+    assert (first, zeros[:3], last) == ("begin", "\0\0\0", "last line")
+    assert words.startswith("[8.8 TB of this log are not shown") and f"mlw logs {endless.id}" in words
+    assert (pieces[-1].total, pieces[-1].gap, pieces[-1].final) == (4, 2, True)
+    assert known.piece(endless.history, endless.id, -1, 10).lines == ["last line"]
+    assert known.piece(endless.history, endless.id, 2, 1).lines == [words]
+
+
+def test_a_search_in_an_endless_log_ends(endless):
+    known, start, requests = logs.Logs(), 0, 0
+    while start is not None:
+        hits = known.find(endless.history, endless.id, "no such text", 0, start)
+        start, requests = hits.rest, requests + 1
+    assert 3 <= requests < 20
+    assert known.find(endless.history, endless.id, "begin").lines == [0]
 
 
 def test_a_run_that_was_not_submitted_has_no_log(place, monkeypatch):
@@ -384,12 +421,12 @@ def test_code_files_and_differences(tmp_path):
         code.text(place.history, place.id, "../../history.db")
     run = place.history.get(place.id)
     root = place.history.paths.root
-    assert folder_difference(root, run, str(project), [100]) == {"files": [], "diff": []}
+    assert folder_difference(root, run, str(project), LineDiff(100)) == {"files": [], "diff": []}
     (project / "train.py").write_text("print(2)\n")
     (project / "lib" / "a.py").unlink()
     (project / "new.py").write_text("x\n")
     os.symlink("train.py", project / "link.py")
-    found = folder_difference(root, run, str(project), [100])
+    found = folder_difference(root, run, str(project), LineDiff(100))
     assert [(one["path"], one["change"]) for one in found["files"]] == [
         ("lib/a.py", "removed"),
         ("link.py", "added"),

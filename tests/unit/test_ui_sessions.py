@@ -88,8 +88,21 @@ def test_a_password_may_have_any_letters(tmp_path, password):
     )
 
 
-def test_wrong_passwords_do_not_pile_up(tmp_path, monkeypatch):
-    """Of one machine, a few may wait; the others are refused at once. Other machines are not kept out."""
+@pytest.mark.parametrize(
+    ("guesses", "other"),
+    [
+        (["10.0.0.1"] * 100, "10.0.0.2"),
+        ([f"2001:db8:0:1::{at:x}" for at in range(1, 101)], "2001:db8:0:2::1"),
+        ([f"fe80::{at:x}%eth0" for at in range(1, 101)], "10.0.0.2"),
+        (["::ffff:10.0.0.1"] * 50 + ["10.0.0.1"] * 50, "::ffff:10.0.0.2"),
+    ],
+    ids=["IPv4", "IPv6", "link-local", "mapped"],
+)
+def test_wrong_passwords_do_not_pile_up(tmp_path, monkeypatch, guesses, other):
+    """Of one machine, a few may wait; the others are refused at once. Other machines are not kept out.
+
+    A machine has a whole /64 network of IPv6 addresses.
+    """
     monkeypatch.setattr("mlworkbench.ui.login._PAUSE", 1000.0)
     login = Login(Sessions(tmp_path / "sessions.json", "mlw_1"), "/secret", Password("right"))
 
@@ -106,19 +119,19 @@ def test_wrong_passwords_do_not_pile_up(tmp_path, monkeypatch):
         return sent[0]["status"]
 
     async def all_of_them():
-        guess = asyncio.create_task(status("10.0.0.1", "wrong"))
+        guess = asyncio.create_task(status(guesses[0], "wrong"))
         await asyncio.wait((guess,), timeout=1)
         assert not guess.done(), "its answer waits"
-        assert await asyncio.wait_for(status("10.0.0.1", "right"), 20) == 200, "and nothing else does"
-        flood = [asyncio.create_task(status("10.0.0.1", "wrong")) for _ in range(100)]
+        assert await asyncio.wait_for(status(guesses[0], "right"), 20) == 200, "and nothing else does"
+        flood = [asyncio.create_task(status(client, "wrong")) for client in guesses]
         while sum(one.done() for one in flood) < 96:
             await asyncio.wait([one for one in flood if not one.done()], return_when=asyncio.FIRST_COMPLETED)
         assert {one.result() for one in flood if one.done()} == {429}
-        assert await status("10.0.0.1", "right") == 429 and await status("10.0.0.2", "right") == 200
+        assert await status(guesses[0], "right") == 429 and await status(other, "right") == 200
         for one in (guess, *flood):
             one.cancel()
         await asyncio.gather(guess, *flood, return_exceptions=True)
-        assert await status("10.0.0.1", "right") == 200
+        assert await status(guesses[0], "right") == 200
 
     asyncio.run(asyncio.wait_for(all_of_them(), 60))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,12 @@ def test_uv_gets_no_variable_that_could_hold_a_secret():
     }
     proxies = {"HTTPS_PROXY": "http://u:x@proxy:1", "no_proxy": "localhost"}
     passed = {"https_proxy": "http://u:x@proxy:1", "no_proxy": "localhost"}
-    assert uv_environment({**needed, **secret, **proxies}) == {**needed, **passed}
+    assert uv_environment({**needed, **secret, **proxies, "NETRC": "/secret"}) == {
+        **needed,
+        **passed,
+        "NETRC": os.devnull,
+        "GIT_ALLOW_PROTOCOL": "https:ssh:http:git",
+    }
 
 
 def test_settings_for_uv_become_lines_of_its_file():
@@ -109,7 +115,7 @@ def test_settings_for_uv_become_lines_of_its_file():
     }
     option = Option("", "r.txt", 1, "--index-url", "https://project.example.org/")
     more = Option("", "r.txt", 2, "--extra-index-url", "https://${WHO}.project.example.org/")
-    assert indexes_of(Dependencies(options=(option, more)), environ).lines() == [
+    assert indexes_of(Dependencies(options=(option, more)), environ, Path()).lines() == [
         "--index-url https://ada:a%2Fb@own.example.org/simple",
         "--extra-index-url https://ada@one.example.org/",
         "--extra-index-url https://two.example.org/",
@@ -118,4 +124,18 @@ def test_settings_for_uv_become_lines_of_its_file():
         "-f https://four.example.org/",
         "-f https://five.example.org/",
     ]
-    assert "project" not in "".join(user_indexes(environ).lines())
+    assert "project" not in "".join(user_indexes(environ, Path()).lines())
+
+
+def test_relative_folders_are_the_projects_or_beside_the_settings(tmp_path, monkeypatch):
+    """Not of the folder where the command is typed: uv looks in the project."""
+    project, elsewhere, settings = (tmp_path / name for name in ("project", "elsewhere", "settings"))
+    for folder in (project / "index", elsewhere / "typed", settings / "wheels"):
+        folder.mkdir(parents=True)
+    (settings / "pip.conf").write_text("[global]\nfind-links = wheels typed https://links.example.org/\n")
+    environ = {"PIP_CONFIG_FILE": str(settings / "pip.conf"), "PIP_EXTRA_INDEX_URL": "typed"}
+    options = tuple(Option("", "f", 1, "--extra-index-url", place) for place in ("index", "typed", "file:index"))
+    monkeypatch.chdir(elsewhere)
+    found = indexes_of(Dependencies(options=options), environ, project)
+    assert found.extra == ("index", "file:index")
+    assert found.find_links == (str(settings / "wheels"), "https://links.example.org/")

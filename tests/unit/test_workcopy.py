@@ -6,12 +6,14 @@ import errno
 import glob
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -565,3 +567,38 @@ def test_root_names_every_file() -> None:
     root = Root("/r")
     assert root.spare("p") == "/r/spares/p"
     assert root.run("x").placed == "/r/runs/x/placed.json"
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a tmpfs")
+@pytest.mark.parametrize("contained", [False, True])
+def test_no_spare_of_a_container_where_times_do_not_tell_of_writes(contained: bool) -> None:
+    """On tmpfs a file that is mapped to memory can be changed without a trace."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        desk = Desk(Path(folder))
+        desk.write("helper.py", "print('honest')\n")
+        digest = desk.take().digest
+        run = desk.root.run("r")
+        os.makedirs(run.path)
+        place(desk.root, digest, PROJECT, run)
+        with open(os.path.join(run.work, "helper.py"), "r+b") as file, mmap.mmap(file.fileno(), 0) as view:
+            assert view[0:1] == b"p"
+            view[7:13] = b"hostil"
+        recycle(desk.root, digest, PROJECT, run, contained)
+        assert os.path.exists(desk.root.spare(PROJECT)) is not contained
+
+
+def test_closed_folders_are_removed_too(tmp_path: Path) -> None:
+    """By the user who made them, who may be in a container and hostile."""
+    tree = tmp_path / "tree"
+    (tree / "closed" / "inner").mkdir(parents=True)
+    (tree / "fixed" / "inner").mkdir(parents=True)
+    (tree / "fixed" / "inner" / "file").touch()
+    code = "import sys; from mlworkbench.remote.tree import remove; remove(sys.argv[1])"
+    words = [sys.executable, "-c", code, str(tree)]
+    if os.geteuid() == 0:  # without the right to look into everything
+        words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *words]
+    (tree / "closed").chmod(0)
+    (tree / "fixed" / "inner").chmod(0o500)
+    (tree / "fixed").chmod(0o400)
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0 and not tree.exists(), done

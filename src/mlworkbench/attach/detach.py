@@ -221,7 +221,7 @@ def _leave_there(host: SshHost, found: Attachment, purge: bool, lines: list[str]
 def update(
     project: Project, name: str, paths: UserPaths, *, allow: tuple[Consent, ...], forbid: tuple[Consent, ...]
 ) -> tuple[Consent, ...]:
-    """Change what containers may have there, and resolve its folders again; tells all that is allowed."""
+    """Change what containers may have there, and resolve its folders again; print all that is allowed."""
     found = _attached(project, name, paths)
     kept = {(one.kind, one.value): one for one in found.allowed}
     for one in forbid:

@@ -15,12 +15,15 @@ from ..hosts.replies import printable
 from ..hosts.ssh import SshHost
 from ..model import IN_CONTACT, Compute, Run
 from ..remote.folder import is_outside
+from ..remote.frames import CHUNK
+from ..remote.untrusted import parse_json
 from ..runfiles.clean_elsewhere import is_home
 from ..targets.opening import open_target
 from ..targets.remote import find_attachment
 
 _NAMED = 10
 _SSH = 22
+_LARGEST_SPEC = 64 << 20
 
 
 @dataclass
@@ -91,11 +94,35 @@ def _is_of(run: Run, found: Attachment, history: History) -> bool:
 
 
 def _its_runs(history: History, host: SshHost) -> Iterator[Run]:
-    """Also those that went there by another name, or from a machine with the same home: it holds their folders."""
+    """Also those that went there by another name, if the machine proves that it has them.
+
+    A machine that may be hostile is never asked about runs of another one: it would forge their results.
+    """
+    there = host.attachment
     for run in unsettled(history):
-        exists = host.news(run.id, {}, 1).exists
-        if exists or (not run.status.final and _is_of(run, host.attachment, history)):
+        own = find_attachment(run.spec.compute, history.paths)
+        if own is not None and own.folder == there.folder:
+            if not run.status.final or host.news(run.id, {}, 1).exists:
+                yield run
+        elif own is not None and own.host_key != there.host_key:
+            continue
+        elif _has_spec(host, run):
             yield run
+
+
+def _has_spec(host: SshHost, run: Run) -> bool:
+    """Whether the machine has what was sent with the run: a random key, which no other machine knows."""
+    data = b""
+    while len(data) < _LARGEST_SPEC:
+        more = host.read_file(run.id, "spec.json", len(data), CHUNK)
+        if not more:
+            break
+        data += more
+    try:
+        found = parse_json(data)
+        return [found[name] for name in ("id", "key", "created")] == [run.id, run.spec.key, run.spec.created]
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def as_attached(compute: Compute, found: Attachment) -> Compute:

@@ -38,7 +38,7 @@ def meet(
                 "compare it with the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
                 more="host-key-changed",
             )
-    elif before and before != shown.fingerprint:
+    elif before and shown.fingerprint and before != shown.fingerprint:
         raise key_changed(known or draft, before, shown.fingerprint)
     elif not shown.trusted and not before:
         _ask_about_key(draft, shown, talk)

@@ -5,7 +5,7 @@ import sys
 
 from ..isolation import drop_relative_folders, module_path
 
-# A project may come from a stranger: nothing of ours is imported from the current folder. Here, because this runs
+# A project may be untrusted: nothing of ours is imported from the current folder. Here, because this runs
 # before the first module that could be taken from there.
 sys.path[:] = module_path()
 drop_relative_folders(os.environ)

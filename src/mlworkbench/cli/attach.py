@@ -18,6 +18,7 @@ from ..consents import MOUNT, NETWORK, asked_consents, mount_consent, network_co
 from ..errors import UsageError
 from ..paths import user_paths
 from ..report import units
+from ..report.plain import plain
 from . import render
 from .options import ALLOW_MOUNT, ALLOW_NETWORK, debugging, in_project, rendering, the_project
 
@@ -42,6 +43,7 @@ class Terminal:
     def secret(self, question: str) -> str | None:
         if not _is_terminal():
             return None
+        question = plain(question)  # a jump host may have written it
         return str(click.prompt(question, hide_input=True, err=True, default="", show_default=False)) or None
 
 

@@ -10,6 +10,8 @@ import json
 import os
 import stat
 
+from ..remote.untrusted import parse_json
+
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,8 +205,8 @@ def _project_id(folder: str | None) -> str | None:
         # Whatever a project puts there, a pipe for example, must not hold up the shell.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
         with open(os.open(os.path.join(root or "", FOLDER, "project.json"), flags), "rb") as file:
-            said = json.loads(file.read(_LARGEST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b"")
-    except (OSError, ValueError, RecursionError):
+            said = parse_json(file.read(_LARGEST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b"")
+    except (OSError, ValueError):
         return None
     found = said.get("Id") or said.get("id") if isinstance(said, dict) else None
     return found.lower() if isinstance(found, str) else None

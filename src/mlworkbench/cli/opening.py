@@ -70,6 +70,6 @@ class _Outside(Follower):
     def __init__(self, history: History, run: Run) -> None:
         super().__init__(history, run, open_target(run.spec.compute, history.paths))
 
-    def refresh(self) -> Run:
+    def refresh(self, deadline: float | None = None) -> Run:
         self.run = self.history.get(self.run.id)
         return self.run

@@ -22,7 +22,7 @@ from ..report import units
 from ..report.children import best, judged_by, rank
 from ..report.plain import plain
 from ..report.ranking import differing
-from ..report.records import cause_lines, gpu_words, outcome, summary
+from ..report.records import cause_lines, gpu_words, left_out, outcome, summary
 from ..report.values import shown
 from ..sweep import name_of
 from . import paper
@@ -119,6 +119,7 @@ def _trouble(run: Run) -> Lines:
     found += symptoms.line(symptoms.of_gpu(run.gpu))
     if run.leftovers:
         found.append(("Left over", f"processes {', '.join(map(str, run.leftovers))} still run"))
+    found += [("Left out" if at == 0 else "", line) for at, line in enumerate(left_out(run))]
     return paper.pairs(found)
 
 

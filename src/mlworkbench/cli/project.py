@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from ..config.gallery import samples
-from ..config.project import Project, adopt_folder, create_project, validate_project
+from ..config.project import Project, adopt_folder, create_project
 from ..config.schema import KINDS, schema_text
+from ..config.validation import validate_project
 from ..environments.existing import locate_python, look_at_python
 from ..errors import ConfigError, MlwError, UsageError
 from ..model import Problem

@@ -59,7 +59,7 @@ def link_restored(folder: Path, project_id: str, history: History) -> None:
     try:
         project = find_project(folder)
     except ConfigError:
-        return  # its files are damaged, as they were then: every command that needs them says so
+        return  # its files are damaged, as they were then: every command that needs them reports it
     if project.id == project_id and project.root == Path(os.path.realpath(folder)):
         link_root(history.paths, project, _folders(history))
 

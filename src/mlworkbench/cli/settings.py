@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
-from ..paths import user_paths
+from ..paths import UserPaths, user_paths
 from ..settings import KEYS, add_setting, find_key, read_settings, remove_setting, values_of
 from . import render
 from .options import debugging, rendering
 from .verbs import Verbs
+
+Command = Callable[..., Any]
 
 _COLUMNS = ("setting", "value", "meaning")
 
@@ -33,23 +38,27 @@ def list_settings(output: str, query: str | None) -> None:
     render.emit(rows, output=output, query=query, columns=_COLUMNS)
 
 
+def _one_value(command: Command) -> Command:
+    """Arguments of a command that changes one value of a setting."""
+    return click.argument("setting")(click.argument("value")(debugging(command)))
+
+
+def _change(change: Callable[[UserPaths, str, str], bool], words: tuple[str, str], setting: str, value: str) -> None:
+    """Make the change and print the first of the words; the second if there is nothing to change."""
+    key = find_key(setting)
+    word = words[0] if change(user_paths(), setting, value) else words[1]
+    render.message(f"{word}: {setting} {key.normalize(value)}")
+
+
 @settings.command(epilog="Example: mlw settings add index-hosts packages.example.com")
-@click.argument("setting")
-@click.argument("value")
-@debugging
+@_one_value
 def add(setting: str, value: str) -> None:
     """Add a value to a setting."""
-    key = find_key(setting)
-    new = add_setting(user_paths(), setting, value)
-    render.message(f"{'added' if new else 'unchanged'}: {setting} {key.normalize(value)}")
+    _change(add_setting, ("added", "unchanged"), setting, value)
 
 
 @settings.command(epilog="Example: mlw settings remove allowed-builds pyspark")
-@click.argument("setting")
-@click.argument("value")
-@debugging
+@_one_value
 def remove(setting: str, value: str) -> None:
     """Remove a value from a setting."""
-    key = find_key(setting)
-    there = remove_setting(user_paths(), setting, value)
-    render.message(f"{'removed' if there else 'not set'}: {setting} {key.normalize(value)}")
+    _change(remove_setting, ("removed", "not set"), setting, value)

@@ -16,7 +16,7 @@ from ..paths import RunFolder
 from ..report import spark as report_spark
 from ..report import units
 from ..report.plain import plain
-from ..report.records import cause_lines, exit_code, gpu_words, summary
+from ..report.records import cause_lines, exit_code, gpu_words, left_out, summary
 from ..report.values import shown
 from ..runfiles.manifest import read_outputs
 from ..runfiles.mask import Mask
@@ -235,6 +235,7 @@ def closing(run: Run, folder: RunFolder) -> None:
         pids = ", ".join(str(pid) for pid in run.leftovers)
         verb = "still runs" if len(run.leftovers) == 1 else "still run"
         lines.append(("Left over", f"{units.counted(len(run.leftovers), 'process', 'processes')} {verb}: {pids}"))
+    lines += [("Left out" if at == 0 else "", line) for at, line in enumerate(left_out(run))]
     render.message("\nExecution Summary\n=================")
     for name, text in lines:
         render.message(f"{name + ':' if name else '':<10} {text}")

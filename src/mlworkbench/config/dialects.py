@@ -23,9 +23,8 @@ from .yamlfile import Mapping
 _ENABLED = "environment.docker.enabled"
 _REGISTRY = "environment.docker.baseImageRegistry"
 
-# A type with a container and the same without; what docker.enabled makes of a target.
+# What docker.enabled makes of a target: it may add a container, never take one away.
 _INTO_CONTAINER = {"local": "docker", "remote": "remotedocker"}
-_OUT_OF_CONTAINER = {inside: outside for outside, inside in _INTO_CONTAINER.items()}
 _ONLY_IN_CONTAINER = ("base_docker_image", "shared_volumes", "nvidia_docker")
 
 
@@ -162,12 +161,21 @@ def _siblings(above: str) -> list[str]:
 
 
 def override(compute: Compute, overrides: Values[str, Any]) -> Compute:
-    """The target as a run configuration wants it. What has no effect on its type is left out."""
+    """The target as a run configuration wants it. What has no effect on its type is left out.
+
+    A container is what keeps a stranger's script from the user's files, so the project cannot switch it off.
+    """
     if not overrides:
         return compute
     kind = compute.type
-    if "type" in overrides:
-        kind = (_INTO_CONTAINER if overrides["type"] == "docker" else _OUT_OF_CONTAINER).get(kind, kind)
+    if overrides.get("type") == "docker":
+        kind = _INTO_CONTAINER.get(kind, kind)
+    elif overrides.get("type") == "local" and kind in _INTO_CONTAINER.values():
+        raise ConfigError(
+            f"the run configuration says {_ENABLED}: false, and target {compute.name} is of type {kind}, which runs in"
+            " a container",
+            "remove that line, or use a target without a container, such as local",
+        )
     changes: dict[str, Any] = {"type": kind}
     for key in COMPUTE:
         if key.field is None or key.field == "type" or (key.types and kind in TYPES and kind not in key.types):

@@ -148,7 +148,7 @@ RUNCONFIG = (
 APRIL = (
     Key("script", "text", "The script; with arguments it is what ArgumentVector is elsewhere"),
     Key("arguments", "arguments", "Arguments of the script"),
-    Key("environment.docker.enabled", "flag", "Run in a container on the target, or not, whatever its type says"),
+    Key("environment.docker.enabled", "flag", "Run in a container, also on a target without one"),
     Key("environment.docker.baseImageRegistry.address", "word", "Registry of the image, put in front of its name"),
     Key("environment.docker.baseImageRegistry.username", "unused", "User at the registry",
         instead="`docker login` on the target"),

@@ -27,7 +27,7 @@ def find_root(start: str) -> str | None:
 
 
 def leads_out(path: str | os.PathLike[str], root: str | os.PathLike[str]) -> bool:
-    """Whether a path of a project ends outside of it, by its own words or through a link."""
+    """Whether a path of a project ends outside of it, by its own components or through a link."""
     return not os.path.realpath(path).startswith(os.path.join(os.path.realpath(root), ""))
 
 

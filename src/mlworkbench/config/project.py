@@ -1,4 +1,4 @@
-"""A project: a folder with ``aml_config`` in it. Found, read, created, validated.
+"""A project: a folder with ``aml_config`` in it. Found, read, created.
 
 Nothing in a project is ever executed or imported from here.
 """
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, UnknownName, UsageError
-from ..model import Compute, Problem, RunConfig, SparkDependencies
-from ..registry import known
-from .dialects import override
-from .files import key_line, problems, read_compute, read_runconfig, read_spark_dependencies
-from .keys import RUNCONFIG, USES_CONDA, nearest, same_key
+from ..model import Compute, RunConfig, SparkDependencies
+from ..remote.untrusted import parse_json
+from .files import key_line, read_compute, read_runconfig, read_spark_dependencies
+from .keys import RUNCONFIG, same_key
+from .ownership import refuse_planted
 from .place import (
     COMPUTE_SUFFIX,
     FOLDER,
@@ -30,7 +30,7 @@ from .place import (
     list_names,
 )
 from .schema import write_schemas
-from .yamlfile import load, plain, read_bytes, show_path
+from .yamlfile import COPY_IT, load, outside, plain, read_bytes, require_inside, show_path
 
 if TYPE_CHECKING:
     from .gallery import Sample
@@ -39,8 +39,7 @@ IGNORE = ".mlwignore"
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?\Z")
 # Keys that name a file of the project → the field with its path.
-_INSIDE = {key.name: key.field for key in RUNCONFIG if key.kind == "inside" and key.field}
-_COPY_IT = "copy the file into the project: only the project travels to the target"
+INSIDE = {key.name: key.field for key in RUNCONFIG if key.kind == "inside" and key.field}
 _NAME_RULE = "1 to 64 letters, digits, dashes, underscores and dots; a letter or digit first, no dot last"
 
 
@@ -95,6 +94,7 @@ class Project:
         for suffix in suffixes:
             path = self.folder / (name + suffix)
             if os.path.lexists(path):
+                require_inside(path, self.root)
                 return path
         raise UnknownName(kind, name, self._names(*suffixes))
 
@@ -106,6 +106,7 @@ def find_project(start: Path) -> Project:
     """The project that a folder belongs to: the nearest one at or above it. Writes nothing."""
     root = find_root(str(start))
     if root is not None:
+        refuse_planted(root, str(start))
         return _read_project(Path(root))
     raise ConfigError(
         f"no project at {start} or above it: there is no folder {FOLDER}",
@@ -122,6 +123,7 @@ def _read_project(root: Path) -> Project:
     # The original kept the file in .azureml; ours goes first, so that a copy can get a new id.
     for path in (root / ".azureml" / "project.json", root / FOLDER / "project.json"):
         if os.path.lexists(path):
+            require_inside(path, root)
             values |= _identity(path)
     return Project(root, values.get("id") or _derived_id(root), values.get("name") or root.name or "project")
 
@@ -162,8 +164,8 @@ def give_new_id(project: Project) -> Project:
     told: object = {}
     try:
         if path.exists():
-            told = json.loads(read_bytes(path, show_path(path)))
-    except (OSError, ValueError, RecursionError):
+            told = parse_json(read_bytes(path, show_path(path)))
+    except (OSError, ValueError):
         told = None
     if not isinstance(told, dict):
         raise ConfigError("is not JSON and is not changed", "edit it by hand: Id is a UUID", path=show_path(path))
@@ -282,100 +284,18 @@ def _delete(folder: Path) -> None:
         folder.rmdir()
 
 
-# -- validating ------------------------------------------------------------------------------------
-
-
-def validate_project(project: Project) -> list[Problem]:
-    """All problems of all files of a project: each file by itself, then what one file says of another."""
-    found: list[Problem] = []
-    for path in sorted(project.folder.iterdir()) if project.folder.is_dir() else ():
-        if _is_dependencies(path.name) and leads_out(path, project.root):
-            found.append(Problem(show_path(path), None, "error", f"{path.name} leads out of the project", _COPY_IT))
-        elif is_checked(path):
-            found += problems(path)
-    if not project.computes():
-        hint = "add one, such as local.compute with the line `type: local`"
-        found.append(Problem(show_path(project.folder), None, "warning", "there is no compute target", hint))
-    for path in sorted(project.root.glob(f"*{OLD_SUFFIX}")):
-        message = f"a run configuration ({OLD_SUFFIX} until June 2017) has no effect outside {FOLDER}"
-        hint = f"move it to {FOLDER}/{path.stem}{RUNCONFIG_SUFFIX}"
-        found.append(Problem(path.name, None, "warning", message, hint))
-    for name in project.runconfigs():
-        found += _references(project, project.runconfig_file(name))
-    return found
-
-
-def is_checked(path: Path) -> bool:
-    """Whether a file of aml_config is one that is read."""
-    return path.suffix in (COMPUTE_SUFFIX, RUNCONFIG_SUFFIX, OLD_SUFFIX) or _is_dependencies(path.name)
-
-
-def problems_of(project: Project, path: Path) -> list[Problem]:
-    """Those of one file, which may be a copy in another place of one of the project's."""
-    named = _references(project, path) if path.suffix in (RUNCONFIG_SUFFIX, OLD_SUFFIX) else []
-    return [*problems(path), *named]
-
-
-def _is_dependencies(name: str) -> bool:
-    return re.match(r"(conda|spark)_dependencies.*\.ya?ml\Z", name) is not None
-
-
-def _references(project: Project, path: Path) -> list[Problem]:
-    """What a run configuration names and is not there."""
-    try:
-        runconfig = read_runconfig(path)
-    except ConfigError:
-        return []  # said already
-    found: list[Problem] = []
-
-    def note(key: str, severity: str, message: str, hint: str | None = None) -> None:
-        found.append(Problem(show_path(path), key_line(path, key), severity, message, hint))
-
-    for key in _INSIDE:
-        if leads_out(project.root / getattr(runconfig, _INSIDE[key]), project.root):
-            note(key, "error", f"{getattr(runconfig, _INSIDE[key])} leads out of the project", _COPY_IT)
-    kind = _kind(project, runconfig)
-    if runconfig.target not in project.computes():
-        near = nearest(runconfig.target, project.computes())
-        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(project.computes()) or 'none'}"
-        note("Target", "error", f"there is no compute target {runconfig.target!r}", hint)
-    own = runconfig.environment
-    if own is not None and own not in known("environments"):
-        note("EnvironmentPlugin", "warning", f"there is no plugin {own!r}", "install it where mlw is")
-    if kind in USES_CONDA and own is None and not (project.root / runconfig.conda_dependencies_file).is_file():
-        note(
-            "CondaDependenciesFile",
-            "error",
-            f"{runconfig.conda_dependencies_file} does not exist",
-            "it lists the packages that the script needs",
-        )
-    is_spark = runconfig.framework == "PySpark" and runconfig.spark_dependencies is None
-    if is_spark and not (project.root / runconfig.spark_dependencies_file).is_file():
-        note("SparkDependenciesFile", "warning", f"{runconfig.spark_dependencies_file} does not exist")
-    script = runconfig.argument_vector[0] if runconfig.argument_vector else ""
-    if script.endswith((OLD_SUFFIX, RUNCONFIG_SUFFIX)):
-        note("ArgumentVector", "error", f"{script} is a run configuration, not a script", "name the script there")
-    elif script.endswith(".py") and not (project.root / script).is_file():
-        note("ArgumentVector", "warning", f"the script {script} does not exist")
-    return found
-
-
-def _kind(project: Project, runconfig: RunConfig) -> str | None:
-    try:
-        return override(project.compute(runconfig.target), runconfig.overrides).kind
-    except (ConfigError, UnknownName, UsageError):
-        return None  # said already, or about to be
+# -- files that a run configuration names -----------------------------------------------------------
 
 
 def named_file(root: Path, runconfig: RunConfig, key: str) -> Path:
     """The file that a run configuration names; what is outside of the project is not read for it."""
-    name = str(getattr(runconfig, _INSIDE[key]))
+    name = str(getattr(runconfig, INSIDE[key]))
     if leads_out(root / name, root):
         places = [root / FOLDER / (runconfig.name + suffix) for suffix in (RUNCONFIG_SUFFIX, OLD_SUFFIX)]
         said = next((path for path in places if path.is_file()), None)
         raise ConfigError(
-            f"{name} leads out of the project",
-            _COPY_IT,
+            outside(name, root / name),
+            COPY_IT,
             path=show_path(said) if said else None,
             line=key_line(said, key) if said else None,
         )

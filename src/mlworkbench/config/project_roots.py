@@ -16,14 +16,14 @@ from ..paths import UserPaths
 from ..remote.journal import read_json, write_first, write_whole
 from .project import Project
 
-_DIGITS = 8  # what the name of a shared folder has of the ID: whoever has these has the folder
+_DIGITS = 8  # of the ID, in the name of a shared folder: a project with the same digits gets the same folder
 _MOST = 200  # folders of one ID; the oldest are dropped
 
 Folders = Callable[[str], Sequence[str]]  # first digits of an ID → project folders of earlier runs, newest first
 
 
 class SameId(ConfigError):
-    """Another folder has the same project ID, and the user has not said whether it is the same project."""
+    """Another folder has the same project ID, and the user has not decided whether it is the same project."""
 
     more = "same-project-id"
 

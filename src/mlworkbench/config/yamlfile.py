@@ -17,8 +17,10 @@ from typing import Any, NoReturn
 import yaml
 
 from ..errors import ConfigError
+from .place import leads_out
 
 MAX_BYTES = 1 << 20
+COPY_IT = "copy the file into the project: only the project travels to the target"
 MAX_NODES = 10_000
 MAX_DEPTH = 50
 
@@ -84,6 +86,17 @@ def show_path(path: Path) -> str:
     except OSError:  # the current folder was deleted
         return text
     return text[len(here) :] if text.startswith(here) else text
+
+
+def require_inside(path: Path, root: Path) -> None:
+    """Raise ConfigError if a file of a project is a link to a file elsewhere: a project has no say over that one."""
+    if leads_out(path, root):
+        raise ConfigError(outside(path.name, path), COPY_IT, path=show_path(path))
+
+
+def outside(name: str, path: Path) -> str:
+    """The sentence about a file that a project names and does not contain."""
+    return f"{name} leads out of the project, to {os.path.realpath(path)}"
 
 
 def read_bytes(path: Path, shown: str) -> bytes:

@@ -42,11 +42,11 @@ def forge(key, value):
 
 facts = json.loads(answer.stdout)
 if not {"sys_executable", "sys_base_executable", "sys_base_prefix", "virtualenv"} <= set(facts):
-    sys.exit("this uv asks for other facts than mlw knows")
+    sys.exit("this version of uv asks for facts that mlw does not provide")
 facts["virtualenv"] = {name: os.path.join(nothing, name) for name in facts["virtualenv"]}
 print(json.dumps(forge("", facts)))
 """
-# uv starts its question with -I, and the programs of builds without; those also lie elsewhere.
+# uv starts its query with -I, and the programs of builds without; those are also in other folders.
 _SCRIPT = """\
 #!/bin/sh
 [ "$0" = {own} ] && [ "$1" = -I ] || {{ echo "mlw runs no build scripts" >&2; exit 1; }}
@@ -78,7 +78,7 @@ def was_stopped(said: str) -> bool:
 
 
 def _make(folder: Path) -> Path:
-    """The interpreter, always at the same path: uv remembers the answers of those that it knows."""
+    """The interpreter, always at the same path: uv caches the facts of an interpreter by its path."""
     key = hashlib.sha256(f"{sys.executable} {sys.version} {folder} {_SCRIPT} {_FORGE}".encode()).hexdigest()[:32]
     own = folder / key
     script = _SCRIPT.format(

@@ -6,7 +6,6 @@ Files of the original were written for pip, so its settings count as well: ``pip
 from __future__ import annotations
 
 import configparser
-import netrc
 import os
 import re
 import sys
@@ -14,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+from urllib.request import url2pathname
 
+from .credentials import with_netrc
 from .dependencies import Dependencies
 
 CONDA_FORGE = "conda-forge"
@@ -22,6 +23,7 @@ CONDA_FORGE = "conda-forge"
 _WORDS = {"nodefaults": (), "defaults": ("main",)}
 _TOKEN = re.compile(r"^/t/[^/]+(?=/|$)")
 _SECRET_WORDS = re.compile(r"(?i)token|sig|key|auth|secret|passw|credential")
+_PLACES = ("index-url", "extra-index-url", "find-links")
 _YES = ("1", "true", "yes", "on")
 # uv has these for itself; where the user set one, pip's settings have no say.
 _UV_INDEX = ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
@@ -48,10 +50,10 @@ class Indexes:
     def hosts_with_password(self) -> set[str]:
         return hosts_with_password(self.places())
 
-    def public(self) -> list[str]:
+    def public(self, root: Path) -> list[str]:
         """The same for a digest: no secret, and what lies in a folder of this machine."""
         said = [without_secret(one)[0] for one in (self.index_url or "", *self.extra, *self.find_links)]
-        return [*said, str(self.no_index), *_listing(self.find_links)]
+        return [*said, str(self.no_index), *_listing(self.find_links, root)]
 
 
 def channels_of(dependencies: Dependencies) -> tuple[str, ...]:
@@ -81,35 +83,41 @@ def known_words(entry: str) -> str:
     return re.sub(r"\Adefaults::", "main::", entry)
 
 
-def indexes_of(dependencies: Dependencies, environ: Mapping[str, str]) -> Indexes:
-    """What the user has set for uv, before what the file says, before what the user has set for pip.
+def indexes_of(dependencies: Dependencies, environ: Mapping[str, str], root: Path) -> Indexes:
+    """The user's settings of uv, then those of the file, then the user's settings of pip.
 
     That is uv's own order. Addresses of the file are taken as they are (``variables.py`` has filled in passwords).
+    Relative folders are those of ``root``, the project: uv is started there.
     """
     uv = _uv_settings(environ)
-    pip = user_indexes(environ) if uv is None else Indexes()
+    pip = user_indexes(environ, root) if uv is None else Indexes()
     uv = uv or Indexes()
     links = (*uv.find_links, *dependencies.find_links, *pip.find_links)
     return Indexes(
         index_url=uv.index_url or dependencies.index_url or pip.index_url,
-        extra=_present((*uv.extra, *dependencies.extra_index_urls, *pip.extra)),
-        find_links=_present(links),
+        extra=_present((*uv.extra, *dependencies.extra_index_urls, *pip.extra), root),
+        find_links=_present(links, root),
         no_index=uv.no_index or pip.no_index or any(one.name == "--no-index" for one in dependencies.options),
     )
 
 
-def user_indexes(environ: Mapping[str, str]) -> Indexes:
-    """What the user has set for uv, else for pip: nothing that a project says."""
+def user_indexes(environ: Mapping[str, str], root: Path) -> Indexes:
+    """The user's settings of uv, else of pip; never those of a project. ``root``: where uv is started."""
     uv = _uv_settings(environ)
     if uv is not None:
-        return replace(uv, extra=_present(uv.extra), find_links=_present(uv.find_links))
+        return replace(uv, extra=_present(uv.extra, root), find_links=_present(uv.find_links, root))
     pip = _pip_settings(environ)
     return Indexes(
-        index_url=expanded(pip.get("index-url", ""), environ) or None,
-        extra=_present(expanded(one, environ) for one in pip.get("extra-index-url", "").split()),
-        find_links=_present(expanded(one, environ) for one in pip.get("find-links", "").split()),
+        index_url=_own_address(pip.get("index-url", ""), environ) or None,
+        extra=_present((_own_address(one, environ) for one in pip.get("extra-index-url", "").split()), root),
+        find_links=_present((_own_address(one, environ) for one in pip.get("find-links", "").split()), root),
         no_index=pip.get("no-index", "").lower() in _YES,
     )
+
+
+def _own_address(address: str, environ: Mapping[str, str]) -> str:
+    """An address of the user's settings with its password."""
+    return with_netrc(expanded(address, environ), environ, named=True)
 
 
 def _uv_settings(environ: Mapping[str, str]) -> Indexes | None:
@@ -122,7 +130,7 @@ def _uv_settings(environ: Mapping[str, str]) -> Indexes | None:
     return Indexes(
         index_url=_named_index(default, environ) or None,
         extra=tuple(_named_index(one, environ) for one in extra),
-        find_links=tuple(expanded(one, environ) for one in links if one),
+        find_links=tuple(_own_address(one, environ) for one in links if one),
         no_index=environ.get("UV_NO_INDEX", "").lower() in _YES,
     )
 
@@ -133,17 +141,17 @@ def _named_index(text: str, environ: Mapping[str, str]) -> str:
     address = expanded(text[named.end() :] if named else text, environ)
     parts = urlsplit(address)
     if not named or "@" in parts.netloc:
-        return address
+        return with_netrc(address, environ, named=True)
     prefix = "UV_INDEX_" + re.sub(r"[^A-Za-z0-9]", "_", named[1]).upper()
     user, password = (environ.get(f"{prefix}_{what}") for what in ("USERNAME", "PASSWORD"))
     if not user and not password:
-        return address
+        return with_netrc(address, environ, named=True)
     credentials = quote(user or "", safe="") + (f":{quote(password, safe='')}" if password else "")
     return urlunsplit(parts._replace(netloc=f"{credentials}@{parts.netloc}"))
 
 
-def _present(places: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one for one in places if not _is_missing(one)))
+def _present(places: Iterable[str], root: Path) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for one in places if not _is_missing(one, root)))
 
 
 def index_place(environ: Mapping[str, str]) -> str | None:
@@ -163,15 +171,6 @@ def index_place(environ: Mapping[str, str]) -> str | None:
 def expanded(address: str, environ: Mapping[str, str]) -> str:
     """With ``${NAME}`` replaced, as pip does it. For the user's own settings only, never for text of a project."""
     return re.sub(r"\$\{([A-Z0-9_]+)\}", lambda found: environ.get(found[1]) or found[0], address)
-
-
-def password_in_netrc(host: str) -> str | None:
-    """``user:password`` that the user keeps for a host where curl and pip look too."""
-    try:
-        known = netrc.netrc(os.environ.get("NETRC")).authenticators(host)
-    except (OSError, netrc.NetrcParseError):
-        return None
-    return f"{known[0]}:{known[2]}" if known else None
 
 
 def without_secret(address: str) -> tuple[str, bool]:
@@ -212,12 +211,18 @@ def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
             continue  # pip would complain about it; here it is only asked where packages are
         for section in ("global", "install"):
             if reader.has_section(section):
-                found.update((name.replace("_", "-"), value) for name, value in reader.items(section))
-    for name in ("index-url", "extra-index-url", "find-links", "no-index"):
+                said = ((name.replace("_", "-"), value) for name, value in reader.items(section))
+                found.update((name, _below(path.parent, value) if name in _PLACES else value) for name, value in said)
+    for name in (*_PLACES, "no-index"):
         value = environ.get("PIP_" + name.upper().replace("-", "_"))
         if value:
             found[name] = value
     return found
+
+
+def _below(folder: Path, value: str) -> str:
+    """Addresses of a file of settings: a relative folder is one beside that file, whatever project is submitted."""
+    return " ".join(one if "://" in one or one.startswith("${") else str(folder / one) for one in value.split())
 
 
 def _pip_files(environ: Mapping[str, str]) -> Iterable[Path]:
@@ -233,21 +238,21 @@ def _pip_files(environ: Mapping[str, str]) -> Iterable[Path]:
         yield Path(given)
 
 
-def _is_missing(place: str) -> bool:
+def _is_missing(place: str, root: Path) -> bool:
     """A folder of this machine that is not there: pip passes over it, uv would stop."""
-    path = _folder(place)
+    path = _folder(place, root)
     return path is not None and not os.path.exists(path)  # unlike Path.exists, also of names that are too long
 
 
-def _folder(place: str) -> Path | None:
+def _folder(place: str, root: Path) -> Path | None:
     if place.startswith("file://"):
-        return Path(urlsplit(place).path)
-    return None if "://" in place else Path(place)
+        return Path(url2pathname(urlsplit(place).path))
+    return None if "://" in place else root / place.removeprefix("file:")
 
 
-def _listing(places: Iterable[str]) -> list[str]:
+def _listing(places: Iterable[str], root: Path) -> list[str]:
     found = []
-    for path in filter(None, map(_folder, places)):
+    for path in filter(None, (_folder(place, root) for place in places)):
         for one in sorted(path.iterdir()) if path.is_dir() else ():
             facts = one.lstat()  # a link may lead nowhere
             found.append(f"{one} {facts.st_size} {facts.st_mtime_ns}")

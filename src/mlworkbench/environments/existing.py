@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..model import Interpreter
 from ..remote.programs import in_project, is_inside
+from ..remote.untrusted import parse_json
 from .site import Settled, Site
 
 OLDEST = (3, 5)  # what the in-run library runs on
@@ -53,9 +54,9 @@ def find_python(
 def look_at_python(
     python_location: str | None, environ: Mapping[str, str], base: Path | None, cache: Path | None = None
 ) -> Interpreter:
-    """The same Python, for all that only looks at a project: nothing that the project names or holds is started.
+    """The same Python, for commands that only inspect a project: no program of the project is started.
 
-    One that was never tried has the version ``UNTRIED``, and its reason says so.
+    One that was never started has the version ``UNTRIED``, and a reason.
     """
     oracle = _Oracle(
         environ, base, cache, trusts=lambda path: is_search(python_location) and not _of_project(path, base)
@@ -281,8 +282,8 @@ class _Oracle:
         if self.cache is None:
             return {}
         try:
-            data = json.loads(self.cache.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            data = parse_json(self.cache.read_bytes())
+        except (OSError, ValueError):
             return {}  # it is only a cache
         if not isinstance(data, dict) or data.get("cache") != _CACHE_VERSION:
             return {}

@@ -148,7 +148,7 @@ class Inventory:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         who, answer = self._host.identity, self._host.ask(request, patience=PATIENCE)
-        Reply(who, answer).require_ok(f"{who} cannot tell of its environments")
+        Reply(who, answer).require_ok(f"{who} could not list its environments")
         return answer
 
 

@@ -6,6 +6,7 @@ would bring files of the user into an environment that the project's code can re
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -29,11 +30,11 @@ def local_path(file: Mapping[str, Any], root: Path) -> Path | None:
     return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
-def folders_of(places: Iterable[str]) -> list[Path]:
-    """The folders of this machine among addresses of indexes and links."""
+def folders_of(places: Iterable[str], root: Path) -> list[Path]:
+    """The folders of this machine among addresses of indexes and links; a path may be relative to ``root``."""
     parts = [(place, urlsplit(place)) for place in places if place]
     local = [(place, part) for place, part in parts if part.scheme == "file" or "://" not in place]
-    return [Path(url2pathname(part.path)) if part.scheme == "file" else Path(place) for place, part in local]
+    return [root / (url2pathname(part.path) if part.scheme == "file" else place) for place, part in local]
 
 
 def channel_folders(channels: Iterable[str], root: Path) -> list[Path]:
@@ -45,10 +46,25 @@ def channel_folders(channels: Iterable[str], root: Path) -> list[Path]:
 
 
 def conda_files(conda: Iterable[dict[str, Any]], folders: Iterable[Path]) -> dict[str, Path]:
-    """Packages of channels on this machine, digest → path. The path leaves the lock: it concerns no other machine."""
-    folders = list(folders)
+    """Packages of channels on this machine, digest → path. The path leaves the lock: it concerns no other machine.
+
+    Their content gives the digest where the channel has none: old ones have MD5 only.
+    """
+    folders, found = list(folders), {}
     local = [(one, Path(url2pathname(urlsplit(str(one.pop("here"))).path))) for one in conda if "here" in one]
-    return {one["sha256"]: allowed_file(str(one["name"]), path, folders) for one, path in local}
+    for one, path in local:
+        real = allowed_file(str(one["name"]), path, folders)
+        one["sha256"] = one["sha256"] or digest_of(real)
+        found[one["sha256"]] = real
+    return found
+
+
+def digest_of(path: Path) -> str:
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sha256.update(block)
+    return sha256.hexdigest()
 
 
 def allowed_file(name: str, path: Path, folders: Iterable[Path]) -> Path:

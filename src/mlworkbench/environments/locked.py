@@ -51,7 +51,7 @@ def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], c
     if done.returncode:
         raise SolveError(
             f"uv cannot read {path.name}:\n{shorten(mask(done.stderr).removeprefix('error: '))}",
-            "make it anew with `uv lock`",
+            "create it again with `uv lock`",
         )
     lines = done.stdout.replace("\\\n", " ").splitlines()
     strange = next((line for line in lines if line.strip() and not _PACKAGE.match(line)), None)
@@ -63,7 +63,7 @@ def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], c
         )
     for line in lines:
         refuse_variables(line, Line(line, request.dependencies.file, 0))
-    indexes = indexes_of(request.dependencies, environ)
+    indexes = indexes_of(request.dependencies, environ, path.parent)
     wanted = Wanted(
         lines,
         request.platform,
@@ -107,7 +107,7 @@ def _pixi(path: Path, request: Request) -> Parts:
         channels = [str(one) for one in environment.channels()]
         pip = [_pypi(one) for one in environment.pypi_packages_for_platform(platform) or ()]
     except (rattler.exceptions.ParseCondaLockError, OSError) as error:
-        raise ConfigError(str(error), "make it anew with `pixi lock`", path=request.dependencies.file) from None
+        raise ConfigError(str(error), "create it again with `pixi lock`", path=request.dependencies.file) from None
     python = next((one for one in conda if one["name"] == "python"), None)
     if python is None:
         raise ConfigError("there is no python in it", "add one with `pixi add python`", path=request.dependencies.file)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..config.place import leads_out
-from ..config.yamlfile import decode, read_bytes, show_path
+from ..config.yamlfile import decode, read_bytes, require_inside, show_path
 from ..errors import ConfigError
 from .dependencies import PIXI_LOCK, PYPROJECT, UV_LOCK, Dependencies, Line, Option, PipLine, Requirement
 from .named import normal
@@ -29,9 +28,7 @@ def read_lockfile(path: Path, root: Path) -> Dependencies:
         path = path.with_name("pixi.lock")
     project, lock = path.with_name("pyproject.toml"), path.with_name("uv.lock")
     for one in (path, project, lock):  # beside the one that was named there may be a link
-        if leads_out(one, root):
-            hint = "copy the file into the project: only the project travels to the target"
-            raise ConfigError(f"{one.name} leads out of the project", hint, path=show_path(one))
+        require_inside(one, root)
     if path.name == "pixi.lock":
         return _pixi(path)
     return _uv(project, lock, root) if lock.is_file() or path.name == "uv.lock" else _pyproject(project, root)
@@ -105,7 +102,7 @@ def _pixi(path: Path) -> Dependencies:
         if kind == "conda" and file.endswith((".conda", ".tar.bz2")):
             name, version, *build = file.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2) + [""]
             if len(build) < 2:
-                hint = "make it anew with `pixi lock`"
+                hint = "create it again with `pixi lock`"
                 raise ConfigError(f"{file[:200]!r} is not the name of a package", hint, path=shown, line=number)
             conda.append(Requirement(f"{name}={version}", shown, number, name.lower(), None, f"={version}"))
         elif kind == "pypi":

@@ -10,11 +10,13 @@ from ..config.project import named_file
 from ..errors import ConfigError, MlwError
 from ..model import Compute, Interpreter, JsonDict
 from ..remote.environments.environment import digest_of, mounts, prefix_of, python_of
+from ..remote.programs import in_project
 from ..settings import read_settings
 from .dependencies import USUAL_FILE, Dependencies
 from .existing import UNTRIED, find_python, look_at_python
 from .known import fact
 from .libc import has_sources
+from .lock_check import checked_lock
 from .pinned_tools import Installer
 from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
 from .reading import read_dependencies
@@ -83,27 +85,40 @@ def _sees_gpus(site: Site) -> bool:
     return site.compute.nvidia_docker if site.compute.kind in IN_CONTAINER else True
 
 
-def _locked(lock: JsonDict, platform: Platform) -> JsonDict:
+def _locked(lock: JsonDict, platform: Platform, *, contained: bool) -> JsonDict:
     if lock.get("kind") != "managed":
         raise ConfigError(
             f"that run used the Python {lock.get('python')}, which it found: there is no environment to repeat",
             "leave out --locked",
         )
-    if lock["platform"] != platform.subdir:
+    if lock.get("platform") != platform.subdir:
         raise ConfigError(
-            f"the environment of that run is for {lock['platform']}, and the target is {platform.subdir}",
+            f"the environment of that run is for {lock.get('platform')}, and the target is {platform.subdir}",
             "leave out --locked: the packages are then solved for this target",
         )
-    return lock
+    return checked_lock(lock, contained=contained)
 
 
 def _repeat(site: Site, locked: JsonDict, platform: Platform) -> JsonDict:
     """The environment of an earlier run, but with the tools of this version: a lock may come from anywhere."""
-    lock = _locked(locked, platform)
+    lock = _locked(locked, platform, contained=site.compute.kind in IN_CONTAINER)
+    _refuse_program(site, lock["python"])
     where = Installer(platform, _installer(site))
     solved = with_tools(Solved(lock), where, site.paths.home / "cache", site.environ, site.tell)
     stock(solved, Dependencies(), site.paths.root, site.environ)
     return solved.lock
+
+
+def _refuse_program(site: Site, python: JsonDict) -> None:
+    """What lies in a project is data: a lock cannot name it as a program for this machine, only pythonLocation can."""
+    path = python.get("path") if python["source"] == "host" else None
+    if not path or site.dry_run or is_elsewhere(site.compute.kind, site.compute.address) or not in_project(path):
+        return
+    found = _host_python(site)
+    if not found or found[0] != path:
+        raise ConfigError(
+            f"the environment of that run is around {path!r}, a program of a project", "leave out --locked"
+        )
 
 
 def _installer(site: Site) -> str:
@@ -126,7 +141,7 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
         builds=Builds(read_settings(site.paths).allowed_builds, site.allowed_builds, site.dry_run),
     )
     solved = solve(request, site.paths.home / "cache", site.environ, refresh=site.refresh, tell=site.tell)
-    stock(solved, dependencies, site.paths.root, site.environ)
+    stock(solved, dependencies, site.paths.root, site.environ, site.root)
     return solved.lock
 
 

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..model import JsonDict
-from .pip import digest_of
+from .local_files import digest_of
 from .platforms import Platform
 from .wheel_tags import Tag, fits
 
@@ -25,7 +25,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # the same wheel each time: its digest is part of
 
 
 class Unverified(Exception):
-    """An installed tool is not what its RECORD says."""
+    """An installed tool does not match its RECORD."""
 
 
 def pack(name: str, version: str, machine: Platform, python: str, cache: Path) -> tuple[JsonDict, Path] | None:

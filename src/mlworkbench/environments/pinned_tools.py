@@ -113,7 +113,7 @@ def _ask(
 ) -> list[tuple[JsonDict, Path | None]] | None:
     names = [f"{one.name}=={one.version}" for one in tools]
     options = ["--no-deps", "--only-binary", ":all:"]
-    indexes = user_indexes(environ)
+    indexes = user_indexes(environ, Path())
     wanted = Wanted(names, where.machine, where.python, indexes, file="mlw", options=options, cache=cache)
     try:
         found: Found = solve_pip(wanted, environ)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import re
 import subprocess
@@ -14,22 +12,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.environments.network import why_not_reached
 from ..remote.programs import safe_path, which
 from .build_guard import guard_words
-from .channels import Indexes, mask, password_in_netrc, user_indexes, without_secret
+from .channels import Indexes, mask, user_indexes, without_secret
+from .credentials import credentials_in, headers_for
 from .dependencies import PipLine
-from .local_files import allowed_file, check_repository, folders_of, local_path
+from .local_files import allowed_file, check_repository, digest_of, folders_of, local_path
 from .platforms import Platform
 from .sources import Asking, Builds, resolve
 from .uv_environment import uv_environment
+from .uv_process import run_bounded
 from .words import one_line, shorten
 
-_TIMEOUT = 900
 _NOISE = re.compile(r"^(warning|hint|Resolved|Using)\b")
 _BUILDS = re.compile(r"Failed to (?:build|download and build) `([^`]+)`")
 
@@ -65,8 +64,9 @@ def solve_pip(wanted: Wanted, environ: Mapping[str, str]) -> Found:
         return Found((), {})
     with tempfile.TemporaryDirectory(prefix="mlw-solve-") as folder:
         answer = _compile(wanted, Path(folder), environ)
-    own = user_indexes(environ)
-    folders = [wanted.root, *folders_of((*wanted.indexes.find_links, own.index_url or "", *own.extra))]
+    own = user_indexes(environ, wanted.root)
+    places = (*wanted.indexes.find_links, own.index_url or "", *own.extra)
+    folders = [wanted.root, *folders_of(places, wanted.root)]
     return _found(answer, wanted, folders)
 
 
@@ -104,21 +104,7 @@ def run_uv(
     # Certificates of this machine: companies have their own. A file named in the environment still wins.
     settings = {"UV_SYSTEM_CERTS": "1", **given, "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
     settings["PATH"] = safe_path(environ.get("PATH"))  # where uv looks for git
-    try:
-        return subprocess.run(
-            [find_uv(environ), *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            cwd=folder,
-            env=settings,
-        )
-    except subprocess.TimeoutExpired:
-        raise SolveError(f"uv gave no answer within {_TIMEOUT // 60} minutes", "try again, or pin versions") from None
-    except OSError as error:
-        raise SolveError(f"uv could not be started: {error.strerror}", "install uv anew beside mlw") from None
+    return run_bounded([find_uv(environ), *words], settings, folder)
 
 
 # -- asking uv ---------------------------------------------------------------------------------------
@@ -137,6 +123,8 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
     words += ["--python-platform", wanted.platform.uv, "--python-version", wanted.python]
     # As pip does it: files of that time name a second index for some packages, and pip took the best of both.
     settings = {"UV_INDEX_STRATEGY": "unsafe-best-match", **environ, "UV_PYTHON_DOWNLOADS": "never"}
+    if _asks_plainly(wanted, environ):
+        settings.pop("UV_KEYRING_PROVIDER", None)  # uv asks a keyring by the host, whatever the scheme
     if settings.pop("UV_NO_CACHE", None):
         settings["UV_CACHE_DIR"] = str(folder / "cache")  # what was built must be found again when uv is asked again
 
@@ -150,7 +138,7 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
     asking = Asking(
         ask=ask,
         explain=lambda said: _explain(said, wanted, folder),
-        fetch=lambda url, path: _fetch(url, path, wanted.indexes),
+        fetch=lambda url, path: _fetch(url, path, wanted.indexes, environ),
         guard=guard_words(find_uv(environ), run_uv, settings, wanted.cache or folder),
         options=options,
         lines=wanted.lines,
@@ -160,14 +148,18 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
     return resolve(asking, folder)
 
 
-def _fetch(url: str, path: Path, indexes: Indexes) -> str:
+def _asks_plainly(wanted: Wanted, environ: Mapping[str, str]) -> bool:
+    """Whether the project names a place that is asked over plain HTTP."""
+    own = user_indexes(environ, wanted.root).places()
+    places = [one for one in wanted.indexes.places() if one not in own]
+    return any("http://" in one.lower() for one in (*places, *wanted.lines))
+
+
+def _fetch(url: str, path: Path, indexes: Indexes, environ: Mapping[str, str]) -> str:
     from ..remote.environments import tools  # noqa: PLC0415 - seldom needed, and slow to import
 
-    addresses = (indexes.index_url or "", *indexes.extra, *indexes.find_links, url)
-    keys = {host: key for key, _, host in (urlsplit(one).netloc.rpartition("@") for one in addresses) if key}
+    headers = headers_for(url, credentials_in((*indexes.places(), url)), environ)
     host = urlsplit(url).netloc.rpartition("@")[2]
-    key = unquote(keys.get(host, "")) or password_in_netrc(urlsplit(url).hostname or "")
-    headers = {"Authorization": "Basic " + base64.b64encode(key.encode()).decode()} if key else {}
     try:
         return tools.fetch(urlsplit(url)._replace(netloc=host).geturl(), str(path), headers)
     except tools.NotFetched as error:
@@ -253,17 +245,6 @@ def _entry(one: Mapping[str, Any], wanted: Wanted, folders: Sequence[Path]) -> t
             "download the file into the project and name it under `pip:`",
         )
     url, private = without_secret(str(file["url"]))
-    host = urlsplit(url)
-    private = (
-        private or host.netloc in wanted.indexes.hosts_with_password() or bool(password_in_netrc(host.hostname or ""))
-    )
+    private = private or urlsplit(url).netloc in wanted.indexes.hosts_with_password()
     made = {**made, "url": url, "sha256": sha256, "size": file.get("size")}
     return {**made, "private": True} if private else made, None
-
-
-def digest_of(path: Path) -> str:
-    sha256 = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            sha256.update(block)
-    return sha256.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import ConfigError
 from ..model import JsonDict
+from ..remote.untrusted import parse_json
 from .dependencies import DEFAULT_PYTHON, Dependencies
 from .pip import run_uv
 from .platforms import Platform
@@ -52,7 +52,7 @@ def uv_python(platform: Platform, pin: str | None, environ: Mapping[str, str], f
     libc = "none" if not platform.linux else "musl" if platform.libc == "musl" else "gnu"
     machine = {"arm64": "aarch64", "ppc64le": "powerpc64le"}.get(platform.machine, platform.machine)
     wanted = {"implementation": "cpython", "variant": "default", "os": system, "arch": machine, "libc": libc}
-    found = [one for one in json.loads(done.stdout) if all(one.get(key) == value for key, value in wanted.items())]
+    found = [one for one in parse_json(done.stdout) if all(one.get(key) == value for key, value in wanted.items())]
     fitting = [one for one in found if _is_final(one["version"]) and satisfies(one["version"], pin)]
     if not fitting:
         return None

@@ -48,7 +48,7 @@ def read_dependencies(path: Path, root: Path) -> Dependencies:
 
 
 def _check_addresses(dependencies: Dependencies) -> None:
-    """Whoever uses them later takes them for addresses, and for one line each."""
+    """Later code uses each as a URL, and as one line."""
     whole = Line("", dependencies.file, 0)
     entries: tuple[Line, ...] = (
         *dependencies.conda,

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.environments.environment import FORMAT, MANAGED, digest_of
+from ..remote.untrusted import parse_json
 from .channels import (
     Indexes,
     channels_of,
@@ -33,9 +34,9 @@ from .conda import Asked, provided, solve_conda
 from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
 from .libc import has_sources, needed_glibc
 from .local_files import channel_folders, conda_files
+from .local_files import digest_of as file_digest
 from .pinned_tools import Installer, find_tools, table_digest
 from .pip import Found, Wanted, requirement, solve_pip
-from .pip import digest_of as file_digest
 from .platforms import Platform
 from .pythons import DEFAULT, OLDEST_FOR_UV, choose_python, satisfies
 from .sources import Builds
@@ -84,7 +85,7 @@ def solve(
     tell: Callable[[str], None] = lambda text: None,
 ) -> Solved:
     """The lock for a request; raises SolveError with the resolver's explanation. ``tell``: what takes its time."""
-    indexes = indexes_of(request.dependencies, environ)
+    indexes = indexes_of(request.dependencies, environ, request.root)
     note = cache / "locks" / f"{_key(request, indexes, environ)}.json"
     known = None if refresh else _recall(note)
     if known:
@@ -248,7 +249,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
         "options": [one.name for one in asked.options],
         "files": [_digest(request.root / one.path) for one in (*asked.pip, *asked.constraints) if one.path],
         "sources": [_digest(Path(path)) for path in asked.files],
-        "indexes": indexes.public(),
+        "indexes": indexes.public(request.root),
         "platform": [platform.subdir, platform.libc, platform.cuda],
         "machine": [request.machine.libc if request.machine else None, request.installer],
         "fallback": request.fallback.libc if request.fallback else None,
@@ -264,7 +265,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
 
 def _reads_folders(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> bool:
     """Whether the project names packages of this machine, or the user names some relative to the project."""
-    asked, own = request.dependencies, user_indexes(environ).places()
+    asked, own = request.dependencies, user_indexes(environ, request.root).places()
     settings = [environ[name] for name in ("UV_CONSTRAINT", "UV_OVERRIDE") if environ.get(name)]
     places = [place for place in indexes.places() if place not in own or not is_absolute(place)]
     channels = [*channels_of(asked), *(one.text for one in asked.conda if _CONDA_FILE.search(one.text))]
@@ -285,7 +286,7 @@ def _digest(path: Path) -> str | None:
 
 def _recall(note: Path) -> Solved | None:
     try:
-        data = json.loads(note.read_bytes())
+        data = parse_json(note.read_bytes())
         age = time.time() - float(data["made"])
         files = {str(key): Path(value) for key, value in data["files"].items()}
         lock = dict(data["lock"])

@@ -77,7 +77,7 @@ class Asking:
     """How uv is asked. ``ask``: options and lines of requirements to uv's answer."""
 
     ask: Callable[[Sequence[str], Sequence[str]], Answer]
-    explain: Callable[[str], SolveError]  # another failure, in our words
+    explain: Callable[[str], SolveError]  # any other failure, as an error of mlw
     fetch: Callable[[str, Path], str]  # an address to a file, and its SHA-256
     guard: Sequence[str]  # options with which uv cannot build
     options: Sequence[str]
@@ -211,7 +211,7 @@ def _newest_wheel(name: str, asking: Asking) -> str | None:
 
 @cache
 def known_sources() -> tuple[JsonDict, ...]:
-    """Archives that were looked at: their metadata is what their build scripts say, though it is not marked static.
+    """Archives that were inspected: their metadata is what their build scripts produce, though not marked static.
 
     ``scripts/record-source-metadata`` makes the list.
     """

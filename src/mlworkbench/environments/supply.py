@@ -5,13 +5,11 @@ They lie in the store by their SHA-256, as they do on the target: a submit that 
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from ..errors import NotFetched, SolveError
 from ..hosts.parcel import Package
@@ -22,24 +20,28 @@ from ..remote.environments.network import NOT_FETCHED
 from ..remote.environments.supplies import archive_of
 from ..remote.environments.tools import NoEnvironment, fetch, get, take_in
 from ..remote.folder import Root
-from .channels import indexes_of, password_in_netrc
+from .channels import indexes_of
+from .credentials import Credentials, credentials_in, headers_for
 from .dependencies import Dependencies
-from .pip import digest_of
+from .local_files import digest_of
 from .solve import Solved
 
 _AT_ONCE = 8
 
 
-def stock(solved: Solved, dependencies: Dependencies, store: Root, environ: Mapping[str, str]) -> None:
-    """Put into the store what no target can fetch by itself."""
+def stock(
+    solved: Solved, dependencies: Dependencies, store: Root, environ: Mapping[str, str], root: Path = Path()
+) -> None:
+    """Put into the store what no target can fetch by itself. ``root``: the project."""
     try:
         for sha256, path in solved.files.items():
             take_in(store, sha256, str(path))
         private = [one for one in _entries(solved.lock) if one.get("private")]
         missing = [one for one in private if not os.path.isfile(store.package(str(one["sha256"])))]
         if missing:
-            keys = _keys(dependencies, environ)
-            _fetch(missing, store, keys)
+            indexes = indexes_of(dependencies, environ, root)
+            addresses = [*indexes.places(), *dependencies.channels, *(one.url for one in dependencies.pip if one.url)]
+            _fetch(missing, store, credentials_in(addresses), environ)
     except NoEnvironment as error:
         raise _complaint(error) from None
     except OSError as error:
@@ -53,7 +55,7 @@ def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -
     missing = [one for sha256, one in wanted.items() if not os.path.isfile(store.package(sha256))]
     _refuse_tools(one for one in missing if one in lock.get("tools", ()) and not one.get("url"))
     try:
-        _fetch(missing, store, {})
+        _fetch(missing, store, {}, os.environ)
         found = {sha256: Package(sha256, Path(store.package(sha256))) for sha256 in wanted}
         if lacking.get("python") and lock["python"].get("source") == "uv":
             path = _python(lock, store)
@@ -77,9 +79,9 @@ def _entries(lock: Mapping[str, Any]) -> list[JsonDict]:
     return [one for one in (*lock["conda"], *lock["pip"], *lock.get("tools", ())) if one.get("sha256")]
 
 
-def _fetch(entries: Iterable[JsonDict], store: Root, keys: Mapping[str, str]) -> None:
+def _fetch(entries: Iterable[JsonDict], store: Root, known: Credentials, environ: Mapping[str, str]) -> None:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda one: get(store, one, _headers(str(one.get("url")), keys)), entries))
+        list(pool.map(lambda one: get(store, one, headers_for(str(one.get("url")), known, environ)), entries))
 
 
 def _python(lock: Mapping[str, Any], store: Root) -> Path:
@@ -91,12 +93,14 @@ def _python(lock: Mapping[str, Any], store: Root) -> Path:
 
 def _archive(python: Mapping[str, Any], store: Root) -> Path:
     """uv tells where its Pythons are and keeps their digests to itself; uv checks them when it unpacks."""
-    path = Path(archive_of(store, dict(python)))
+    path, url = Path(archive_of(store, dict(python))), str(python["url"])
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = f"{path}.{os.urandom(4).hex()}.part"
         try:
-            fetch(str(python["url"]), part)
+            mirror = os.environ.get("UV_PYTHON_INSTALL_MIRROR")
+            # A lock may come from anywhere, and must not name files of this machine; the user may.
+            fetch(url, part, local=bool(mirror) and url.startswith(f"{mirror}/"))
             os.replace(part, path)
         finally:
             Path(part).unlink(missing_ok=True)
@@ -112,26 +116,3 @@ def _complaint(error: NoEnvironment) -> SolveError:
     kind = SolveError if reached else NotFetched
     more = "environment-failed" if message.startswith("Python ") else "index-not-reached"
     return kind(words, hint or None, more=more)
-
-
-# -- passwords -------------------------------------------------------------------------------------------
-
-
-def _keys(dependencies: Dependencies, environ: Mapping[str, str]) -> dict[str, str]:
-    """Host → user:password, from the addresses that the project and the user's settings name."""
-    indexes = indexes_of(dependencies, environ)
-    addresses = [indexes.index_url or "", *indexes.extra, *indexes.find_links, *dependencies.channels]
-    addresses += [one.url for one in dependencies.pip if one.url]
-    found = {}
-    for one in addresses:
-        parts = urlsplit(one)
-        user, at, host = parts.netloc.rpartition("@")
-        if at:
-            found[host] = unquote(user)
-    return found
-
-
-def _headers(url: str, keys: Mapping[str, str]) -> dict[str, str]:
-    host = urlsplit(url).netloc
-    key = keys.get(host) or password_in_netrc(urlsplit(url).hostname or "")
-    return {"Authorization": "Basic " + base64.b64encode(key.encode()).decode()} if key else {}

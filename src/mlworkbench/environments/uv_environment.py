@@ -3,15 +3,17 @@
 uv replaces ``${NAME}`` in the addresses of requirements, also in those that packages name in their metadata: an index
 could ask for ``https://…/${AWS_SECRET_ACCESS_KEY}``. So uv gets only what it needs, and no secret. Names are replaced
 in upper case only, therefore proxies, which may hold a password, are passed in lower case. Indexes with their passwords
-are in the file of requirements (``channels.py``), never in the environment.
+are in the file of requirements (``channels.py``), never in the environment. So are passwords of ``.netrc``, which uv
+would send over plain HTTP, and to every port of a host (``credentials.py``).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 _PASSED = (
-    *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "NETRC", "SSL_CERT_FILE", "SSL_CERT_DIR", "SSL_CLIENT_CERT"),
+    *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "SSL_CLIENT_CERT"),
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"),
     *("SSH_AUTH_SOCK", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS", "PYTHON_KEYRING_BACKEND"),
     *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP"),  # Windows
@@ -31,6 +33,8 @@ def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What uv needs of the user's environment."""
     names = (*_PASSED, *(f"UV_{name}" for name in _UV))
     passed = {name: environ[name] for name in names if name in environ}
+    passed["NETRC"] = os.devnull
+    passed["GIT_ALLOW_PROTOCOL"] = "https:ssh:http:git"  # a package may name a repository of this machine
     for name in _PROXIES:
         value = environ.get(name) or environ.get(name.upper())
         if value:

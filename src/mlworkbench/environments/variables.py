@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from ..errors import ConfigError
+from .credentials import PLAIN, with_netrc
 from .dependencies import Dependencies, Line
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
@@ -65,7 +66,9 @@ def refuse_variables(text: str, at: Line) -> None:
 def _expand(address: str, at: Line, allowed: Allowed) -> str:
     found = _VARIABLE.search(address)
     if not found:
-        return address
+        plain = PLAIN.fullmatch(address)
+        named = plain is not None and bool(allowed.hosts.intersection(_places(plain)))
+        return with_netrc(address, allowed.environ, named=named)
     parts = _ADDRESS.fullmatch(address)
     refuse_variables(parts["rest"] if parts else address, at)
     assert parts  # for an address of any other form the line above has raised

@@ -19,5 +19,5 @@ def shorten(text: str) -> str:
 
 
 def one_line(text: str) -> bool:
-    """Whether every reader takes it for one line."""
+    """Whether it is a single line by every definition of a line break."""
     return _CONTROL.search(text) is None

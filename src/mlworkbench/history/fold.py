@@ -10,6 +10,7 @@ from typing import Any
 
 from ..model import Event, JsonDict, Run, Status
 from ..remote import endings
+from ..remote.journal import check_seq
 
 _STATUS = {
     endings.SUCCEEDED: Status.COMPLETED,
@@ -17,8 +18,11 @@ _STATUS = {
     endings.CANCELLED_FORCED: Status.CANCELED,
 }
 
+MOST_WRITERS = 64  # of events; a run has one, and newer versions may have a few
+LONGEST_WRITER = 200
 USED = ("yes", "partly", "no", "unknown")
 _LONGEST, _MOST, _DEEPEST = 1000, 64, 6
+_LONGEST_TEXT, _MOST_PIDS = 20_000, 10_000
 _SPARK = ("app", "version", "master", "deploy", "ui", "history", "events")
 _TROUBLE = ("number", "app", "what", "reason", "executor", "host", "stage", "name", "job")
 
@@ -30,6 +34,12 @@ def fold(run: Run, events: Iterable[Event]) -> Run:
         if step and not run.status.final:
             run = step(run, event)
     return run
+
+
+def leave_out(run: Run, lines: Iterable[str]) -> Run:
+    """The run with these lines about what is not read of it."""
+    merged = tuple(dict.fromkeys((*run.left_out, *lines)))[:_MOST]
+    return run if merged == run.left_out else replace(run, left_out=merged)
 
 
 def _accepted(run: Run, event: Event) -> Run:
@@ -137,7 +147,7 @@ def _collecting(run: Run, event: Event) -> Run:
 
 def _finished(run: Run, event: Event) -> Run:
     data = event.data
-    ending = data["ending"] if data.get("ending") in endings.ALL else endings.EXIT_UNKNOWN
+    ending, code, signal = endings.told(data)
     elapsed = data.get("elapsed")
     ended = _number(data.get("ended"), event.time)
     if run.started is not None and isinstance(elapsed, (int, float)) and 0 <= elapsed < 1e11:
@@ -148,8 +158,8 @@ def _finished(run: Run, event: Event) -> Run:
         status=_STATUS.get(ending, Status.FAILED),
         detail=None,
         ending=ending,
-        exit=_whole(data.get("exit")),
-        signal=_whole(data.get("signal")),
+        exit=code,
+        signal=signal,
         cause=_text(data.get("cause")),
         ended=ended,
         outputs=_whole(data.get("outputs")),
@@ -157,6 +167,7 @@ def _finished(run: Run, event: Event) -> Run:
         log_size=_whole(data.get("log_size")),
         leftovers=_pids(data.get("leftovers")),
         gpu=_verdict(run, data.get("gpu")),
+        left_out=leave_out(run, _texts(data.get("left_out"))).left_out,
     )
 
 
@@ -189,7 +200,7 @@ def event_from(data: JsonDict) -> Event:
     """One line of a journal as a value; raises ValueError, KeyError or TypeError if it is none."""
     if not isinstance(data["data"], dict):
         raise TypeError("data must be a mapping")
-    return Event(str(data["w"]), int(data["seq"]), _number(data["t"], 0.0), str(data["kind"]), data["data"])
+    return Event(str(data["w"]), check_seq(data["seq"]), _number(data["t"], 0.0), str(data["kind"]), data["data"])
 
 
 def tame(value: Any, depth: int = 0) -> Any:
@@ -208,15 +219,21 @@ def tame(value: Any, depth: int = 0) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else None
+
+
+def _texts(value: Any) -> list[str]:
+    told = tame(value)
+    return [one for one in told if isinstance(one, str)] if isinstance(told, list) else []
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A count, or a number of bytes."""
+    return value if type(value) is int and 0 <= value < 2**63 else None
 
 
 def _pids(value: Any) -> tuple[int, ...]:
-    return tuple(pid for pid in value if isinstance(pid, int)) if isinstance(value, list) else ()
+    return tuple(pid for pid in value[:_MOST_PIDS] if _whole(pid)) if isinstance(value, list) else ()
 
 
 def _number(value: Any, otherwise: float) -> float:

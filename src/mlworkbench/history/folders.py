@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ..errors import HistoryError
 from ..model import Run, RunSpec
+from ..remote import metric_files
 from ..remote.folder import Root, RunFolder, is_outside
 from ..remote.journal import read_json, write_whole
 from ..remote.tree import NOFOLLOW
@@ -78,20 +79,29 @@ def read_parts(folder: RunFolder, since: Mapping[str, int]) -> Iterator[dict[str
     Small files come together: most runs are one piece, and 100,000 of them are taken in quicker.
     """
     parts: dict[str, bytes] = {}
-    for name in [*_metrics(folder), "events.jsonl"]:
+    size, left = 0, metric_files.bytes_left(since)
+    for name in [*_metrics(folder, since), "events.jsonl"]:
         for piece in _pieces(os.path.join(folder.path, name), since.get(name, 0)):
-            if name in parts or sum(map(len, parts.values())) + len(piece) > CHUNK:
+            if name != "events.jsonl":
+                if left <= 0:
+                    break
+                left -= len(piece)
+            if name in parts or size + len(piece) > CHUNK:
                 yield parts
-                parts = {}
+                parts, size = {}, 0
             parts[name] = piece
+            size += len(piece)
     yield parts
 
 
-def _metrics(folder: RunFolder) -> list[str]:
+def _metrics(folder: RunFolder, since: Mapping[str, int]) -> list[str]:
+    """The metrics files that were read before, and as many others as a run may have."""
     try:
-        return [f"metrics/{name}" for name in sorted(os.listdir(folder.metrics))]
+        there = [f"metrics/{name}" for name in os.listdir(folder.metrics) if metric_files.is_name(name)]
     except OSError:
         return []
+    new = sorted(name for name in there if name not in since)[: max(0, metric_files.files_left(since))]
+    return sorted([*new, *(name for name in there if name in since)])
 
 
 def _pieces(path: str, start: int) -> Iterator[bytes]:
@@ -104,17 +114,19 @@ def _pieces(path: str, start: int) -> Iterator[bytes]:
         if not stat.S_ISREG(facts.st_mode):
             return
         os.lseek(descriptor, start, os.SEEK_SET)
-        rest = b""
+        rest, skipped = b"", 0
         # Room for what is there: 4 MB each time would cost more than the reading.
         while chunk := os.read(descriptor, min(CHUNK, facts.st_size + 1)):
             rest += chunk
             end = rest.rfind(b"\n") + 1
             if end:
                 yield rest[:end]
-                rest = rest[end:]
+                rest, skipped = rest[end:], 0
             elif len(rest) >= LINE:  # none of ours: it is counted, and not kept in memory
                 yield rest
-                rest = b""
+                rest, skipped = b"", skipped + len(rest)
+                if skipped >= metric_files.LONGEST_SKIPPED:
+                    return
     except OSError:
         return  # a disk that cannot be read here: the other runs go on
     finally:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..model import Event, Run
-from .fold import fold
-from .reading import parse_events, parse_lines
+from ..remote.journal import WRITER
+from ..remote.metric_files import LONGEST_SKIPPED, files_left
+from .fold import LONGEST_WRITER, MOST_WRITERS, fold, leave_out
+from .reading import LINE, parse_events, parse_lines
 from .rows import Reading
 from .tally import Tally
+
+_TOO_LONG = f"{{}}: a line of more than {LINE >> 20} MiB; nothing is read after {LONGEST_SKIPPED >> 20} MiB of one line"
 
 
 def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:
@@ -16,18 +20,41 @@ def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run
     offsets, seqs = dict(reading.offsets), dict(reading.seqs)
     tally = Tally(run)
     events: list[Event] = []
+    left: list[str] = []
     for name, data in parts.items():
         if name == "events.jsonl":
             found, used = parse_events(data)
-            events += _unseen(found, seqs)
+            known = _of_known_writers(found, seqs)
+            tally.leave_out("events", len(found) - len(known))
+            events += _unseen(known, seqs)
         elif name.startswith("metrics/"):
+            if name not in offsets and files_left(offsets) <= 0:
+                continue
             lines, used = parse_lines(data)
             tally.take(lines)
+            if used and not data.endswith(b"\n", 0, used):
+                left.append(_TOO_LONG.format(name))
         else:
             continue
         if used:
             offsets[name] = offsets.get(name, 0) + used
-    return fold(tally.run(), events), Reading(offsets, seqs)
+    if files_left(offsets) <= 0 < files_left(reading.offsets):
+        tally.leave_out("files", 1)  # how many more there are is unknown: nobody sends them
+    return fold(leave_out(tally.run(), left), events), Reading(offsets, seqs)
+
+
+def _of_known_writers(events: Iterable[Event], seqs: Mapping[str, int]) -> list[Event]:
+    """Without the events of writers beyond the limit. Our own supervisor is never one of those."""
+    writers = set(seqs)
+    known = []
+    for event in events:
+        if event.writer not in writers:
+            is_too_many = len(writers) >= MOST_WRITERS or len(event.writer) > LONGEST_WRITER
+            if is_too_many and event.writer != WRITER:
+                continue
+            writers.add(event.writer)
+        known.append(event)
+    return known
 
 
 def _unseen(events: Iterable[Event], seqs: dict[str, int]) -> list[Event]:

@@ -8,9 +8,10 @@ from math import inf
 from typing import Any
 
 from ..model import Event
+from ..remote.metric_files import LONGEST_LINE
 from .fold import event_from
 
-LINE = 4 * 1024 * 1024  # a longer line is none of ours
+LINE = LONGEST_LINE  # a longer line is none of ours
 BAD = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError)
 _FLOATS = ("NaN", "Infinity", "-Infinity")
 _DEEPEST = 20
@@ -34,6 +35,16 @@ def parse_events(data: bytes) -> tuple[list[Event], int]:
         except BAD:
             continue
     return events, used
+
+
+def before_end(data: bytes) -> bytes:
+    """The events up to the one that ends the run, without it."""
+    at = 0
+    for line in data.splitlines(keepends=True):
+        if b"finished" in line and any(event.kind == "finished" for event in parse_events(line)[0]):
+            break
+        at += len(line)
+    return data[:at]
 
 
 def parse_lines(data: bytes) -> tuple[Iterator[dict[str, Any]], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import apsw
@@ -25,7 +26,8 @@ def fill(connection: apsw.Connection, root: Root, progress: Progress) -> None:
     names = run_names(root)
     for done, batch in gather(root, names):
         for _, one in batch:
-            rows.pour(connection, one)
+            with suppress(rows.RowTooLarge):
+                rows.pour(connection, one)
         progress(done, len(names))
     rows.start_account(connection)
 
@@ -70,7 +72,12 @@ def _put_right(connection: apsw.Connection, root: Root, names: list[str]) -> Non
 
 
 def put(connection: apsw.Connection, run: Run, reading: rows.Reading) -> None:
-    """The row of a run, from what its folder tells."""
+    """The row of a run, from what its folder tells. One that is too large for a row costs no other run."""
+    with suppress(rows.RowTooLarge):
+        _put(connection, run, reading)
+
+
+def _put(connection: apsw.Connection, run: Run, reading: rows.Reading) -> None:
     known = rows.select(connection, "id = ?", (run.id,))
     if not known:
         rows.insert(connection, run, reading, {})

@@ -12,6 +12,7 @@ from zlib import crc32
 
 import apsw
 
+from ..errors import HistoryError
 from ..model import JsonDict, Noted, Run, RunSpec, Span, Status
 from .database import Damaged
 from .parameters import number, of_run, text
@@ -30,17 +31,28 @@ _INSERT = f"INSERT OR IGNORE INTO runs ({_LISTED}, checksum) VALUES ({', '.join(
 _REPLACE_BODY = f"INSERT OR REPLACE INTO bodies (seq, {_BODY}, checksum) VALUES (?, ?, ?, ?, ?, ?)"
 _RAW = f"SELECT {_LISTED}, runs.checksum, {_BODY}, bodies.checksum FROM runs JOIN bodies USING (seq) WHERE id = ?"
 _LISTS = ("tags", "untagged")
-TOLD = ("metrics", "spans", "params", "told_tags", "files", "children")  # of a run: what its script recorded
+# Of a run: what its script recorded, and what is not kept of that.
+TOLD = ("metrics", "spans", "params", "told_tags", "files", "children", "over_limit")
 _STATE = tuple(name for name in Run.__dataclass_fields__ if name != "spec")
 _BATCH = 2048
 _LONGEST = 200  # characters of a metric's value that a list can be searched for
 _MOST_WORDS = 2000
-# Bytes. A script that tells more is shown with nothing of it, and its files still have it: SQLite takes a row that is
-# too long for none at all, and one run would cost the index of all.
+# Bytes. A script that tells more is shown with nothing of it, and its files still have it: SQLite refuses a row that
+# is too large.
 MOST_STATE = 128 * 1024 * 1024
+# Characters of metrics, of spans, of parameters, and of tags that a list looks at: every list reads those of all runs.
+MOST_LISTED = 4 * 1024 * 1024
+_SPARE = 10_000  # bytes of a row beside its texts
 MICRO = 1_000_000
 _HALF = re.compile("[\ud800-\udfff]")
 UNTRACKED, ARCHIVED = 1, 2  # why a run is hidden
+
+
+class RowTooLarge(HistoryError):
+    """SQLite cannot hold the run. The index is not damaged, and all other runs are as they were."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"{run_id} is too large for the run history", "submit it with shorter arguments and settings")
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,11 @@ class Encoded:
     listed: Row
     body: tuple[str, str, str, str]
     checksum: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the larger of its two rows."""
+        return max(sum(map(_bytes, self.listed)), sum(map(_bytes, self.body)))
 
 
 # -- reading -------------------------------------------------------------------------------------------
@@ -102,6 +119,7 @@ def _stored(row: Row) -> Stored:
 def decode(spec: str, state: str) -> Run:
     facts = json.loads(state)
     facts.update(status=Status(facts["status"]), leftovers=tuple(facts["leftovers"]))
+    facts["left_out"] = tuple(facts.get("left_out", ()))
     if "spans" in facts:  # else written before there were any
         facts["spans"] = {name: Span(*span) for name, span in facts["spans"].items()}
         facts["noted"] = noted_from(facts["noted"])
@@ -182,6 +200,7 @@ def insert(connection: apsw.Connection, run: Run, reading: Reading, submitter: J
 
 def pour(connection: apsw.Connection, run: Encoded) -> bool:
     """One of many runs, without the account. Tells whether it went in: not where its id or key is taken."""
+    _require_fit(connection, run)
     connection.execute(_INSERT, (*run.listed, run.checksum))
     if not connection.changes():
         return False
@@ -191,6 +210,7 @@ def pour(connection: apsw.Connection, run: Encoded) -> bool:
 
 def update(connection: apsw.Connection, old: Stored, run: Run, reading: Reading, submitter: JsonDict) -> None:
     encoded = encode(run, reading, submitter)
+    _require_fit(connection, encoded)
     names = ", ".join(f"{name} = ?" for name in [*_LISTED.split(", "), "checksum"])
     connection.execute(f"UPDATE runs SET {names} WHERE seq = ?", (*encoded.listed, encoded.checksum, old.seq))
     _write_body(connection, old.seq, encoded)
@@ -203,6 +223,12 @@ def delete(connection: apsw.Connection, old: Stored) -> None:
     _move(connection, -1, int(old.final) - 1, -old.checksum)
 
 
+def _require_fit(connection: apsw.Connection, run: Encoded) -> None:
+    """Before anything is written: what SQLite itself says then is the same as of a damaged file."""
+    if run.size > connection.limit(apsw.SQLITE_LIMIT_LENGTH) - _SPARE:
+        raise RowTooLarge(run.listed[0])
+
+
 def _write_body(connection: apsw.Connection, seq: int, run: Encoded) -> None:
     connection.execute(_REPLACE_BODY, (seq, *run.body, _body_checksum(run.listed[0], run.body)))
 
@@ -211,28 +237,53 @@ def _write_body(connection: apsw.Connection, seq: int, run: Encoded) -> None:
 
 
 def encode(run: Run, reading: Reading, submitter: JsonDict) -> Encoded:
+    listed, unlisted = _listed(run)
+    if unlisted:
+        run = replace(run, over_limit={**run.over_limit, "listed": unlisted})
     state = _state(run)
     if len(state) > MOST_STATE:
         nothing: dict[str, Any] = dict.fromkeys(TOLD, {})
-        run = replace(run, **nothing)
-        state = _state(run)
+        run = replace(run, **{**nothing, "over_limit": {**run.over_limit, "all": 1}})
+        state, listed = _state(run), _listed(run)[0]
     read = json.dumps({"offsets": reading.offsets, "seqs": reading.seqs}, default=_plain)
-    listed = _listed(run)
     # The same as of to_json(), whose copies would take a third of the time of a rebuild.
     body = (json.dumps(run.spec, default=_plain), state, read, json.dumps(submitter))
     return Encoded(listed, body, _sum(listed))
 
 
 def _state(run: Run) -> str:
-    return json.dumps({name: getattr(run, name) for name in _STATE}, default=_plain)
+    facts = {name: getattr(run, name) for name in _STATE if name != "left_out" or run.left_out}
+    return json.dumps(facts, default=_plain)
 
 
 def _plain(value: Any) -> JsonDict:
     return dict(value) if isinstance(value, Mapping) else vars(value)
 
 
-def _listed(run: Run) -> Row:
+def _listed(run: Run) -> tuple[Row, int]:
+    """The row, and how many entries are not in it because there are too many."""
     spec = run.spec
+    facts, left_out = _narrow(_facts(run))
+    plain, unsearchable = _fitting({name: value for name, value in run.metrics.items() if _searchable(value)})
+    row = (
+        clean(spec.id),
+        clean(spec.key),
+        spec.number,
+        clean(spec.project_id),
+        int(spec.created * MICRO),
+        run.status.value,
+        int(run.status.final),
+        (0 if spec.tracked else UNTRACKED) | (ARCHIVED if run.noted.archived else 0),
+        clean(spec.entry.name),
+        clean(spec.compute.name),
+        clean(spec.parent or ""),
+        clean(facts),
+        clean(plain),
+    )
+    return row, left_out + unsearchable
+
+
+def _facts(run: Run) -> JsonDict:
     facts = {
         "name": run.name,
         "tags": run.tags or None,
@@ -245,25 +296,37 @@ def _listed(run: Run) -> Row:
         "gpu": (run.gpu or {}).get("used"),
         "params": {name: [number(value), text(value)] for name, value in of_run(run).items()} or None,
         "spans": {name: span[1:3] for name, span in run.spans.items() if span.length > 1} or None,
-        "children": len(run.children) or len((spec.sweep or {}).get("children", ())) or None,
+        "children": len(run.children) or len((run.spec.sweep or {}).get("children", ())) or None,
         "words": _words(run),
     }
-    plain = {name: value for name, value in run.metrics.items() if _searchable(value)}
-    return (
-        clean(spec.id),
-        clean(spec.key),
-        spec.number,
-        clean(spec.project_id),
-        int(spec.created * MICRO),
-        run.status.value,
-        int(run.status.final),
-        (0 if spec.tracked else UNTRACKED) | (ARCHIVED if run.noted.archived else 0),
-        clean(spec.entry.name),
-        clean(spec.compute.name),
-        clean(spec.parent or ""),
-        clean(_json({name: value for name, value in facts.items() if value is not None})),
-        clean(_json(plain)),
-    )
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _narrow(facts: JsonDict) -> tuple[str, int]:
+    """The facts as JSON, of each kind as many as a list may have to read; and how many those are too many."""
+    found = _json(facts)
+    if len(found) <= MOST_LISTED:
+        return found, 0
+    left_out = 0
+    for kind in {"tags", "params", "spans"}.intersection(facts):
+        kept, too_many = _fitting(dict.fromkeys(facts[kind]) if kind == "tags" else facts[kind])
+        facts[kind] = list(json.loads(kept)) if kind == "tags" else json.loads(kept)
+        left_out += too_many
+    return _json(facts), left_out
+
+
+def _fitting(entries: dict[str, Any]) -> tuple[str, int]:
+    """The first entries as JSON, and how many there were beyond them."""
+    found = _json(entries)
+    if len(found) <= MOST_LISTED:
+        return found, 0
+    size, kept = 0, {}
+    for name, value in entries.items():
+        size += len(name) + len(_json(value))
+        if size > MOST_LISTED:
+            break
+        kept[name] = value
+    return _json(kept), len(entries) - len(kept)
 
 
 def _words(run: Run) -> str:
@@ -287,6 +350,12 @@ def _json(value: object) -> str:
 def clean(text: str) -> str:
     """What SQLite can hold: names of files may have bytes that are no UTF-8, and hostile texts a NUL."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
+
+
+def _bytes(value: object) -> int:
+    if not isinstance(value, str):
+        return 0
+    return len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
 
 
 def _sum(values: Iterable[object]) -> int:

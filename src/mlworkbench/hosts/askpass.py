@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..remote.tree import remove
+from .openssh import JUMP_HOST
 
 try:
     import fcntl
@@ -28,7 +29,8 @@ _HELPER = """\
 import os, socket, sys
 asker = socket.socket(socket.AF_UNIX)
 asker.connect(os.environ["MLW_ASKPASS"])
-asker.sendall(" ".join(sys.argv[1:]).encode("utf-8", "replace")[:4096] + b"\\0")
+of = os.environ.get("MLW_ASKPASS_OF", "")
+asker.sendall((of + "\\n" + " ".join(sys.argv[1:])).encode("utf-8", "replace")[:4096] + b"\\0")
 answer = b""
 while True:
     part = asker.recv(4096)
@@ -140,7 +142,9 @@ class Askpass:
                         question += part
                     if not question.endswith(b"\0"):
                         continue  # nobody asked anything
-                    answer = self._answer(question.rstrip(b"\0").decode(errors="replace"))
+                    of, _, text = question.rstrip(b"\0").decode(errors="replace").partition("\n")
+                    # Versions before 8.5 do not say which of the two asks, and a jump host may ask anything.
+                    answer = self._answer(f"({JUMP_HOST}) {text}" if of == JUMP_HOST else text)
                     if answer is not None:
                         asker.sendall(b"+" + answer.encode())
                 except OSError:

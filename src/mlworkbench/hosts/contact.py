@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from .openssh import (
 from .replies import printable
 from .ssh import names
 
+_NO_LOGIN = ("PreferredAuthentications=none", "PubkeyAuthentication=no")
 _KEYS_ONLY = ("PreferredAuthentications=publickey",)
 _PASSWORD_ONLY = ("PreferredAuthentications=password,keyboard-interactive", "PubkeyAuthentication=no")
 
@@ -78,7 +80,7 @@ class Contact:
     """What a machine showed before anybody logged in."""
 
     trusted: bool  # this user's own known_hosts vouch for the key
-    fingerprint: str  # SHA256:…
+    fingerprint: str  # SHA256:…; "" if only ssh itself can tell that the user's known_hosts have it
     kind: str  # ssh-ed25519 …
     methods: tuple[str, ...]  # ways to log in that the server offers; empty: it lets anybody in
 
@@ -88,25 +90,69 @@ def first_contact(draft: Attachment, alone: bool = False, known: Path | None = N
 
     Raises HostKeyChanged if the user's own known_hosts say otherwise; with ``alone`` they are not asked, because the
     user says which key it must be. ``known``: the known_hosts of an earlier attach, by which ssh itself turns away.
+
+    The key is read from the file in which ssh stores it, never from what ssh prints: servers print there, too.
     """
     draft.known_hosts.unlink(missing_ok=True)
     if known is not None and known.exists():
         with open(os.open(draft.known_hosts, NEW, 0o600), "wb") as file:
             file.write(known.read_bytes())
-    options = ["-v", "LogLevel=DEBUG1", "StrictHostKeyChecking=accept-new", "PreferredAuthentications=none"]
-    if alone:
-        options += [f"UserKnownHostsFile={quoted(draft.known_hosts)}", "GlobalKnownHostsFile=none"]
-    code, said = Master(draft).run(None, [*options, "PubkeyAuthentication=no", "HashKnownHosts=no"], "true")
-    shown = [line for line in said.splitlines() if line.startswith("debug1: Server host key: ")]
-    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
-        raise explain(draft, without_debug(said))
-    if not shown or (code and not methods(said)):
-        raise explain(draft, said if "banner line" in said else without_debug(said))
-    kind, _, fingerprint = shown[-1].removeprefix("debug1: Server host key: ").partition(" ")
-    trusted = not draft.known_hosts.exists() or not draft.known_hosts.read_bytes().strip()
-    if not trusted:
+    before = _lines(draft.known_hosts)
+    said = _knock(draft, _only(draft.known_hosts) if alone else [])
+    added = [line for line in _lines(draft.known_hosts) if line not in before]
+    if added:
         draft.known_hosts.chmod(0o600)
-    return Contact(trusted, fingerprint.strip(), kind, methods(said))
+    keys = {fingerprint_of(line): line for line in added or before}
+    if not keys:
+        return Contact(True, *_users_key(draft), methods(said))
+    if len(keys) != 1 or "" in keys:
+        raise HostError(
+            f"the host key of {draft.identity} is not clear: ssh stored {len(keys)}", "attach it with --host-key"
+        )
+    [(fingerprint, line)] = keys.items()
+    return Contact(False, fingerprint, line.split()[1], methods(said))
+
+
+def _knock(draft: Attachment, options: Sequence[str]) -> str:
+    """What ssh prints about a connection that ends before the login; raises if there was none."""
+    options = ["StrictHostKeyChecking=accept-new", "HashKnownHosts=no", *options, *_NO_LOGIN]
+    code, said = Master(draft).run(None, options, "true")
+    if code and not methods(said):
+        if "exchange_identification" in said or "banner" in said:  # only -v prints what came instead
+            said = Master(draft).run(None, ["-v", "LogLevel=DEBUG1", *options], "true")[1]
+        raise explain(draft, said if "banner line" in said else without_debug(said))
+    return said
+
+
+def _only(file: Path) -> list[str]:
+    return [f"UserKnownHostsFile={quoted(file)}", "GlobalKnownHostsFile=none"]
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+
+
+def _users_key(draft: Attachment) -> tuple[str, str]:
+    """Fingerprint and kind of the key that the machine shows, if the user's known_hosts have it; else two times "".
+
+    They may have a name for the machine, or an authority, that is not to be found so: ssh checks them, this is shown.
+    """
+    file = draft.folder / "shown_hosts"
+    file.unlink(missing_ok=True)
+    try:
+        _knock(draft, _only(file))
+        shown = next(iter(_lines(file)), "").split()
+    finally:
+        file.unlink(missing_ok=True)
+    host, port = draft.identity.rpartition("@")[2].rsplit(":", 1)
+    name = host if port == "22" else f"[{host}]:{port}"
+    for place in ("known_hosts", "known_hosts2"):
+        words = [program("ssh-keygen"), "-F", name, "-f", str(Path.home() / ".ssh" / place)]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30)
+        for line in done.stdout.decode(errors="replace").splitlines():
+            if shown[1:3] and line.split()[1:3] == shown[1:3]:
+                return fingerprint_of(line), shown[1]
+    return "", ""
 
 
 def key_fits(contact: Contact, given: str) -> bool:

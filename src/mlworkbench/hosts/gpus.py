@@ -93,7 +93,7 @@ class Gpus:
 def ask_gpus(host: Host) -> Gpus:
     """As they are now."""
     reply = Reply(host.identity, host.ask({"do": "gpus"}, patience=_PATIENCE))
-    return Gpus.from_json(reply.require_ok(f"{host.identity} cannot tell of its GPUs").mapping("gpus"))
+    return Gpus.from_json(reply.require_ok(f"{host.identity} could not list its GPUs").mapping("gpus"))
 
 
 def _gpu(data: Mapping[str, Any]) -> Gpu:

@@ -24,6 +24,7 @@ class News:
     exists: bool = True  # the run folder is there
     claimed: bool = True  # a supervisor has taken the run on, be it alive or not
     supervised: bool = True  # one watches it now
+    pending: bool = False  # the metrics files hold more, which did not fit into this answer
 
 
 class Host(Protocol):

@@ -15,6 +15,7 @@ from ..errors import HostError
 from ..remote import machine, serve
 from ..remote.folder import Root
 from ..remote.tree import remove
+from ..remote.untrusted import parse_json
 from . import library
 from .host import News, Progress
 
@@ -58,7 +59,7 @@ class LocalHost:
         else:
             told, said = _ask(process, json.dumps(message).encode()), b""
         try:
-            return dict(json.loads(told))
+            return dict(parse_json(told))
         except ValueError:
             if self._heal():
                 return self.call(verb, run_id, words, message)
@@ -77,7 +78,7 @@ class LocalHost:
             news.wait(wait, _sleep)
         standing = news.standing()
         parts = {**dict.fromkeys(offsets, b""), **dict(news.parts(limit))}
-        return News(parts, **standing)
+        return News(parts, **standing, pending=news.pending)
 
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
         serve.check_name(name)

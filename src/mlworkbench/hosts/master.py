@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ..attachments import Attachment
 from ..errors import HostError, Unreachable
 from ..remote.failpoint import failpoint
+from ..remote.untrusted import parse_json
 from .openssh import MULTIPLEXES, command, environment, explain, write_config
 from .slots import locked
 
@@ -151,7 +152,7 @@ def _note_failure(lock: int, error: Unreachable) -> None:
 def _share_failure(lock: int, asked: float) -> None:
     """Another command has tried since we asked, in vain."""
     try:
-        noted = json.loads(os.pread(lock, 65536, 0))
+        noted = parse_json(os.pread(lock, 65536, 0))
         fresh = asked <= float(noted["time"]) <= time.time()
     except (OSError, ValueError, KeyError, TypeError):
         return

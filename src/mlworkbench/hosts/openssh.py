@@ -30,6 +30,9 @@ class LoginRefused(HostError):
         self.methods = methods
 
 
+JUMP_HOST = "jump host"  # in MLW_ASKPASS_OF: whose questions the helper passes on
+
+
 class HostKeyChanged(Unreachable):
     """Somebody else answers, or the machine was set up anew. Nothing was sent."""
 
@@ -155,7 +158,8 @@ def _jump(attachment: Attachment) -> str:
     """Each leg but the last as the user's own ssh would go; with -J our own options would apply to it too."""
     *before, last = (attachment.jump or "").split(",")
     user, host, port = split_hop(last)
-    words = [program(), "-F", str(attachment.folder / "jump_config"), "-o", "NumberOfPasswordPrompts=1"]
+    words = ["env", f"MLW_ASKPASS_OF={JUMP_HOST}"] if os.name == "posix" else []
+    words += [program(), "-F", str(attachment.folder / "jump_config"), "-o", "NumberOfPasswordPrompts=1"]
     words += ["-J", ",".join(before)] if before else []
     words += ["-l", user] if user else []
     words += ["-p", str(port)] if last.rstrip("]").endswith(f":{port}") else []

@@ -103,7 +103,7 @@ class Reply:
 
 
 def printable(said: str, most: int = 300) -> str:
-    """Words of another machine, made harmless for a terminal."""
+    """Text of another machine, made safe for a terminal."""
     said = said.strip().replace("\r\n", "\n")
     text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in said[: most + 1])
     return text if len(text) <= most else text[:most] + "…"

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ..errors import HostError, SnapshotError
 from ..remote.frames import CHUNK
+from ..remote.untrusted import parse_json
 from .channel import ANSWER, Channel
 from .replies import full_disk, printable
 
@@ -56,7 +57,7 @@ class Upload:
     def _read(self, digest: str) -> tuple[bytes, dict[str, Any]]:
         try:
             text = Path(self._store.snapshot(digest)).read_bytes()
-            return text, json.loads(text)
+            return text, parse_json(text)
         except (OSError, ValueError) as error:
             raise SnapshotError(f"the snapshot {digest[:12]} is not in the store any more", "submit again") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -10,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
+
+from ..remote.untrusted import parse_json
 
 UI = ("nicegui", "fastapi", "uvicorn")
 # Import names of what mlw cannot do without.
@@ -24,7 +25,7 @@ def source() -> tuple[Path | None, bool]:
     """The folder that mlw was installed from, if it is still there; and whether changes in it count at once."""
     one = _distribution()
     try:
-        told = json.loads((one.read_text("direct_url.json") if one else None) or "{}")
+        told = parse_json((one.read_text("direct_url.json") if one else None) or "{}")
     except ValueError:
         return None, False
     parts = urlsplit(str(told.get("url") or ""))

@@ -101,7 +101,7 @@ def _news(talk: Talk, request: Message, body: bytes) -> Message:
     answer: Message = dict(news.standing(), ok=True)
     for name, data in news.parts(min(int(request["limit"]), CHUNK)):
         _send_part(talk, {"name": name}, data, bool(request.get("pack")))
-    return answer
+    return dict(answer, pending=news.pending)
 
 
 def _pause(talk: Talk, seconds: float) -> bool:

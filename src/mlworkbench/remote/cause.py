@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 TAIL = 256 * 1024
 LENGTH = 500
+HINT = "; hint: "  # what follows it is shown as our advice
 
 _MARGIN = re.compile(r"^\s*[|+] ")  # of an exception group
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
@@ -26,19 +27,20 @@ _GIVEN_BY_THE_ORIGINAL = ("sys", "os")
 
 
 def read_tail(path: str, size: int = TAIL) -> str:
+    from .serve import read_plain  # noqa: PLC0415 - only a run that failed needs it
+
     try:
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - size))
-            return file.read(size).decode("utf-8", "replace")
+        end = os.stat(path, follow_symlinks=False).st_size
     except OSError:
         return ""
+    return read_plain(path, max(0, end - size), size).decode("utf-8", "replace")
 
 
 def explain(log: str, work: str, python: str, code: Optional[int], number: Optional[int]) -> str:
     """What went wrong, in one line, with the user's own line where there is a traceback."""
     if number is not None:
         return "killed by signal %d (%s)" % (number, signal_name(number))
+    log = log.replace(HINT, "; hint - ")  # a remedy comes from us, never from the script
     lines = [_MARGIN.sub("", line) for line in log.replace("\r", "\n").split("\n")]  # more empty ones do no harm
     found = _traceback(lines, work, python)
     if found:

@@ -11,6 +11,7 @@ import os
 from . import machine
 from .folder import Root, RunFolder
 from .journal import read_json
+from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def read_child(root: Root, run: RunFolder, parent: Spec, name: str) -> Optional[
         with open(run.children, encoding="ascii") as file:
             for line in file:
                 if line.startswith(begin):
-                    return merged(parent, json.loads(line[len(begin) :]))
+                    return merged(parent, parse_json(line[len(begin) :]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return None

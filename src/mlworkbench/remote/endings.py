@@ -36,6 +36,20 @@ ALL = (
 )
 
 _SIGKILL = 9
+_LARGEST_CODE, _LARGEST_SIGNAL = 255, 127
+
+
+def told(data: Dict[str, Any]) -> Tuple[str, Optional[int], Optional[int]]:
+    """Ending, exit code, and signal of a ``finished`` event. What no process can have makes the ending unknown."""
+    ending = data["ending"] if data.get("ending") in ALL else EXIT_UNKNOWN
+    code, signal = data.get("exit"), data.get("signal")
+    if not _is_within(code, 0, _LARGEST_CODE) or not _is_within(signal, 1, _LARGEST_SIGNAL):
+        return (EXIT_UNKNOWN if ending in (SUCCEEDED, FAILED) else ending), None, None
+    return ending, code, signal
+
+
+def _is_within(value: Any, least: int, most: int) -> bool:
+    return value is None or (type(value) is int and least <= value <= most)
 
 
 def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oom: bool) -> Tuple[str, Optional[str]]:

@@ -5,7 +5,6 @@ Only the programs are used, never the engine's HTTP interface: they know the use
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import stat
@@ -17,6 +16,7 @@ from .folder import RunFolder
 from .launcher import encode
 from .mounts import translate
 from .tree import remove
+from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ def run_command(spec: Dict[str, Any], run: RunFolder, umask: int = 0o022) -> Lis
     environment = dict(spec["environment"])
     environment.update(container.get("environment") or {})
     path = environment.pop("PYTHONPATH", "")
+    # Where NVIDIA's runtime is the engine's default, this variable gives GPUs: those that the run was granted, only.
+    environment.pop("NVIDIA_VISIBLE_DEVICES", None)
+    if not container.get("gpus"):
+        environment["NVIDIA_VISIBLE_DEVICES"] = "void"
     words = [container["program"], "run", "--detach", "--pull", "never", "--name", container["name"], "--init"]
     words += ["--workdir", container["workdir"], *_guards(container), *_limits(container), *gpu_options(container)]
     for name, value in sorted(dict(container.get("labels") or {}, **{_OWNER: run.path}).items()):
@@ -108,7 +112,7 @@ def build_command(
 
 
 def probe_command(container: Container, mounts: "Sequence[List[str]]", argv: "List[str]") -> List[str]:
-    """A container that looks at the project's image: guarded like a run's, without a network, removed when it ends."""
+    """A container that inspects the project's image: guarded like a run's, without a network, removed when it ends."""
     words = [container["program"], "run", "--rm", "--pull", "never", *_guards(container)]
     words += [*_limits({"network": "none"}), *gpu_options(container)]
     for mount in mounts:
@@ -288,7 +292,7 @@ def finish(process: subprocess.Popen[bytes]) -> str:
 
 def read_state(text: str) -> Dict[str, Any]:
     try:
-        told = json.loads(text)
+        told = parse_json(text)
         state = told["state"]
         return {
             "status": str(state.get("Status") or ""),
@@ -328,7 +332,7 @@ def is_down(err: str) -> bool:
 def make_login_folder(name: str) -> str:
     """Where a log-in to a registry is kept while an image is pulled: in memory, never on a disk.
 
-    Everybody may write there, so its name cannot be guessed: nobody can have put something in its place.
+    Every user may write there, so its name is random: no other user can have created it.
     """
     folder = os.path.join(_memory(), "%s%s" % (_login_prefix(name), os.urandom(8).hex()))
     os.mkdir(folder, 0o700)
@@ -336,7 +340,7 @@ def make_login_folder(name: str) -> str:
 
 
 def forget_login(name: str) -> None:
-    """Also what a killed predecessor left. A link, or what belongs to somebody else, is not ours and is not touched."""
+    """Also what a killed predecessor left. A link, or a file of another user, is not ours and stays."""
     try:
         memory = _memory()
     except OSError:

@@ -6,7 +6,6 @@ the machine is like. Programs that must be asked run side by side, each for a fe
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -15,6 +14,7 @@ import time
 
 from .programs import which
 from .questions import Question, answer, ask
+from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def engine(path: Optional[str], code: Optional[int], out: str, err: str) -> Opti
     """What ``docker info`` or ``podman version`` said; None if there is no such program."""
     if path is None:
         return None
-    said = _safely(lambda: json.loads(out))
+    said = _safely(lambda: parse_json(out))
     said = said if isinstance(said, dict) else {}
     found: Data = {"path": path, "error": None, "socket": None, "selinux": os.path.exists("/sys/fs/selinux/enforce")}
     if "host" in said or "Client" in said:  # the former where `docker` is podman under another name

@@ -10,6 +10,8 @@ import os
 import select
 import time
 
+from .untrusted import parse_json
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple, Union
@@ -80,8 +82,8 @@ class Pipe:
         text = self._take(sizes[0], patience)
         body = self._take(sizes[1], patience) if sizes[1] else b""
         try:
-            message = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            message = parse_json(text)
+        except ValueError as error:
             raise FrameError("a message is not JSON: %s" % error) from None
         if not isinstance(message, dict):
             raise FrameError("a message is not an object")
@@ -95,7 +97,7 @@ class Pipe:
         """Read past ``mark``; what stood before it, and whether it came at all."""
         seen = bytearray(self._left)
         self._left = b""
-        self._since = None  # whoever logs in may be slow
+        self._since = None  # a login may be slow
         start = 0
         while True:
             found = seen.find(mark, start)
@@ -160,7 +162,7 @@ class Pipe:
             self.check_pace(patience, self._since[0], self.read_bytes - self._since[1])
 
     def check_pace(self, patience: float, since: float, count: int) -> None:
-        """Raise Silent if so many bytes are too few for the time waited since then."""
+        """Raise Silent if this number of bytes is too small for the time waited since then."""
         if self.waited - since > patience + count / SLOWEST:
             raise Silent("%d bytes in %g s" % (count, self.waited - since))
 

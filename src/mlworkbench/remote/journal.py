@@ -5,25 +5,44 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import sys
 import time
 
 from . import machine
 from .folder import RunFolder
+from .metric_files import LONGEST_LINE
+from .tree import CLOEXEC, NOFOLLOW
+from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, Iterator, List, Optional
 
 RESERVE = 64 * 1024
+WRITER = "sup"  # of the events of every supervisor
+MOST_EVENTS = 2**52
+_LARGEST = 64 * 1024 * 1024  # bytes of a JSON file of ours; a script may have put another in its place
+# O_NONBLOCK: a script may also have put a FIFO there, and opening it must not block.
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0) | CLOEXEC | getattr(os, "O_BINARY", 0)
+_JOURNAL = os.O_RDWR | os.O_CREAT | os.O_APPEND | NOFOLLOW | _NONBLOCK
 
 
 def write_whole(path: str, data: Dict[str, Any]) -> None:
     """The file is there whole or not at all, also after a power cut."""
     part = "%s.%s.part" % (path, os.urandom(8).hex())
     write_part(part, data)
-    os.replace(part, path)
+    put_in_place(part, path)
     machine.sync_folder(os.path.dirname(path))
+
+
+def put_in_place(part: str, path: str) -> None:
+    """Give a file its name. A folder that a script has put there is set aside; a rename would fail."""
+    try:
+        os.replace(part, path)
+    except IsADirectoryError:
+        _set_aside(path)
+        os.replace(part, path)
 
 
 def write_note(path: str, data: Dict[str, Any]) -> None:
@@ -89,42 +108,65 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
     """The file's content; None if it is not there, not whole, or lacks one of the keys."""
     try:
-        with open(path, "rb") as file:
-            data = json.loads(file.read())
-    except (OSError, ValueError, RecursionError):
+        data = parse_json(_read_small(path))
+    except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) and all(key in data for key in keys) else None
 
 
+def check_seq(seq: Any) -> int:
+    """The number of an event. Raises ValueError for what no journal counts up to: the next number must be writable."""
+    if type(seq) is not int or not 0 <= seq < MOST_EVENTS:
+        raise ValueError("this is not the number of an event")
+    return seq
+
+
+def _read_small(path: str) -> bytes:
+    """The content of a plain file; of what is too large only a part, which is no JSON."""
+    with open(os.open(path, os.O_RDONLY | _NONBLOCK), "rb") as file:
+        return file.read(_LARGEST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+
+
+def touch(path: str) -> None:
+    """Give a file the present time, whatever a script has made of it."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | _NONBLOCK, 0o600))
+
+
 class Journal:
-    """The events of one run. Only its supervisor writes, and there is one at a time (it holds the lock)."""
+    """The events of one run. Only its supervisor writes, and there is one at a time (it holds the lock).
+
+    But the run's script can damage the file. Each line is put where readers look for it: after all whole lines.
+    """
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._seq = 0
-        self._descriptor = os.open(run.events, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._descriptor = _open_journal(run.events)
+        self._end = 0  # of the whole lines
         self.kinds: List[str] = []
         self._resume()
 
     def _resume(self) -> None:
         """Go on after a predecessor, which may have died in the middle of a line."""
-        with open(self._run.events, "rb") as file:
-            content = file.read()
-        for line in content.splitlines():
-            try:
-                event = json.loads(line)
-                self._seq = max(self._seq, int(event["seq"]))
-                self.kinds.append(event["kind"])
-            except (ValueError, KeyError, TypeError):
-                continue
-        if content and not content.endswith(b"\n"):
-            _write_all(self._descriptor, b"\n")
+        for lines in _whole_lines(self._descriptor, 0):
+            self._end += len(lines)
+            for line in lines.splitlines():
+                try:
+                    event = parse_json(line)
+                    self._seq = max(self._seq, check_seq(event["seq"]))
+                    self.kinds.append(event["kind"])
+                except (ValueError, KeyError, TypeError):
+                    continue
+        self._mend()
 
     def add(self, kind: str, data: Dict[str, Any], lasting: bool = False) -> None:
         """``lasting``: on disk before this returns. What else happened can be told again from the other files."""
         self._seq += 1
         self.kinds.append(kind)
-        line = json.dumps({"w": "sup", "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
+        line = json.dumps({"w": WRITER, "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
         spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n", lasting))
 
     def close(self) -> None:
@@ -132,14 +174,73 @@ class Journal:
         os.close(self._descriptor)
 
     def _append(self, line: bytes, lasting: bool) -> None:
-        size = os.fstat(self._descriptor).st_size
+        self._mend()
         try:
             _write_all(self._descriptor, line)
         except OSError:
-            os.ftruncate(self._descriptor, size)  # no half line before the next attempt
+            os.ftruncate(self._descriptor, self._end)  # no half line before the next attempt
             raise
+        self._end += len(line)
         if lasting:
             os.fsync(self._descriptor)
+
+    def _mend(self) -> None:
+        """Undo what a script did to the file. Whole lines that it added stay: they may have been read already."""
+        here = os.fstat(self._descriptor)
+        try:
+            there = os.stat(self._run.events, follow_symlinks=False)
+        except FileNotFoundError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+            self._write_again()
+        if here.st_size > self._end:
+            self._end += sum(map(len, _whole_lines(self._descriptor, self._end)))
+            os.ftruncate(self._descriptor, self._end)
+        elif here.st_size < self._end:
+            missing = min(self._end - here.st_size, LONGEST_LINE)
+            os.ftruncate(self._descriptor, self._end - missing)
+            _write_all(self._descriptor, b"\n" * missing)
+
+    def _write_again(self) -> None:
+        """The lines of the file that we hold, as a new one under the right name."""
+        _set_aside(self._run.events)
+        new = _open_journal(self._run.events)
+        for lines in _whole_lines(self._descriptor, 0):
+            _write_all(new, lines)
+        os.close(self._descriptor)
+        self._descriptor = new
+
+
+def _open_journal(path: str) -> int:
+    try:
+        descriptor = os.open(path, _JOURNAL, 0o600)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.ELOOP, errno.ENXIO):  # a folder, a link, a socket
+            raise
+    _set_aside(path)
+    return os.open(path, _JOURNAL, 0o600)
+
+
+def _set_aside(path: str) -> None:
+    try:
+        os.rename(path, "%s.%s.aside" % (path, os.urandom(8).hex()))
+    except FileNotFoundError:
+        pass
+
+
+def _whole_lines(descriptor: int, at: int) -> Iterator[bytes]:
+    """Whole lines from ``at`` on, up to a line that is too long for any reader."""
+    while True:
+        os.lseek(descriptor, at, os.SEEK_SET)
+        data = os.read(descriptor, LONGEST_LINE)
+        end = data.rfind(b"\n") + 1
+        if not end:
+            return
+        yield data[:end]
+        at += end
 
 
 def keep_room(run: RunFolder) -> None:
@@ -176,3 +277,5 @@ def drop_room(run: RunFolder) -> None:
         os.unlink(run.reserve)
     except FileNotFoundError:
         pass
+    except OSError as error:  # a script has put a folder there: there is nothing to give back
+        log("cannot remove %s: %s" % (run.reserve, error))

@@ -7,6 +7,7 @@ import json
 import os
 
 from .tree import NEW, UTF8, native, portable
+from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def read_manifest(path: str) -> Dict[str, Any]:
     """The list of a snapshot's files, each path checked: it may come from another machine."""
     try:
         with open(path, "rb") as file:
-            manifest = _renamed(json.loads(file.read()), native)
+            manifest = _renamed(parse_json(file.read()), native)
         files, links, folders = manifest["files"], manifest["links"], manifest["folders"]
         paths = [file[0] for file in files] + [link[0] for link in links] + folders
         for file in files:
@@ -49,7 +50,7 @@ def read_record(path: str) -> Optional[Dict[str, Any]]:
     """What was placed; None when there is no record or it is damaged."""
     try:
         with open(path, "rb") as file:
-            placed = json.loads(file.read())
+            placed = parse_json(file.read())
         return _renamed(placed, native) if placed["version"] == VERSION else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -120,7 +120,7 @@ def inspect(mounts: Sequence[Sequence[str]], engine_socket: Optional[str]) -> Li
 
 
 def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: bool = False) -> List[str]:
-    """Raise Refused unless each source can be mounted. ``lenient``: those that cannot be looked at are left out."""
+    """Raise Refused unless each source can be mounted. ``lenient``: those that cannot be inspected are skipped."""
     sockets, seen = None, []
     for source in sources:
         try:
@@ -248,7 +248,7 @@ def _mount_points() -> List[str]:
 
 
 def _listening() -> Iterator[str]:
-    """Engines that listen elsewhere."""
+    """Engines with another socket path."""
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()

@@ -12,17 +12,24 @@ import os
 import stat
 
 from . import machine
+from .failpoint import failpoint
 from .folder import RunFolder
-from .journal import spare_room
+from .journal import put_in_place, spare_room
+from .left_out import LeftOut
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 CHUNK = 4 * 1024 * 1024
 _PAGE = 1 << 18
 _LOOK = 16  # small files between two looks whether to hurry
 _ZEROS = bytes(1 << 20)
+MOST_HOLES = 4 * 1024 * 1024 * 1024  # bytes in holes of sparse files that are hashed, of all outputs together
+# Kinds of entries that are no files, or have no digest.
+NOT_HASHED, UNREADABLE, TOO_LONG, VANISHED = "not hashed", "unreadable", "path too long", "vanished"
+SPECIAL = "special"  # not a kind: which one it is, is looked up
+_LEFT_OUT = (NOT_HASHED, UNREADABLE, TOO_LONG)
 _KINDS = ((stat.S_ISLNK, "link"), (stat.S_ISFIFO, "fifo"), (stat.S_ISSOCK, "socket"))
 # O_NONBLOCK: should the file have been swapped for a FIFO since it was seen, opening it must not block.
 _OPEN = os.O_RDONLY
@@ -30,17 +37,20 @@ for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
     _OPEN |= getattr(os, _flag, 0)
 
 
-def record_outputs(run: RunFolder, hurry: Callable[[], bool]) -> Tuple[int, int]:
-    """Write ``outputs.json``, whole or not at all; tells how many outputs there are, and their bytes."""
+def record_outputs(run: RunFolder, hurry: Callable[[], bool], left: Optional[LeftOut] = None) -> Tuple[int, int]:
+    """Write ``outputs.json``, whole or not at all; tells how many outputs there are, and their bytes.
+
+    ``left`` gets those that could not be read or hashed.
+    """
     part = "%s.%s.part" % (run.manifest, os.urandom(8).hex())
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         try:
-            written = _write_entries(run, descriptor, hurry)
+            written = _write_entries(run, descriptor, hurry, left or LeftOut())
             spare_room(run, lambda: os.fsync(descriptor))
         finally:
             os.close(descriptor)
-        os.replace(part, run.manifest)
+        put_in_place(part, run.manifest)
     except BaseException:
         os.unlink(part)
         raise
@@ -48,13 +58,15 @@ def record_outputs(run: RunFolder, hurry: Callable[[], bool]) -> Tuple[int, int]
     return written
 
 
-def _write_entries(run: RunFolder, descriptor: int, hurry: Callable[[], bool]) -> Tuple[int, int]:
+def _write_entries(run: RunFolder, descriptor: int, hurry: Callable[[], bool], left: LeftOut) -> Tuple[int, int]:
     count = size = at = 0
     text = '{"outputs": ['
     for one in each_output(run.outputs, hurry):
         text += (", " if count else "") + json.dumps(one)
         count += 1
         size += one["size"]
+        if one["kind"] in _LEFT_OUT:
+            left.add("outputs/" + one["path"], one["kind"])
         if len(text) >= _PAGE:
             at = _write_at(run, descriptor, text, at)
             text = ""
@@ -84,116 +96,158 @@ def list_outputs(folder: str, hurry: Callable[[], bool]) -> List[Dict[str, Any]]
 def each_output(folder: str, hurry: Callable[[], bool]) -> Iterator[Dict[str, Any]]:
     """One entry per file below ``folder``, in the order of their paths, which use '/' and surrogates for odd bytes.
 
-    Hashing terabytes takes hours: when ``hurry`` says so, the rest is listed without digests.
+    Hashing terabytes takes hours: when ``hurry`` says so, the rest is listed without digests. A folder that cannot be
+    listed is one entry, so that what is in it is not missing without a word.
     """
     if os.path.islink(folder):
         yield {"path": "", "size": 0, "sha256": None, "kind": "link", "to": os.readlink(folder)}
         return
-    hurried = False
+    hashing = _Hashing(hurry)
     for number, (name, special) in enumerate(_walk(folder)):
-        hurried = hurried or (number % _LOOK == 0 and hurry())
+        if number % _LOOK == 0:
+            hashing.look()
         path = os.path.join(folder, name)
-        yield _describe(path, name) if special else _digest(path, name, hurried, hurry)
+        yield _describe(path, name, special) if special else hashing.digest(path, name)
 
 
-def _walk(folder: str) -> Iterator[Tuple[str, bool]]:
-    """(path below ``folder``, whether it is something else than a file). Holds the names on the way down only."""
-    pending = [("", *_names(folder))]
+def _walk(folder: str) -> Iterator[Tuple[str, str]]:
+    """(path below ``folder``, what it is if not a file). Holds the names on the way down only."""
+    try:
+        pending = [("", *_names(folder))]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        yield "", _why(error)
+        return
     while pending:
         prefix, names, special = pending[-1]
         if not names:
             pending.pop()
             continue
         name = names.pop()
-        if name.endswith("/"):
+        if not name.endswith("/"):
+            yield prefix + name, special.get(name, "")
+            continue
+        try:
             pending.append((prefix + name, *_names(os.path.join(folder, prefix + name))))
-        else:
-            yield prefix + name, name in special
+        except OSError as error:
+            yield prefix + name[:-1], _why(error)
 
 
-def _names(folder: str) -> Tuple[List[str], Set[str]]:
-    """What is in a folder, the last first, folders with a '/' at the end; and which of them are not files.
+def _names(folder: str) -> Tuple[List[str], Dict[str, str]]:
+    """What is in a folder, the last first, folders with a '/' at the end; and what those are that are not files.
 
     The '/' counts in the order, so that the walk comes by paths as if all of them had been sorted.
     """
     names: List[str] = []
-    special: Set[str] = set()
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    names.append(entry.name + "/")
-                    continue
-                names.append(entry.name)
-                if not entry.is_file(follow_symlinks=False):
-                    special.add(entry.name)
-    except OSError:
-        pass  # the script closed it to us
+    special: Dict[str, str] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                names.append(entry.name + "/")
+                continue
+            names.append(entry.name)
+            if not entry.is_file(follow_symlinks=False):
+                special[entry.name] = SPECIAL
     names.sort(reverse=True)
     return names, special
 
 
-def _describe(path: str, name: str) -> Dict[str, Any]:
+def _why(error: OSError) -> str:
+    """The kind of an entry that could not be read."""
+    if error.errno == errno.ENOENT:
+        return VANISHED
+    return TOO_LONG if error.errno == errno.ENAMETOOLONG else UNREADABLE
+
+
+def _describe(path: str, name: str, special: str) -> Dict[str, Any]:
+    entry: Dict[str, Any] = {"path": name, "size": 0, "sha256": None, "kind": special}
+    if special != SPECIAL:
+        return entry
     try:
         facts = os.lstat(path)
-        kind = next((word for test, word in _KINDS if test(facts.st_mode)), "device")
-        entry: Dict[str, Any] = {"path": name, "size": 0, "sha256": None, "kind": kind}
-        if kind == "link":
+        entry["kind"] = next((word for test, word in _KINDS if test(facts.st_mode)), "device")
+        if entry["kind"] == "link":
             entry["to"] = os.readlink(path)
-        return entry
-    except OSError:
-        return {"path": name, "size": 0, "sha256": None, "kind": "vanished"}
+    except OSError as error:
+        entry["kind"] = _why(error)
+    return entry
 
 
-def _digest(path: str, name: str, hurried: bool, hurry: Callable[[], bool]) -> Dict[str, Any]:
-    """Hash what is opened, and say so if it changed meanwhile (something of the run may still write)."""
-    try:
-        descriptor = os.open(path, _OPEN)
-    except FileNotFoundError:
-        return {"path": name, "size": 0, "sha256": None, "kind": "vanished"}
-    except OSError:
-        return {"path": name, "size": 0, "sha256": None, "kind": "unreadable"}
-    try:
-        before = os.fstat(descriptor)
-        if not stat.S_ISREG(before.st_mode):
-            return {"path": name, "size": 0, "sha256": None, "kind": "device"}
+class _Hashing:
+    """Digests of files, one after the other, until somebody is in a hurry."""
+
+    def __init__(self, hurry: Callable[[], bool]) -> None:
+        self._hurry = hurry
+        self._hurried = False
+        self._holes = MOST_HOLES
+
+    def look(self) -> bool:
+        """Whether the rest is listed without digests."""
+        self._hurried = self._hurried or self._hurry()
+        return self._hurried
+
+    def digest(self, path: str, name: str) -> Dict[str, Any]:
+        """Hash what is opened, and say so if it changed meanwhile (something of the run may still write)."""
+        entry: Dict[str, Any] = {"path": name, "size": 0, "sha256": None}
+        try:
+            descriptor = os.open(path, _OPEN)
+        except OSError as error:
+            return dict(entry, kind=_why(error))
+        try:
+            before = os.fstat(descriptor)
+            if not stat.S_ISREG(before.st_mode):
+                return dict(entry, kind="device")
+            found = None if self._hurried and before.st_size else self._hash(descriptor, before)
+            if found is None:
+                return dict(entry, size=before.st_size, kind=NOT_HASHED)
+            after = os.fstat(descriptor)
+        except OSError:
+            return dict(entry, kind=UNREADABLE)
+        finally:
+            os.close(descriptor)
+        sha256, size = found
+        changed = (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or size != after.st_size
+        return dict(entry, size=size, sha256=sha256, kind="changed while read" if changed else "file")
+
+    def _hash(self, descriptor: int, facts: os.stat_result) -> Optional[Tuple[str, int]]:
+        """Digest and size; None if that would take too long."""
         digest, size = hashlib.sha256(), 0
-        for piece in () if hurried and before.st_size else _pieces(descriptor, before):
+        for piece in self._pieces(descriptor, facts):
+            if piece is None:
+                return None
             digest.update(piece)
             size += len(piece)
-            if size >= CHUNK and hurry():
-                hurried = True
-                break
-        if hurried and before.st_size:
-            return {"path": name, "size": before.st_size, "sha256": None, "kind": "not hashed"}
-        after = os.fstat(descriptor)
-    except OSError:
-        return {"path": name, "size": 0, "sha256": None, "kind": "unreadable"}
-    finally:
-        os.close(descriptor)
-    changed = (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or size != after.st_size
-    kind = "changed while read" if changed else "file"
-    return {"path": name, "size": size, "sha256": digest.hexdigest(), "kind": kind}
+            failpoint("hashing")
+            if size >= CHUNK and self.look():
+                return None
+        return digest.hexdigest(), size
 
+    def _pieces(self, descriptor: int, facts: os.stat_result) -> Iterator[Optional[bytes]]:
+        """The content to its end. Holes are not read, which would fill the memory of the machine with zeros.
 
-def _pieces(descriptor: int, facts: os.stat_result) -> Iterator[bytes]:
-    """The content to its end. Holes are not read, which would fill the memory of the machine with zeros."""
-    sparse = getattr(facts, "st_blocks", facts.st_size) * 512 < facts.st_size
-    at = 0
-    while True:
-        end = hole_end(descriptor, at, facts.st_size) if sparse else at
-        while at < end:
-            piece = _ZEROS[: end - at]
+        None: there are more holes than are worth hashing; a script makes terabytes of them in no time.
+        """
+        sparse = getattr(facts, "st_blocks", facts.st_size) * 512 < facts.st_size
+        at = 0
+        while True:
+            end = hole_end(descriptor, at, facts.st_size) if sparse else at
+            self._holes -= end - at
+            if self._holes < 0:
+                self._holes += end - at
+                yield None
+            while at < end:
+                piece = _ZEROS[: end - at]
+                at += len(piece)
+                yield piece
+            # A buffer of 4 MB for each of 100,000 small files would take longer than reading them.
+            piece = os.read(descriptor, min(CHUNK, max(facts.st_size - at, 4096) + 1))
+            if not piece:
+                return
             at += len(piece)
             yield piece
-        # A buffer of 4 MB for each of 100,000 small files would take longer than reading them.
-        piece = os.read(descriptor, min(CHUNK, max(facts.st_size - at, 4096) + 1))
-        if not piece:
-            return
-        at += len(piece)
-        yield piece
-        if at == facts.st_size and not sparse:
-            return
+            if at == facts.st_size and not sparse:
+                return
 
 
 def hole_end(descriptor: int, at: int, size: int) -> int:

@@ -8,6 +8,7 @@ import os
 from . import endings
 from .folder import RunFolder
 from .journal import RESERVE, spare_room
+from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 TAIL = 256 * 1024  # bytes of a metric file in which the last value of a metric is looked for
 MOST_FILES = 64
 NAMED = 5  # children in a cause
+LONGEST_CAUSE = 4000  # characters of what a child tells
 MOST_RELAYED = 1024 * 1024
+MOST_EVENTS = 64 * 1024 * 1024
 
 
 def say(run: RunFolder, text: str) -> None:
@@ -67,17 +70,15 @@ def when_started(child: RunFolder) -> Optional[float]:
 
 def _event(child: RunFolder, kind: str) -> Optional[Facts]:
     mark = b'"%s"' % kind.encode("ascii")
-    try:
-        with open(child.events, "rb") as file:
-            lines = [line for line in file if mark in line]
-    except OSError:
-        return None
+    from .serve import read_plain  # noqa: PLC0415 - only a sweep needs it
+
+    lines = [line for line in read_plain(child.events, 0, MOST_EVENTS).splitlines() if mark in line]
     for line in reversed(lines):
         try:
-            event = json.loads(line)
+            event = parse_json(line)
             if event["kind"] == kind:
                 return dict(event["data"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
 
@@ -94,7 +95,7 @@ def relay(source: str, goal: str) -> None:
 
 
 def outcome(told: Facts) -> str:
-    ending = str(told.get("ending"))
+    ending = endings.told(told)[0]
     if ending == endings.SUCCEEDED:
         return "Completed"
     if ending.startswith(endings.CANCELLED):
@@ -103,16 +104,17 @@ def outcome(told: Facts) -> str:
 
 
 def why(told: Facts) -> str:
-    if told.get("ending") != endings.FAILED:
-        return str(told.get("ending"))
-    return "signal %s" % told["signal"] if told.get("signal") is not None else "exit %s" % told.get("exit")
+    ending, code, signal = endings.told(told)
+    if ending != endings.FAILED:
+        return ending
+    return "signal %s" % signal if signal is not None else "exit %s" % code
 
 
 def failures(failed: List[Tuple[str, Facts]]) -> str:
     """Some of the children that failed; and why, where that is the same of all and more than ``why`` says."""
     words = ", ".join("%s (%s)" % (name, why(told)) for name, told in failed[:NAMED])
     more = ", and %d more" % (len(failed) - NAMED) if len(failed) > NAMED else ""
-    causes = {str(told.get("cause") or "") for _, told in failed}
+    causes = {str(told.get("cause") or "")[:LONGEST_CAUSE] for _, told in failed}
     cause = causes.pop()
     if causes or not cause or cause.startswith("killed by signal") or cause.endswith("nothing in the log"):
         return words + more
@@ -135,10 +137,10 @@ def last_value(child: RunFolder, metric: str) -> Optional[str]:
             if mark not in line:
                 continue
             try:
-                point = json.loads(line)
+                point = parse_json(line)
                 if point.get("n") == metric and "run" not in point and float(point["t"]) >= newest:
                     newest, value = float(point["t"]), "%.6g" % float(point["v"])
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue
     return value
 

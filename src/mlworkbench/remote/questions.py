@@ -34,7 +34,7 @@ def ask(name: str, *words: str) -> Optional[Question]:
 
 
 def answer(question: Optional[Question], until: float) -> Tuple[Optional[str], Optional[int], str, str]:
-    """Path, exit code (None: too slow), and what was said; nothing for a program that is not there."""
+    """Path, exit code (None: too slow), and the output; nothing for a program that does not exist."""
     if question is None:
         return None, None, "", ""
     try:
@@ -44,6 +44,6 @@ def answer(question: Optional[Question], until: float) -> Tuple[Optional[str], O
         question.process.wait()
         for pipe in (question.process.stdout, question.process.stderr):
             if pipe:
-                pipe.close()  # what it has said is not waited for: a child of it may hold the other end
+                pipe.close()  # not read to the end: a child process may hold the other end
         return question.path, None, "", ""
     return question.path, question.process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")

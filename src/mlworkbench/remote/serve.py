@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
-from contextlib import contextmanager
 
-from . import machine
+from . import machine, metric_files
 from .folder import RunFolder
 from .frames import CHUNK
-from .tree import FOLDER, NOFOLLOW, Folders
+from .metric_files import LONGEST_LINE, LONGEST_SKIPPED
+from .tree import NOFOLLOW, Folders
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-FILES = ("log", "build.log", "events.jsonl", "outputs.json", "supervisor.log", "exit.json", "gpu.jsonl", "effort.jsonl")
+FILES = frozenset(
+    "spec.json log build.log events.jsonl outputs.json supervisor.log exit.json gpu.jsonl effort.jsonl".split()
+)
 EVENTS = "events.jsonl"
 QUICK, SLOW, QUICK_FOR = 0.004, 0.05, 1.0  # seconds between two looks, and for how long the first kind
-MOST_METRICS = 10000  # files of one run; a script could make any number
-MOST = 64 * 1024 * 1024  # bytes in one answer
+MOST = 64 * 1024 * 1024  # bytes of metrics in one answer; all else has room beside them
 _PLAIN = os.O_RDONLY | NOFOLLOW
 for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # not all are on all systems
     _PLAIN |= getattr(os, _name, 0)
 
 
 class News:
-    """What is new in one run folder since some offsets."""
+    """What is new in one run folder since some offsets.
+
+    Journal and metrics files are handed out in whole lines. So the client takes in every byte that it gets, and what a
+    script leaves without a line end uses up nobody's room.
+    """
 
     def __init__(self, run: RunFolder, offsets: Dict[str, int]) -> None:
         for name in offsets:
             check_name(name)
         self._run = run
         self._offsets = offsets
+        self._searched: Dict[str, int] = {}  # of a file without a new line: its size then
+        self.pending = False  # after parts(): metrics files hold more than was handed out
 
     def standing(self) -> Dict[str, bool]:
         run = self._run
@@ -50,60 +58,121 @@ class News:
                 return
 
     def _any(self) -> bool:
-        folder = self._run.path
-        if any(_size(os.path.join(folder, name)) > offset for name, offset in self._offsets.items()):
+        spent = metric_files.bytes_left(self._offsets) <= 0
+        known = (one for one in self._offsets.items() if not (spent and _is_metrics(one[0])))
+        if any(self._has_more(name, offset) for name, offset in known):
             return True
-        return bool(self._metrics())
+        return not spent and any(self._has_more(name, 0) for name in self._new_metrics())
 
-    def _metrics(self) -> List[str]:
-        """Metric files that hold something and were not asked for: nobody knows of them yet."""
+    def _has_more(self, name: str, offset: int) -> bool:
+        path = os.path.join(self._run.path, name)
+        size = _size(path)
+        if size <= offset or not (name == EVENTS or _is_metrics(name)):
+            return size > offset
+        if self._searched.get(name) == size:
+            return False
+        lines, _ = self._lines(name, offset, LONGEST_LINE)
+        if not lines:
+            self._searched[name] = size
+        return bool(lines)
+
+    def _new_metrics(self) -> List[str]:
+        """Metrics files that hold something and were not asked for: nobody knows of them yet."""
+        most = metric_files.files_left(self._offsets)
         found: List[str] = []
         try:
-            with _listing(self._run.metrics) as entries:
-                for entry in entries:
-                    name = "metrics/" + entry.name
-                    if name not in self._offsets and entry.stat(follow_symlinks=False).st_size:
-                        found.append(name)
-                    if len(found) >= MOST_METRICS:
-                        break
+            for entry in metric_files.entries(self._run.metrics) if most > 0 else ():
+                name = metric_files.PREFIX + entry.name
+                if name in self._offsets or not metric_files.is_name(entry.name):
+                    continue
+                if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size:
+                    found.append(name)
+                if len(found) >= most:
+                    break
         except OSError:
             pass  # no metrics yet, something else in their place, or one of them has just gone
         return found
 
     def parts(self, limit: int) -> Iterator[Tuple[str, bytes]]:
-        """Name and new bytes of each file with any. The events come last: they may tell the end of the run.
+        """Name and new bytes of each file with any: events, then all else but metrics, then metrics while room is left.
 
-        They were read first: whatever is there when the end is told must not be missed.
+        The events may tell the end of the run. Metrics are read after them: what was logged before the end is in this
+        answer, unless it says that more is pending.
         """
-        folder = self._run.path
+        self.pending = False
         asked = dict(self._offsets)
-        events = read_plain(os.path.join(folder, EVENTS), asked.pop(EVENTS), limit) if EVENTS in asked else b""
-        asked.update((name, 0) for name in self._metrics())
-        room = MOST
-        for name, offset in asked.items():
-            if room <= 0:
-                return  # and no word of an end: the rest comes next time
-            data = read_plain(os.path.join(folder, name), offset, limit)
-            room -= len(data)
+        if EVENTS in asked:
+            events, _ = self._lines(EVENTS, asked.pop(EVENTS), limit)
+            if events:
+                yield EVENTS, events
+        for name in [name for name in asked if not _is_metrics(name)]:
+            data = read_plain(os.path.join(self._run.path, name), asked.pop(name), limit)
             if data:
                 yield name, data
-        if events:
-            yield EVENTS, events
+        asked.update((name, 0) for name in self._new_metrics())
+        yield from self._metric_parts(asked, limit)
+
+    def _metric_parts(self, asked: Dict[str, int], limit: int) -> Iterator[Tuple[str, bytes]]:
+        room, left = MOST, metric_files.bytes_left(self._offsets)
+        for name, offset in asked.items():
+            if left <= 0:
+                break  # the rest is left out for good
+            if room <= 0:
+                self.pending = True
+                break
+            data, more = self._lines(name, offset, limit)
+            room, left = room - len(data), left - len(data)
+            self.pending = self.pending or more
+            if data:
+                yield name, data
+        if left <= 0:
+            self.pending = False
+
+    def _lines(self, name: str, offset: int, limit: int) -> Tuple[bytes, bool]:
+        """Whole lines from an offset on, and whether there may be more of them.
+
+        A line that is longer than ``limit`` comes in pieces, which the client skips, until it is too long even for
+        that. But not in the journal, where the supervisor removes it.
+        """
+        try:
+            descriptor = os.open(os.path.join(self._run.path, name), _PLAIN)
+        except (OSError, ValueError):
+            return b"", False
+        try:
+            data = b"" if _in_hole(descriptor, offset, offset + limit) else read_open(descriptor, offset, limit)
+            end = data.rfind(b"\n") + 1
+            if end:
+                return data[:end], len(data) >= limit
+            if name == EVENTS or _ended_long_ago(descriptor, offset):
+                return b"", False
+            data = read_open(descriptor, offset, limit)
+            return (data, True) if len(data) >= limit else (b"", False)
+        finally:
+            os.close(descriptor)
 
 
-@contextmanager
-def _listing(folder: str) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """What is in a folder, unless it is a link to one."""
-    if os.name == "nt":  # cannot list by handle
-        with os.scandir(folder) as entries:
-            yield entries
-        return
-    handle = os.open(folder, FOLDER | NOFOLLOW)
+def _ended_long_ago(descriptor: int, offset: int) -> bool:
+    """Whether the last line end before this offset is further away than anything is skipped."""
+    begin = offset - LONGEST_SKIPPED
+    pieces = range(begin, offset, LONGEST_LINE)
+    return begin >= 0 and not any(
+        not _in_hole(descriptor, at, at + LONGEST_LINE) and b"\n" in read_open(descriptor, at, LONGEST_LINE)
+        for at in pieces
+    )
+
+
+def _in_hole(descriptor: int, start: int, end: int) -> bool:
+    """Whether a sparse file has no data between these offsets. A disk that cannot tell has some everywhere."""
+    if not hasattr(os, "SEEK_DATA"):
+        return False
     try:
-        with os.scandir(handle) as entries:
-            yield entries
-    finally:
-        os.close(handle)
+        return os.lseek(descriptor, start, os.SEEK_DATA) >= end
+    except OSError as error:
+        return error.errno == errno.ENXIO  # nothing but a hole up to the end
+
+
+def _is_metrics(name: str) -> bool:
+    return name.startswith(metric_files.PREFIX)
 
 
 def check_name(name: str) -> None:

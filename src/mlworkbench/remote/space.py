@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -17,6 +16,7 @@ from .folder import Root
 from .journal import read_json
 from .programs import which
 from .tree import remove
+from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _contents(lists: "Any") -> "Set[str]":
     for path in lists:
         try:
             with open(path, "rb") as file:
-                found.update(entry[1] for entry in json.loads(file.read())["files"])
+                found.update(entry[1] for entry in parse_json(file.read())["files"])
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             continue
     return found

@@ -54,12 +54,18 @@ class Stopping:
         if time.monotonic() >= self._deadline:
             self._kill(facts)
 
-    def _begin_if_asked(self, facts: Facts) -> None:
-        limit = self._spec.get("timeout")
+    def reason(self, facts: Facts) -> Optional[str]:
+        """Why the run, or what is still done for it, has to stop now; None: it need not."""
         if os.path.exists(self._run.cancel):
-            self._begin("cancel", self._grace(), facts)
-        elif limit is not None and facts is not None and time.monotonic() - facts["clock"] >= limit:
-            self._begin("timeout", self._spec["grace"], facts)
+            return "cancel"
+        limit = self._spec.get("timeout")
+        late = limit is not None and facts is not None and time.monotonic() - facts["clock"] >= limit
+        return "timeout" if late else None
+
+    def _begin_if_asked(self, facts: Facts) -> None:
+        why = self.reason(facts)
+        if why is not None:
+            self._begin(why, self._grace() if why == "cancel" else self._spec["grace"], facts)
 
     def _grace(self) -> float:
         asked = (read_json(self._run.cancel) or {}).get("grace")

@@ -5,15 +5,19 @@ It may die at any moment. What it knows is on disk, and the next contact puts a 
 
 from __future__ import annotations
 
+import json
 import os
+import stat
 import time
 
 from . import PROTOCOL, endings, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .gpus.watch import GpuWatch
-from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json
+from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json, touch
 from .launcher import pass_gate
+from .left_out import LeftOut
+from .metric_files import left_out
 from .notes import read_exit, read_gate, read_started
 from .processes import Processes
 from .stopping import Stopping
@@ -217,8 +221,7 @@ class Supervisor:
     def _beat_heart(self) -> None:
         if time.monotonic() - self._beat >= HEARTBEAT:
             self._beat = time.monotonic()
-            with open(self.run.heartbeat, "ab"):
-                os.utime(self.run.heartbeat)
+            touch(self.run.heartbeat)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -258,7 +261,8 @@ class Supervisor:
             return ""
         for value in (self._secrets or {}).values():
             if len(value) >= 4:  # a shorter one would blot out ordinary words
-                text = text.replace(value, "***")
+                for form in (value, repr(value)[1:-1], json.dumps(value)[1:-1]):
+                    text = text.replace(form, "***")
         return text
 
     def finish(self, ending: str, reason: Optional[str], ended: Optional[Dict[str, Any]]) -> None:
@@ -269,9 +273,10 @@ class Supervisor:
         data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": _size(self.run.log)}
         if ended:
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
-            data.update(self._collect_safely())
+            data.update(self._collect_safely(dict(data), facts))
             data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
         self._track_safely(self._tracking.end, facts)
+        data["left_out"] = left_out(self.run.metrics) + data.get("left_out", [])
         data["gpu"] = self._judge_safely(ending, reason, facts is not None)
         self._work.leave()
         failpoint("finishing")
@@ -282,15 +287,16 @@ class Supervisor:
         if data.get("leftovers"):
             return  # something of the run still lives and may write into its work copy
         try:
-            recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run)
+            contained = bool(self.spec.get("container"))
+            recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
         except OSError as error:
             log("the work copy could not be kept for the next run: %s" % error)
 
-    def _collect_safely(self) -> Dict[str, Any]:
+    def _collect_safely(self, ending: Dict[str, Any], facts: Optional[Dict[str, Any]]) -> Dict[str, Any]:
         """Nothing that can be done without may stand between the end of a run and its being told."""
         self._settle()
         try:
-            return self._collect()
+            return self._collect(ending, facts)
         except Exception as error:  # noqa: BLE001 - the outputs are the user's, and may be anything
             log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
             return {"outputs": None, "output_bytes": None}
@@ -328,12 +334,14 @@ class Supervisor:
             log("the GPUs could not be judged: %s: %s" % (type(error).__name__, error))
             return None
 
-    def _collect(self) -> Dict[str, Any]:
+    def _collect(self, ending: Dict[str, Any], facts: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+        """List the outputs. It may take long: the ending goes on record first; cancel and time limit cut it short."""
         from .outputs import record_outputs  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold
 
-        self.journal.add("collecting", {})
-        count, size = record_outputs(self.run, lambda: os.path.exists(self.run.cancel))
-        return {"outputs": count, "output_bytes": size}
+        self.journal.add("collecting", ending)
+        left = LeftOut()
+        count, size = record_outputs(self.run, lambda: self._stopping.reason(facts) is not None, left)
+        return {"outputs": count, "output_bytes": size, "left_out": left.lines()}
 
 
 def work_of(run: RunFolder, spec: Dict[str, Any]) -> Work:
@@ -357,10 +365,12 @@ def spark_of(
 
 
 def _size(path: str) -> int:
+    """Of a plain file, the only kind that is handed out."""
     try:
-        return os.stat(path).st_size
+        facts = os.stat(path, follow_symlinks=False)
     except OSError:
         return 0
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
 
 
 def _full(path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -120,19 +121,46 @@ def remove(path: str) -> None:
                 folder = pending.pop()
                 found.append(folder)
                 handle = handles.open(folder)
-                with os.scandir(handle) as listing:
-                    entries = list(listing)
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(join(folder, entry.name))
-                    else:
-                        os.unlink(entry.name, dir_fd=handle)
+                pending += [join(folder, name) for name in empty_folder(handle)]
             for folder in reversed(found[1:]):
                 parent, _, name = folder.rpartition("/")
                 os.rmdir(name, dir_fd=handles.open(parent))
         os.rmdir(path)
     except FileNotFoundError:
         pass
+
+
+def empty_folder(handle: int) -> List[str]:
+    """Remove all that is in a folder but the folders, which are returned. Nothing closes itself against that.
+
+    A script may have taken away its user's own right to look into a folder, or to change it.
+    """
+    facts = os.fstat(handle)
+    if facts.st_mode & stat.S_IRWXU != stat.S_IRWXU and facts.st_uid == os.geteuid():
+        os.fchmod(handle, stat.S_IRWXU)
+    inner = []
+    with os.scandir(handle) as listing:
+        entries = list(listing)
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry.name, dir_fd=handle)
+            continue
+        inner.append(entry.name)
+        if not entry.stat(follow_symlinks=False).st_mode & stat.S_IRUSR:
+            _open_up(entry.name, handle)
+    return inner
+
+
+def _open_up(name: str, parent: int) -> None:
+    """Give its owner the right to read a folder; a link that was put in its place is not followed."""
+    if not hasattr(os, "O_PATH"):
+        os.chmod(name, stat.S_IRWXU, dir_fd=parent, follow_symlinks=False)
+        return
+    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | NOFOLLOW | CLOEXEC, dir_fd=parent)
+    try:
+        os.chmod("/proc/self/fd/%d" % handle, stat.S_IRWXU)
+    finally:
+        os.close(handle)
 
 
 def clone(source: int, target: int) -> bool:

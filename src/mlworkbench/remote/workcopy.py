@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Files = Dict[str, List[Any]]
 
 _STALE = 3600.0
+_TRUE_TIMES = (b"ext2", b"ext3", b"ext4", b"xfs")  # tried
 
 
 # -- before the run ------------------------------------------------------------------------------------
@@ -218,14 +219,16 @@ class _Copier:
 # -- after the run -------------------------------------------------------------------------------------
 
 
-def recycle(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
+def recycle(root: Root, digest: str, project_id: str, run: RunFolder, contained: bool = False) -> None:
     """Move the files that the run left untouched into a spare for the project's next run; raises OSError only.
+
+    ``contained``: the run was in a container, and must not change what the next run, perhaps without one, executes.
 
     The spare appears by a rename, together with the record of what is in it: killed at any point, there is
     either no spare or one whose record is true. What the script made or changed stays in ``run.work``.
     """
     placed = read_record(run.placed)
-    if placed is None or placed["digest"] != digest:
+    if placed is None or placed["digest"] != digest or (contained and not _shows_every_write(run.work)):
         return
     make_private(root.path, root.spares)
     _sweep(root.spares)
@@ -246,6 +249,18 @@ def recycle(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
             raise
     finally:
         remove(base)
+
+
+def _shows_every_write(folder: str) -> bool:
+    """Whether times tell that a file was written. On others, such as tmpfs, they do not if it was mapped to memory."""
+    device = os.stat(folder).st_dev
+    wanted = b"%d:%d" % (os.major(device), os.minor(device))
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            fields, _, rest = line.partition(b" - ")
+            if fields.split(b" ", 3)[2] == wanted:
+                return rest.split(b" ", 1)[0] in _TRUE_TIMES
+    return False  # btrfs gives its subvolumes devices of their own
 
 
 def _move(work: str, tree: str, files: Files) -> Files:

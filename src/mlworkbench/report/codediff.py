@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from ..paths import Root
 from ..remote.manifest import read_manifest
 from ..remote.tree import READ, Folders, join
 from ..snapshot.scan import Scan
+from .linediff import LineDiff
 
 LARGEST = 256 * 1024  # bytes of a file that is shown line by line
 LINES = 400  # of the diff of one file
@@ -25,8 +25,8 @@ File = tuple[str, str, int]  # kind, content (a file's digest, or the text of a 
 Lines = Callable[[str, "File | None"], "list[str] | None"]  # of the file under this path; None: not to be shown
 
 
-def code_difference(root: Root, old: Run, new: Run, budget: list[int]) -> dict[str, Any]:
-    """Which files differ, how, and the lines; ``budget``: as many lines as may still be shown."""
+def code_difference(root: Root, old: Run, new: Run, budget: LineDiff) -> dict[str, Any]:
+    """Which files differ, how, and the lines; ``budget``: what may still be compared and shown."""
     for run in (old, new):
         if not run.spec.snapshot:
             return {"files": [], "diff": [], "problem": f"run {run.id} was not submitted, and its code was not kept"}
@@ -39,7 +39,7 @@ def code_difference(root: Root, old: Run, new: Run, budget: list[int]) -> dict[s
     return _told(before, after, partial(_text, root), partial(_text, root), budget)
 
 
-def folder_difference(root: Root, run: Run, folder: str, budget: list[int]) -> dict[str, Any]:
+def folder_difference(root: Root, run: Run, folder: str, budget: LineDiff) -> dict[str, Any]:
     """The same between the code of a run and a project's folder as it is now."""
     if not run.spec.snapshot:
         return {"files": [], "diff": [], "problem": f"run {run.id} was not submitted, and its code was not kept"}
@@ -54,13 +54,13 @@ def folder_difference(root: Root, run: Run, folder: str, budget: list[int]) -> d
         return {"files": [], "diff": [], "problem": f"the code cannot be compared: {error.strerror}"}
 
 
-def _told(before: dict[str, File], after: dict[str, File], old: Lines, new: Lines, budget: list[int]) -> dict[str, Any]:
+def _told(before: dict[str, File], after: dict[str, File], old: Lines, new: Lines, budget: LineDiff) -> dict[str, Any]:
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     files = [{"path": path, "change": _change(before.get(path), after.get(path))} for path in changed]
     diff: list[str] = []
     for path in changed:
-        shown = _diff(path, before.get(path), after.get(path), old, new) if budget[0] > 0 else []
-        budget[0] -= len(shown)
+        shown = _diff(path, before.get(path), after.get(path), old, new, budget) if budget.lines > 0 else []
+        budget.lines -= len(shown)
         diff += shown
     return {"files": files, "diff": diff}
 
@@ -91,14 +91,18 @@ def _change(before: File | None, after: File | None) -> str:
     return "mode" if before[:2] == after[:2] else "changed"
 
 
-def _diff(path: str, before: File | None, after: File | None, read_old: Lines, read_new: Lines) -> list[str]:
+def _diff(
+    path: str, before: File | None, after: File | None, read_old: Lines, read_new: Lines, budget: LineDiff
+) -> list[str]:
     if before is not None and after is not None and before[:2] == after[:2]:
         return [f"--- {path}", f"+++ {path}", f"mode {before[2]:o} -> {after[2]:o}"]
     old, new = read_old(path, before), read_new(path, after)
     if old is None or new is None:
         return [f"--- {path}", f"+++ {path}", "(not shown: binary, large or no longer stored)"]
     names = path if before else "(nothing)", path if after else "(nothing)"
-    found = list(difflib.unified_diff(old, new, *names, lineterm=""))
+    found = budget.unified(old, new, *names)
+    if found is None:
+        return [f"--- {path}", f"+++ {path}", "(not shown: too many different lines to compare)"]
     if len(found) > LINES:
         found[LINES:] = [f"({len(found) - LINES} more lines)"]
     return found

@@ -11,6 +11,7 @@ from ..history.parameters import text as as_text
 from ..model import Run
 from ..paths import Root
 from .codediff import ALL_LINES, code_difference
+from .linediff import LineDiff
 from .records import outcome, record
 from .values import finite
 
@@ -23,7 +24,7 @@ _UNTOLD = (*_PACKAGES, "tools", "format", "python")  # of a lock: told by packag
 def differences(root: Root, runs: Sequence[Run], lines: bool, metrics: Sequence[str] = ()) -> dict[str, Any]:
     """All that differs, with the values of each run in the order of ``runs``; code against the first one's."""
     first, *others = runs
-    budget = [ALL_LINES if lines else 0]
+    budget = LineDiff(ALL_LINES if lines else 0)
     measured = _differences([record(run)["metrics"] for run in runs])
     return {
         "runs": [run.id for run in runs],

@@ -7,11 +7,12 @@ from typing import Any
 
 from ..errors import EXIT_TIMEOUT, NotFetched
 from ..history.family import child_id
-from ..history.fold import ending_words
+from ..history.fold import LONGEST_WRITER, MOST_WRITERS, ending_words
 from ..history.parameters import of_run
 from ..model import Run, RunSpec, Status
 from ..remote import endings
 from ..remote.environments.network import NOT_FETCHED
+from ..remote.metric_files import MOST_FILES
 from . import units
 from .plain import plain
 from .spark import words as spark_words
@@ -24,6 +25,14 @@ LIST = (
 NOW = ("run_id", "status", "script_name", "arguments", "children", "target", "age", "name", "tags")
 
 
+_LEFT_OUT = {
+    "events": f"{{count:,}} events: at most {MOST_WRITERS} writers, with names of up to {LONGEST_WRITER} characters",
+    "files": f"metric files: the first {MOST_FILES:,} are read",
+    "metrics": "{count:,} metric values: their names, or their texts, are too many or too long",
+    "records": "{count:,} parameters, tags, files, or runs inside the run: they are too many or too long",
+    "listed": "{count:,} metrics, parameters, and tags in lists: no search and no order by them",
+    "all": "all metrics, parameters, tags, and files: they are too large for the run history",
+}
 # Said by other keys, or always the same.
 _UNSAID = ("metrics", "environment", "heartbeat_enabled", "attachments", "sweep")
 
@@ -60,6 +69,7 @@ def record(run: Run) -> dict[str, Any]:
         "output_bytes": run.output_bytes,
         "log_bytes": run.log_size,
         "leftovers": list(run.leftovers),
+        "left_out": left_out(run),
         "python": _python(spec),
         "properties": _properties(spec),
         "submit_key": spec.key,
@@ -123,6 +133,12 @@ def for_people(facts: dict[str, Any]) -> dict[str, Any]:
         shown["duration"] = shown["duration"].partition(".")[0]
     spark = shown.pop("spark", None)
     return {**shown, **gpu_words(shown.pop("gpu", None)), **spark_words(spark, facts.get("ending") is not None)}
+
+
+def left_out(run: Run) -> list[str]:
+    """What the run recorded and is not read, checked or kept, in lines."""
+    over = [_LEFT_OUT[kind].format(count=count) for kind, count in run.over_limit.items() if kind in _LEFT_OUT]
+    return [*over, *map(plain, run.left_out)]
 
 
 def cause_lines(text: str) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from ..model import JsonDict, Run
 from ..paths import UserPaths
 from ..remote.journal import read_json, write_whole
 from ..remote.tree import FOLDER, NEW, NOFOLLOW, READ, make_private, remove
+from ..remote.untrusted import parse_json
 from .beneath import Beneath
 from .download import check_known, check_source, covers, fetch, plain_name
 from .manifest import LINK, ListWriter, Output, Outputs, outputs_of, read_outputs
@@ -184,10 +185,10 @@ def write_link(project: Path, asset: Asset) -> Path:
 def _read_link(path: Path) -> JsonDict:
     try:
         with open(os.open(path, READ | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            data = json.loads(file.read(_LARGEST_LINK))
+            data = parse_json(file.read(_LARGEST_LINK))
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}", "name a file such as assets/NAME.link with -l") from None
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         data = None
     if not isinstance(data, dict):
         raise ConfigError("this is no link to an asset", path=str(path))

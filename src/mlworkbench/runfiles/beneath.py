@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ..remote.tree import FOLDER, NOFOLLOW, Folders, join
+from ..remote.tree import FOLDER, NOFOLLOW, Folders, empty_folder, join
 
 WINDOWS = os.name == "nt"
 _LONGEST, _LONGEST_LINK = 255, 4096  # bytes of a name, and of what a link says, on every file system in use
@@ -109,14 +109,7 @@ def remove_at(parent: int, name: str) -> None:
         while pending:
             folder = pending.pop()
             found.append(folder)
-            handle = handles.open(folder)
-            with os.scandir(handle) as listing:
-                entries = list(listing)
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(join(folder, entry.name))
-                else:
-                    os.unlink(entry.name, dir_fd=handle)
+            pending += [join(folder, inner) for inner in empty_folder(handles.open(folder))]
         for folder in reversed(found[1:]):
             handle, last = handles.parent(folder)
             os.rmdir(last, dir_fd=handle)

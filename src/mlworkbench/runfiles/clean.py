@@ -8,7 +8,6 @@ Environments go when no run has used them for a month: to build one again may ta
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -24,6 +23,7 @@ from ..remote.environments.tally import Tally
 from ..remote.folder import Root
 from ..remote.journal import read_json
 from ..remote.tree import READ
+from ..remote.untrusted import parse_json
 from ..snapshot.guard import removing_from_store
 from .beneath import Beneath, remove_at
 
@@ -190,7 +190,7 @@ class Cleaner:
         for name in lists:
             try:
                 with open(os.open(name, READ, dir_fd=folders.open("snapshots")), "rb") as file:
-                    used.update(entry[1] for entry in json.loads(file.read())["files"])
+                    used.update(entry[1] for entry in parse_json(file.read())["files"])
             except (OSError, ValueError, KeyError, TypeError, IndexError):
                 self.notes.append(f"snapshots/{name} cannot be read, so no stored file was looked at")
                 return None

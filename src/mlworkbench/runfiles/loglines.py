@@ -1,4 +1,8 @@
-"""A log as lines: any of ten million of them at once, and a search, without holding the log in memory."""
+"""A log as lines: any of ten million of them at once, and a search, without holding the log in memory.
+
+A script can make its log a file of terabytes in no time (a sparse one). So the index has a maximum size, and both
+indexing and searching stop after some seconds and go on with the next call.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,17 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 
 from ..remote.tree import NOFOLLOW
 
 STRIDE = 256 * 1024  # bytes between two places whose line number is remembered
 LONGEST = 64 * 1024  # bytes of a line that are shown
+INDEXED = 4 * 1024**3  # bytes of a log that are indexed at most
+TAIL = 256 * 1024  # bytes at the end of a log that are shown where they are not indexed
+_ANSWER = 32 * 1024**2  # bytes of lines that are returned at once
+_CHUNK = 1024 * 1024
 _FLAGS = (
     os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 )
@@ -23,6 +33,14 @@ class Line:
     number: int  # from 0
     data: bytes
     cut: bool = False  # it goes on behind what is here
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a search."""
+
+    lines: list[int]
+    rest: int | None  # byte to go on from; None: all was searched
 
 
 @dataclass(frozen=True)
@@ -71,54 +89,96 @@ class LogLines:
     def _begin(self) -> None:
         self._before = [0]  # newlines before each stride
         self._counted = 0  # bytes
+        self._size = 0  # bytes of the file, when it was counted last
         self._newlines = 0
         self._long: list[_Long] = []  # lines of more than a stride
         self._last = _Open(0)
 
-    def count(self) -> int:
-        """How many lines there are now; the last one may still lack its end."""
+    def count(self, seconds: float = inf) -> int:
+        """Index what is new, and return the number of lines so far; the last one may still lack its end.
+
+        After ``seconds`` it stops, but not before a chunk is done: calls in a row come to an end.
+        """
         with _File(self._path) as file:
-            self._count(file)
+            self._count(file, monotonic() + seconds)
+            self._size = file.size
         return self._newlines + (1 if self._counted > self._last.start else 0)
 
     @property
     def size(self) -> int:
-        """Bytes, as far as they were counted."""
+        """Bytes that are indexed."""
         return self._counted
 
+    @property
+    def missing(self) -> int:
+        """Bytes behind these that are not indexed, as of the last count."""
+        return max(0, self._size - self._counted)
+
+    @property
+    def full(self) -> bool:
+        """Whether the index has its maximum size: the next count adds nothing."""
+        return self._counted >= INDEXED
+
     def lines(self, first: int, most: int) -> list[Line]:
-        """At most so many lines from this one on."""
+        """At most this number of indexed lines, from this one on."""
         if first < 0 or most <= 0:
             return []
+        found, size = [], 0
         with _File(self._path) as file:
-            self._count(file)
             at = max(0, bisect_left(self._before, first) - 1)  # before it there are fewer newlines: it begins later
-            return list(self._from(file, at, first, first + most))
+            for line in self._from(file, at, first, first + most):
+                found.append(line)
+                size += len(line.data)
+                if size > _ANSWER:
+                    break
+        return found
 
-    def find(self, text: str, first: int = 0, most: int = 1000, case: bool = False) -> list[int]:
-        """The numbers of the lines that have the text in them, from this line on."""
+    def tail(self) -> list[Line]:
+        """The last lines of a log that is not indexed to its end. Their numbers count from 0."""
+        if not self.missing:
+            return []
+        with _File(self._path) as file:
+            start = max(self._counted, self._size - TAIL)
+            data = file.read(start, self._size - start)
+        if start > self._counted and b"\n" in data[:-1]:
+            data = data.partition(b"\n")[2]  # a line that begins before
+        return [_line(number, line) for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"))]
+
+    def find(
+        self, text: str, first: int = 0, most: int = 1000, case: bool = False, start: int = 0, seconds: float = inf
+    ) -> Found:
+        """Indexed lines that contain the text, from the line ``first`` and the byte ``start`` on."""
         wanted = text.encode("utf-8", "surrogateescape")
         if not wanted or b"\n" in wanted:
-            return []
+            return Found([], None)
         fold = bytes if case else bytes.lower
-        found: list[int] = []
+        found: dict[int, None] = {}
+        stride = max(min(start // STRIDE, len(self._before) - 1), bisect_left(self._before, first) - 1, 0)
+        at, end = stride * STRIDE, monotonic() + seconds
+        number, rest = self._before[stride], b""  # newlines before ``rest``: it may hold the beginning of the text
         with _File(self._path) as file:
-            self._count(file)
-            number, rest = 0, b""  # the newlines before ``rest``, which may hold the beginning of what is sought
-            for chunk in _chunks(file, 0, self._counted):
+            for chunk in _chunks(file, at, self._counted):
+                at += len(chunk)
                 hay = fold(rest + chunk)
-                found += [at for at in _lines_with(hay, fold(wanted), number) if at >= first]
+                found.update((line, None) for line in _lines_with(hay, fold(wanted), number) if line >= first)
+                if len(found) >= most:
+                    lines = list(found)[:most]
+                    return Found(lines, self._start_of(lines[-1] + 1))
+                if monotonic() >= end and at < self._counted:
+                    return Found(list(found), (at - len(wanted)) // STRIDE * STRIDE)
                 keep = max(0, len(hay) - len(wanted) + 1)
                 number += hay.count(b"\n", 0, keep)
                 rest = hay[keep:]
-                if len(found) > most:
-                    break
-        return list(dict.fromkeys(found))[:most]
+        return Found(list(found), None)
 
-    def _count(self, file: _File) -> None:
+    def _start_of(self, line: int) -> int:
+        """The last stride that begins before a line, in bytes."""
+        return max(0, bisect_left(self._before, line) - 1) * STRIDE
+
+    def _count(self, file: _File, end: float) -> None:
         if file.size < self._counted:  # another file in its place
             self._begin()
-        for chunk in _chunks(file, self._counted, file.size):
+        for chunk in _chunks(file, self._counted, min(file.size, INDEXED)):
             start = 0
             while start < len(chunk):
                 stop = min(len(chunk), start + STRIDE - self._counted % STRIDE)
@@ -126,6 +186,8 @@ class LogLines:
                 if self._counted % STRIDE == 0:
                     self._before.append(self._newlines)
                 start = stop
+            if monotonic() >= end:
+                return
 
     def _take(self, piece: bytes) -> None:
         """No more than a stride: so only the line that goes on from the one before can be a long one."""
@@ -218,7 +280,7 @@ class _File:
 
 def _chunks(file: _File, start: int, stop: int) -> Iterator[bytes]:
     while start < stop:
-        chunk = file.read(start, min(1024 * 1024, stop - start))
+        chunk = file.read(start, min(_CHUNK, stop - start))
         if not chunk:
             return
         start += len(chunk)

@@ -1,14 +1,16 @@
 """Hide the values of secrets in a stream of bytes, also where a value is cut between two reads.
 
-Best effort, for display: the value, its lines and its base64 forms. A value that the script encodes in
-another way, or prints in pieces, is not recognised; one of fewer than four bytes is left alone, because
-hiding it would destroy the log.
+Best effort, for display: the value, its lines, its base64 forms, and as JSON, repr and addresses escape it. A value
+that the script encodes in another way, or prints in pieces, is not recognised; one of fewer than four bytes is left
+alone, because hiding it would destroy the log.
 """
 
 from __future__ import annotations
 
 import binascii
+import json
 from collections.abc import Iterable, Iterator
+from urllib.parse import quote, quote_plus
 
 SHORTEST = 4
 # The last line of wrapped base64 may be short and ordinary.
@@ -100,6 +102,15 @@ def _forms(value: bytes) -> Iterator[bytes]:
     for whole in {value, stripped}:
         if len(whole) >= SHORTEST:
             yield from _base64(whole)
+            yield from _escaped(whole.decode("utf-8", "surrogateescape"))
+
+
+def _escaped(value: str) -> Iterator[bytes]:
+    """As JSON has it, Python's repr, and an address."""
+    for form in (json.dumps(value), json.dumps(value, ensure_ascii=False), repr(value)):
+        yield form[1:-1].encode("utf-8", "surrogateescape")
+    for encode in (quote, quote_plus):
+        yield encode(value, safe="", errors="surrogateescape").encode()
 
 
 def _base64(value: bytes) -> Iterator[bytes]:

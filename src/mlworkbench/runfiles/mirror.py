@@ -7,21 +7,19 @@ write the same bytes to the same place.
 from __future__ import annotations
 
 import os
-import re
 
 from ..errors import HistoryError, HostError
+from ..remote import metric_files
 from ..remote.folder import RunFolder
 from ..remote.tree import NOFOLLOW
 from .room import require_room
 
 LOG = "log"
 MOST_SAMPLES = 64 * 1024 * 1024
-MOST_METRICS = 20_000  # files of one run; an honest target sends half of that at most
 # Bytes of one file. More than any honest run has: what a hostile target sends must end somewhere.
 _MOST = {"events.jsonl": 2**30, "build.log": 2**30, "gpu.jsonl": 2 * MOST_SAMPLES, "effort.jsonl": 2 * MOST_SAMPLES}
 _MOST_OF_OTHERS = 2**37
-# The names come from the target: anything else could lead out of the folder.
-_OURS = re.compile(r"(log|build\.log|events\.jsonl|(?:gpu|effort)\.jsonl|metrics/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,120})\Z")
+_OURS = frozenset((*_MOST, "log"))
 _FLAGS = os.O_CREAT | NOFOLLOW | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -34,8 +32,9 @@ class Mirror:
 
     @staticmethod
     def keeps(name: str) -> bool:
-        """Whether this is the name of a file that comes home."""
-        return bool(_OURS.match(name))
+        """Whether this is the name of a file that comes home. It comes from the target: it could lead elsewhere."""
+        folder, _, rest = name.partition("/")
+        return name in _OURS or (folder == "metrics" and metric_files.is_name(rest))
 
     def size(self, name: str = LOG) -> int:
         """How much of a file is at home."""
@@ -75,8 +74,8 @@ class Mirror:
         if self._metrics < 0:
             self._metrics = len(os.listdir(self._run.metrics)) if os.path.isdir(self._run.metrics) else 0
         self._metrics += 1
-        if self._metrics > MOST_METRICS:
-            raise HostError(f"the target sent more than {MOST_METRICS:,} metric files, which no run has")
+        if self._metrics > 2 * metric_files.MOST_FILES:  # two followers may have been sent different ones
+            raise HostError(f"the target sent more than {2 * metric_files.MOST_FILES:,} metric files, which no run has")
 
     def read_log(self, offset: int, limit: int) -> bytes:
         """Bytes of the log that are at home."""

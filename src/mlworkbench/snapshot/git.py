@@ -92,7 +92,7 @@ class GitReader:
         else:
             self._scratch = _private_folder()
             repository.imitate(self._scratch)
-            # Both at once: the diff is thrown away if the list shows that it has files of elsewhere.
+            # Both at once: the diff is discarded if the list shows files from outside the work tree.
             self._listing = self._run(program, repository.top, ["ls-files", "--cached", "-z"])
             self._process = self._run(program, repository.top, [*_DIFF, "--", os.path.relpath(project, repository.top)])
 
@@ -220,7 +220,7 @@ class _Repository:
         return found[1].decode("ascii") if found else None
 
     def is_own(self) -> bool:
-        """Whether the repository is in this work tree, or says that this is one of its work trees.
+        """Whether the repository is in this work tree, or lists it as one of its work trees.
 
         A project may name any repository of the user, in a file or by links. The diff would have all of its content.
         """
@@ -241,7 +241,7 @@ class _Repository:
         return known and all(_is_below(base, name) for base, name in parts)
 
     def borrows(self) -> bool:
-        """Whether objects are elsewhere, by a list of other repositories or by links: they may be anybody's text."""
+        """Whether objects are outside, by a list of other repositories or by links: they may be private files."""
         objects = os.path.join(self.common, "objects")
         listed = os.path.join(objects, "info", "alternates")
         if os.path.lexists(listed):
@@ -342,7 +342,7 @@ def _read_file(path: str, limit: int) -> bytes | None:
 
 
 def _is_below(base: str, name: str) -> bool:
-    """Whether a file is where its name says, and not elsewhere through a link."""
+    """Whether a path stays below its base when links are resolved."""
     return os.path.realpath(os.path.join(base, name)).startswith(os.path.realpath(base) + os.sep)
 
 

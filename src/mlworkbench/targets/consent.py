@@ -1,4 +1,4 @@
-"""Hold what a project wants from a machine against what this user allowed there, before anything is sent."""
+"""Compare what a project needs from a machine with what this user allowed there, before anything is sent."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def refuse_unallowed(compute: Compute, ground: Ground, share: str, host: Host) -
 
 
 def _look_here(compute: Compute, ground: Ground, host: Host, sources: list[str]) -> None:
-    """On this machine the folders themselves can be looked at; elsewhere that is done right before the start."""
+    """On this machine the folders are inspected here; on other machines right before the start."""
     resolved = resolved_prefixes(ground.allowed, ground.places)
     if sources:
         problems = ask_places(host, [translate(source, resolved) for source in sources]).problems

@@ -14,6 +14,7 @@ from ..consents import normal
 from ..errors import LaunchError
 from ..model import Compute
 from ..paths import UserPaths
+from ..remote.untrusted import parse_json
 from .target import Target
 
 if TYPE_CHECKING:  # what a run without a container need not wait for
@@ -134,7 +135,7 @@ def _facts_here(target: Target, paths: UserPaths) -> Mapping[str, Any]:
     cache = paths.home / "cache" / "machine.json"
     marks = _marks()
     try:
-        known = json.loads(cache.read_bytes())
+        known = parse_json(cache.read_bytes())
         fresh = known["marks"] == marks and 0 <= time.time() - known["time"] < _FRESH
         if fresh and (not target.contained or _has_engine(known["facts"])):
             return dict(known["facts"])

@@ -11,6 +11,7 @@ from ..config.keys import DEFAULT_IMAGE
 from ..errors import HostError
 from ..model import Compute
 from ..paths import UserPaths
+from ..remote.untrusted import parse_json
 from .container import probe
 from .ground import Ground
 from .target import Target
@@ -66,7 +67,7 @@ def _memory(target: Target, paths: UserPaths) -> Path:
 
 def _recall(memory: Path) -> dict[str, str]:
     try:
-        known = json.loads(memory.read_bytes())
+        known = parse_json(memory.read_bytes())
     except (OSError, ValueError):
         return {}  # it is only a cache
     return {str(image): str(libc) for image, libc in known.items()} if isinstance(known, dict) else {}

@@ -69,7 +69,7 @@ def look(host: SshHost, python: str | None, reach: str | None = None, *, named: 
     reply = Reply(
         host.identity, host.ask({"do": "facts", "python": python, "reach": reach, "named": named}, patience=120.0)
     )
-    facts = reply.require_ok(f"{host.identity} could not tell what it is like").mapping("facts")
+    facts = reply.require_ok(f"{host.identity} could not report its facts").mapping("facts")
     return Facts.from_json(facts), Link(host.identity, took, skew, library.digest())
 
 

@@ -86,7 +86,7 @@ class Connections:
         return connection
 
     def _owner(self, transport: asyncio.Transport) -> Owner | None:
-        """Whoever holds the other end of a connection within this machine."""
+        """The user at the other end of a connection within this machine."""
         local, remote = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         if self._table is None or not local or not remote or not is_loopback(local):
             return None
@@ -106,7 +106,7 @@ class Connections:
         elif len(self._open) >= self._limits.total:
             if not unknown:
                 return False
-            most = max(counts.values())  # whoever has opened the most gives way
+            most = max(counts.values())  # close one of the user with the most connections
             _close(next(one for one in unknown if counts[one.peer] == most))
         return True
 

@@ -6,7 +6,6 @@ So the browser can do nothing that the command line cannot, and says the same wo
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import secrets
@@ -19,6 +18,7 @@ from typing import Any
 
 from ..errors import ConfigError, HistoryError, HostError, MlwError, UnknownName, UsageError
 from ..isolation import own_command, own_environment
+from ..remote.untrusted import parse_json
 from ..report.plain import plain
 
 _KEPT = 50  # errands that are done and can still be looked at
@@ -206,7 +206,7 @@ async def _hear(errand: Errand, stream: asyncio.StreamReader) -> None:
 
 def _parsed(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return parse_json(data)
     except ValueError:
         return data.decode("utf-8", "replace").strip()
 

@@ -92,7 +92,7 @@ def _direct(scope: Scope) -> Scope:
 
 
 def _below(scope: Scope, request: Request) -> Scope:
-    """The application is told of the secret path, for addresses in its pages have to begin with it."""
+    """The application gets the secret path as its root path: links in its pages have to begin with it."""
     return {**scope, "root_path": request.base}
 
 

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from hashlib import scrypt
+from ipaddress import IPv4Address, ip_address, ip_network
 from os import urandom
 from typing import Any
 from urllib.parse import parse_qs
@@ -126,8 +127,9 @@ class Login:
             await _answer(send, 401, "That is not the password.", _form(request, target))
 
     def _guesser(self, client: str) -> _Guesser:
-        found = self._guessers.setdefault(client, _Guesser())
-        self._guessers.move_to_end(client)
+        network = _network(client)
+        found = self._guessers.setdefault(network, _Guesser())
+        self._guessers.move_to_end(network)
         while len(self._guessers) > _MOST:
             self._guessers.popitem(last=False)
         return found
@@ -137,6 +139,17 @@ class Login:
         base = request.base if request.private else self._prefix
         cookie = (b"set-cookie", self._sessions.cookie(session, base).encode())
         await _answer(send, 200, "Opening …", _onward(base + target), [cookie])
+
+
+def _network(client: str) -> str:
+    """What guesses are counted by: an IPv4 address, or the /64 network of an IPv6 address, of which a host has all."""
+    try:
+        address = ip_address(client.partition("%")[0])
+    except ValueError:
+        return client
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(address.ipv4_mapped or ip_network((int(address), 64), strict=False))
 
 
 async def _fits(password: Password, text: str, guesser: _Guesser) -> bool:

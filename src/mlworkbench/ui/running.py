@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import re
 import socket
@@ -20,6 +19,7 @@ from typing import Any
 
 from ..remote import machine
 from ..remote.journal import read_json
+from ..remote.untrusted import parse_json
 from .address import SecretAddress, Style
 
 _PATIENCE = 10.0  # seconds
@@ -71,7 +71,7 @@ def running_link(file: Path, secret: SecretAddress, style: Style, port: int | No
         return None
     try:
         code = secret.code_of(_ask(server), server.address)
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         return None  # it is ending, or its answer is none of ours
     return secret.link(style, server.address, code) if code else None
 
@@ -88,7 +88,7 @@ def _ask(server: Running) -> str:
             raise ConnectionError(f"port {server.port} is held by another process")
         connection.request("POST", "/api/link", headers={"Authorization": f"Bearer {server.token}"})
         answer = connection.getresponse()
-        return str(json.loads(answer.read(_LARGEST))["link"])
+        return str(parse_json(answer.read(_LARGEST))["link"])
 
 
 def _holds_port(server: Running, peer: str) -> bool:

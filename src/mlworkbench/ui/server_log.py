@@ -1,4 +1,4 @@
-"""The log of the server: what goes wrong inside, for whoever looks into it."""
+"""The log of the server: internal errors, for debugging."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_OFTEN, _WINDOW = 5, 60.0  # so many messages of one kind within so many seconds
+_OFTEN, _WINDOW = 5, 60.0  # messages of one kind, within this number of seconds
 _KINDS = 100
-# Whoever can connect can set these off, as often as they like.
+# Any client can cause these, as often as it likes.
 _THROTTLED = ("asyncio", "uvicorn.error", "mlworkbench.ui.connections")
 
 

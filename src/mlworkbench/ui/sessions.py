@@ -19,7 +19,7 @@ CODE_SECONDS = 120
 
 
 class Sessions:
-    """The file holds only digests: whoever reads it cannot come in with it. It is removed when a server starts, unless
+    """The file holds only digests: they are no use for a login. It is removed when a server starts, unless
     that one keeps the address of the last.
 
     A session counts at its port and at the secret address only: whoever gets hold of that port while we do not have

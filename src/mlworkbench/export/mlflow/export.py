@@ -13,6 +13,7 @@ from ...errors import HostError, UsageError
 from ...history.series.series import Series
 from ...model import JsonDict
 from ...remote.failpoint import failpoint
+from ...remote.untrusted import parse_json
 from ..material import Item, points_of
 from . import facts as facts
 from .files import Files
@@ -295,8 +296,8 @@ def _digest(entries: Iterable[Any]) -> str:
 
 def _names(text: str | None) -> list[str]:
     try:
-        found = json.loads(text or "[]")
-    except (ValueError, RecursionError):
+        found = parse_json(text or "[]")
+    except ValueError:
         return []
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 

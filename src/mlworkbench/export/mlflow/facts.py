@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from ...history.parameters import of_run, text
 from ...history.series.series import NO_STEP, Series
 from ...model import JsonDict, Status
+from ...remote.untrusted import parse_json
 from ..material import Item, plain_value
 from .files import open_plain
 from .names import LONGEST_NAME, LONGEST_PARAM, LONGEST_TAG, Names, cut
@@ -201,8 +201,8 @@ def _records(folder: str, mark: bytes) -> Iterator[JsonDict]:
 
 def _record(line: bytes) -> Iterator[JsonDict]:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
         if found["k"] == "dataset" and isinstance(found["d"], dict):
             yield found["d"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return

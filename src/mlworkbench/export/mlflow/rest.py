@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from ...errors import HostError, Unreachable, UsageError
 from ...model import JsonDict
+from ...remote.untrusted import parse_json
 
 _API = "/api/2.0/mlflow/"
 _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts/"
@@ -124,8 +125,8 @@ class Server:
 
     def _answer(self, data: bytes) -> JsonDict:
         try:
-            found = json.loads(data or b"{}")
-        except (ValueError, RecursionError):
+            found = parse_json(data or b"{}")
+        except ValueError:
             raise self._stranger() from None
         if not isinstance(found, dict):
             raise self._stranger()
@@ -153,9 +154,9 @@ class Server:
     def _said(self, error: urllib.error.HTTPError) -> tuple[str, str]:
         """MLflow's word for the reason, and its sentence."""
         try:
-            found = json.loads(error.read(1 << 20))
+            found = parse_json(error.read(1 << 20))
             code, words = str(found["error_code"]), str(found.get("message") or "")
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, RecursionError, AttributeError):
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError):
             return "", "no reason given"
         return code, " ".join(words.split())[:_WORDS] or code
 

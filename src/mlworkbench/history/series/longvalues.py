@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from ...remote.untrusted import parse_json
 from .lines import Other, decoded
 
 
@@ -26,15 +26,23 @@ def joined(others: Iterable[Other]) -> Iterator[Value]:
         if other.first:
             if first is not None:
                 yield _value(first, whole, texts)
-            first, whole, texts = other, json.loads(other.body), []
+            first, whole, texts = other, _parsed(other.body), []
         elif first is not None and first.way is not None:
-            piece = json.loads(other.body)
+            piece = _parsed(other.body)
             if isinstance(whole, str) and isinstance(piece, str) and other.way == "[]":
                 texts.append(piece)
             else:
-                _put(whole, json.loads(other.way or "[]"), other.start, piece)
+                _put(whole, _parsed(other.way or "[]") or [], other.start, piece)
     if first is not None:
         yield _value(first, whole, texts)
+
+
+def _parsed(text: str) -> Any:
+    """The value; None if it is too deep for this caller, which may have less stack left than the one that wrote it."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return None
 
 
 def _value(first: Other, whole: Any, texts: list[str]) -> Value:

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 import apsw
 
+from ...remote import metric_files
 from ...remote.failpoint import failpoint
 from ...remote.folder import RunFolder
-from ..reading import as_float
+from ..reading import LINE, as_float
 from . import tables
 from .drawing import Column, Span, columns, draw, ends, has_steps
 from .file import SeriesFile
@@ -66,12 +67,15 @@ class Series:
     def catch_up(self) -> None:
         """Take in what is new in the metric files."""
         known = self._file.read(tables.places, self._refill) if self._file.exists() else None
-        there = sizes(self._metrics)  # after that: another process may have read further meanwhile, in files that grow
+        # After that: another process may have read further meanwhile, in files that grow.
+        there = sizes(self._metrics, known or ())
         if known is not None:
             if any(there.get(name, -1) < place.offset for name, place in known.items()):
                 self._file.forget()  # files that are only ever appended to are gone or shorter: these are others
             elif all(name in known and known[name].offset == end for name, end in there.items()):
                 return
+            elif _bytes_left(known) < LINE:
+                return  # a run has no more points than that
         if there:
             self._refill()
 
@@ -83,15 +87,16 @@ class Series:
         """Take in as much as one transaction holds; whether there is more."""
         self._cached = None
         places, known = tables.places(connection), tables.all_series(connection)
-        names, room, more = set(known), _STRIDE, False
+        names, room, more = set(known), min(_STRIDE, _bytes_left(places)), False
+        stride = room
         for name, size in there.items():
             place = places.setdefault(name, Place(len(places) + 1, 0, False, 0))
-            end = min(size, place.offset + room)
+            end = min(size, place.offset + max(0, room))
             reached, lines = read_together(os.path.join(os.fsencode(self._metrics), name), place, end, names)
             tables.write(connection, known, name, reached, lines)
             room -= reached.offset - place.offset
             if end < size:
-                more = room < _STRIDE
+                more = room < stride
                 break
         failpoint("points")
         return more
@@ -203,6 +208,11 @@ class Series:
         if not self._file.exists():
             self.catch_up()
         return self._file.read(body, self._refill) if self._file.exists() else None
+
+
+def _bytes_left(places: dict[bytes, Place]) -> int:
+    """How much more of the metrics files is read."""
+    return metric_files.MOST_BYTES - sum(place.offset for place in places.values())
 
 
 def _is_number(value: Any) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection
 
+from ...remote import metric_files
 from ...remote.tree import NOFOLLOW
 from ..reading import LINE
 from .lines import Lines
@@ -12,11 +14,13 @@ from .tables import Place
 
 _FLAGS = os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _PIECE = 256 * 1024  # what is read and parsed at once: small enough for the processor's caches
-_MOST = 10_000
 
 
-def sizes(folder: str) -> dict[bytes, int]:
-    """The files there and their sizes, in a fixed order. What is no file, and what is one too many, is passed over."""
+def sizes(folder: str, known: Collection[bytes] = ()) -> dict[bytes, int]:
+    """The files there and their sizes, in a fixed order. What is no file, and what is one too many, is passed over.
+
+    Those that are ``known`` come before new ones: a file must not seem to be gone when a script makes many others.
+    """
     found = []
     try:
         with os.scandir(os.fsencode(folder)) as entries:
@@ -25,7 +29,8 @@ def sizes(folder: str) -> dict[bytes, int]:
                     found.append((entry.name, entry.stat(follow_symlinks=False).st_size))
     except OSError:
         pass
-    return dict(sorted(found)[:_MOST])
+    found.sort(key=lambda one: (one[0] not in known, one[0]))
+    return dict(sorted(found[: metric_files.MOST_FILES]))
 
 
 def read_lines(path: bytes, place: Place, end: int, lines: Lines) -> Place:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import errno
 import json
 import os
-import signal
-import subprocess
 import time
 import urllib.request
 
 from ..failpoint import failpoint
 from ..folder import Root
 from ..tree import make_private, remove
+from .bounds import TOO_LARGE, Bounds, is_too_large, most_for, written
+from .built_in import is_for_image, set_aside
 from .bytecode import borrow, compile_all, drop_compiled
 from .conda_guard import check_links, checked_folder, fetch_unchecked, library_of, write_interpreter
 from .environment import (
@@ -34,6 +34,7 @@ from .environment import (
     unprotect,
 )
 from .network import address_in, why_not_reached
+from .running import LOOK, run_program
 from .sources import ImageBuilds, check_place, file_name, sources_of
 from .supplies import archive_of
 from .tools import (
@@ -56,11 +57,8 @@ if TYPE_CHECKING:
     Lock = Dict[str, Any]
     Say = Callable[[str], None]
 
-LOOK = 0.2
 _MUCH = 10**7  # bytes: who wrote less does not download
 SILENCE = 10.0  # seconds after which the user hears that something is going on
-_TAIL = 6000
-_LINES = 8
 _WAITING = "another run is building the same environment; waiting for it"
 
 
@@ -83,16 +81,18 @@ def ensure(
     ``container``: of the run, in whose image source packages are built; ``password``: of the image's registry.
     """
     prefix = prefix_of(root, lock)
-    if is_sound(root, lock):
+    if is_sound(root, lock) and is_for_image(root, lock, container):
         return prefix
     if digest_of(lock) != lock["digest"]:
         raise NoEnvironment("the lock was changed after it was made: its digest differs; hint: submit again")
     check_place(lock, container["image"] if container else None)
     holder = take_lock(prefix + ".lock", say, cancelled)
     try:
-        if not is_sound(root, lock):  # somebody else may have built it meanwhile
-            builder = _Builder(root, lock, log, say, cancelled, holder)
-            builder.build(ImageBuilds(root, lock, container, password, log, say) if container else None)
+        image = ImageBuilds(root, lock, container, password, log, say) if container else None
+        if image and lock.get("built_in"):
+            image.pull()
+        if not is_sound(root, lock) or not is_for_image(root, lock, container):  # it may have been built meanwhile
+            _Builder(root, lock, log, say, cancelled, holder).build(image)
     finally:
         os.close(holder)
     return prefix
@@ -136,7 +136,8 @@ class _Builder:
             os.mkdir(self._scratch, 0o700)
             self._install(image)
             seconds = round(time.monotonic() - begun, 1)
-            facts = {"built": time.time(), "seconds": seconds, "image": image.image if image else None}
+            facts: Dict[str, Any] = {"built": time.time(), "seconds": seconds}
+            facts.update(image=image.image if image else None, image_id=image.image_id if image else None)
             publish(self._root, self._lock, facts)
         except BaseException as error:
             discard(self._prefix)
@@ -170,7 +171,10 @@ class _Builder:
 
     def _clear(self) -> None:
         """Away with what an earlier builder left, and with a damaged one: said, because somebody changed it."""
-        if os.path.exists(note_of(self._prefix)):
+        if is_sound(self._root, self._lock):
+            self._say("the environment is built again: image %s has changed" % self._lock["built_in"])
+            set_aside(self._prefix)
+        elif os.path.exists(note_of(self._prefix)):
             wrong = damage(self._root, self._lock)
             self._say("the environment was damaged and is built anew: %s" % (describe(wrong) or "its note differs"))
             # Its files may be the caches' too (hard links): what was changed here was changed there.
@@ -193,7 +197,7 @@ class _Builder:
     # -- its parts ---------------------------------------------------------------------------------
 
     def _conda(self, check: bool) -> None:
-        """``check``: refuse packages that write elsewhere."""
+        """``check``: refuse packages that write outside the environment."""
         packages = self._lock["conda"]
         self._say("conda: %d packages" % len(packages))
         entries = [dict(one, url=one.get("url") or _SENT % (one["subdir"], one["file"])) for one in packages]
@@ -201,7 +205,7 @@ class _Builder:
         if check:
             fetch_unchecked(packages, checked, self._named)
         for one in entries:
-            if os.path.isfile(self._root.package(str(one["sha256"]))) or "file" in one:
+            if "file" in one or (one["sha256"] and os.path.isfile(self._root.package(one["sha256"]))):
                 one["from"] = "file://" + self._named(one)
         request = {
             "path": provide(self._root, self._lock, "py-rattler"),
@@ -324,77 +328,36 @@ class _Builder:
         environ: Optional[Dict[str, str]] = None,
     ) -> None:
         """Run a program with its output in the log; its last words are the reason if it fails."""
-        with open(self._log, "ab") as file:
-            start = file.tell()
-            program = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=environ or dict(self._env, **extra or {}),
-                cwd=self._scratch,
-                pass_fds=(self._holder,),
-                start_new_session=True,
-            )
-            told = time.monotonic()
-            try:
-                while _wait(program) is None:
-                    if self._cancelled():
-                        raise Cancelled
-                    if time.monotonic() > told + SILENCE:
-                        told = time.monotonic()
-                        self._tell_how_far(program.pid)
-            except BaseException:
-                _kill(program)
-                raise
-        if program.returncode and check:
-            raise _complaint(_last_words(self._log, start, self._root.path))
+        environ = environ or dict(self._env, **extra or {})
+        told = [time.monotonic()]
+
+        def look(pid: int) -> None:
+            if self._cancelled():
+                raise Cancelled
+            if time.monotonic() > told[0] + SILENCE:
+                told[0] = time.monotonic()
+                self._tell_how_far(pid)
+
+        bounds = Bounds(most_for([*self._lock["conda"], *self._lock["pip"]]), self._root.path)
+        said = run_program(words, environ, self._scratch, self._log, self._holder, bounds, look)
+        if said is not None and check:
+            raise _complaint(said, self._root.path)
 
     def _tell_how_far(self, pid: int) -> None:
         """uv says when a large package begins and when it is there, which may be many minutes apart."""
-        written = _written(pid)
-        if written > _MUCH:
-            self._say("… %.0f MB written so far" % (written / 1e6))
+        much = written(pid)
+        if much > _MUCH:
+            self._say("… %.0f MB written so far" % (much / 1e6))
 
 
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
 FULL = "the disk that holds %s is full; hint: free some of it, for instance with mlw experiment clean"
 
 
-def _written(pid: int) -> int:
-    try:
-        with open("/proc/%d/io" % pid, encoding="ascii") as file:
-            return int(dict(line.split(": ") for line in file)["wchar"])
-    except (OSError, ValueError, KeyError):
-        return 0  # it has ended, or this is no Linux
-
-
-def _wait(program: "subprocess.Popen[bytes]") -> Optional[int]:
-    try:
-        return program.wait(LOOK)
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _kill(program: "subprocess.Popen[bytes]") -> None:
-    try:
-        os.killpg(program.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    program.wait()
-
-
-def _last_words(log: str, start: int, root: str) -> str:
-    with open(log, "rb") as file:
-        file.seek(max(start, os.fstat(file.fileno()).st_size - _TAIL))
-        text = file.read().decode("utf-8", "replace")
-    if "No space left on device" in text or "Disk quota exceeded" in text:
-        return FULL % root
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    errors = [index for index, line in enumerate(lines) if line.lower().startswith("error")]
-    return "\n".join(lines[errors[-1] :][:_LINES] if errors else lines[-_LINES:]) or "the build ended without a word"
-
-
-def _complaint(said: str) -> NoEnvironment:
+def _complaint(said: str, root: str) -> NoEnvironment:
+    if "No space left on device" in said or "Disk quota exceeded" in said:
+        return NoEnvironment(FULL % root)
+    if is_too_large(said):
+        return NoEnvironment("a file of a package is too large: %s; hint: %s" % (said, TOO_LARGE))
     why = why_not_reached(said)
     return NotFetched(address_in(said) or "a package", why) if why else NoEnvironment(said)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _OWN = "__clobbers__"  # folder in the prefix that py-rattler uses for files of several packages
 # Files that py-rattler reads to find out what to install, and how.
 _METADATA = ("index.json", "paths.json", "files", "has_prefix", "no_link", "no_softlink", "link.json")
+_MOST_METADATA = 1 << 26  # bytes of one file: the largest packages have some 10 MB
 _MOST_STEPS = 4096  # to resolve a link; hostile links can make the path longer with each step
 _LEADS_OUT = "%s contains a path that leads out of the environment: %s"
 
@@ -49,7 +50,7 @@ def main(request: Dict[str, Any]) -> None:
 
 
 def check_paths(rattler: Any, package: Dict[str, Any], checked: str) -> Dict[str, Any]:
-    """Folders and links of the package. Raises ValueError if a path leads elsewhere.
+    """Folders and links of the package. Raises ValueError if a path leads outside of it.
 
     What was checked once is known by its SHA-256. The package is unpacked as py-rattler does it for its cache: an
     archive may contain two lists of paths.
@@ -103,10 +104,13 @@ def check_together(packages: List[Tuple[Dict[str, Any], Dict[str, Any]]], librar
 
 
 def _inspect(rattler: Any, name: str, folder: str) -> Dict[str, Any]:
-    """What ``check_together`` needs of an unpacked package. Raises ValueError if a path leads elsewhere."""
+    """What ``check_together`` needs of an unpacked package. Raises ValueError if a path leads outside of it."""
     for file in _METADATA:
         if _kind(name, folder, "info/" + file, set()) not in (None, stat.S_IFREG):
             raise ValueError("%s contains invalid metadata: info/%s is not a file" % (name, file))
+        path = os.path.join(folder, "info", file)
+        if os.path.exists(path) and os.path.getsize(path) > _MOST_METADATA:  # it is read into memory
+            raise ValueError("%s contains invalid metadata: info/%s is too large" % (name, file))
     paths = _listed(folder)
     for path in paths:
         parts = path.split("/")

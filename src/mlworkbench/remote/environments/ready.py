@@ -13,6 +13,7 @@ import signal
 
 from .. import machine
 from ..folder import Root, RunFolder
+from ..untrusted import parse_json
 from .environment import hold, is_sound
 from .packed import is_packed
 
@@ -45,7 +46,7 @@ def make_ready(
     lock = spec["lock"]
     hold(root, lock, spec["id"])
     packs = bool((spec.get("spark") or {}).get("pack"))
-    sound = is_sound(root, lock)
+    sound = is_sound(root, lock) and _is_for_image(root, spec)
     if sound and not (packs and not is_packed(root, lock)):
         return None
     if not sound and not spec.get("prepare", True):
@@ -60,7 +61,15 @@ def make_ready(
     answer = _listen(told, beat, lambda: _end(builder) if os.path.exists(run.cancel) else None)
     os.close(told)
     _, status = os.waitpid(builder, 0)
-    return json.loads(answer)["problem"] if answer else _killed(status)
+    return parse_json(answer)["problem"] if answer else _killed(status)
+
+
+def _is_for_image(root: Root, spec: Dict[str, Any]) -> bool:
+    if not spec["lock"].get("built_in"):
+        return True
+    from .built_in import is_for_image  # noqa: PLC0415 - for containers only
+
+    return is_for_image(root, spec["lock"], spec.get("container"))
 
 
 def _listen(told: int, beat: Callable[[], None], end: Callable[[], None]) -> bytes:

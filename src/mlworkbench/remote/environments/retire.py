@@ -17,7 +17,20 @@ from ..tree import remove as remove_tree
 from .caches import take_caches
 from .environment import files_of, note_of, packed, unprotect, use_of
 from .packed import parts_of
-from .stock import ASIDE, DIGEST, InUse, broken, going_on, idle, in_building, is_held, last_use, notes, users
+from .stock import (
+    ASIDE,
+    DIGEST,
+    InUse,
+    broken,
+    going_on,
+    idle,
+    in_building,
+    is_held,
+    is_replaced_in_use,
+    last_use,
+    notes,
+    users,
+)
 from .tally import Tally
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -92,6 +105,8 @@ def take_leftover(root: Root, path: str, dry: bool = False) -> Optional[str]:
         prefix = root.environment(digest)
         if path in parts_of(prefix) and os.path.exists(note_of(prefix)):
             return None  # it was built meanwhile
+        if is_replaced_in_use(root, path):
+            return None
         if dry or not os.path.lexists(path):
             return path
         aside = os.path.join(root.envs, ASIDE + os.urandom(8).hex())
@@ -132,7 +147,7 @@ def for_clean(root: Root, seconds: float, unfinished: Set[str]) -> "Tuple[List[A
         parts = parts_of(path)
         found.append({"path": path, "needed": needed, "bytes": stay.add(*parts)[0] if needed else gone.add(*parts)[1]})
     for path in broken(root):
-        needed = os.path.basename(path)[:64] in building
+        needed = os.path.basename(path)[:64] in building or is_replaced_in_use(root, path)
         found.append({"path": path, "needed": needed, "bytes": stay.add(path)[0] if needed else gone.add(path)[1]})
     places = [root.caches, root.packages, root.tools]
     shared = [{"path": path, "needed": True, "bytes": stay.add(path)[0]} for path in places if os.path.isdir(path)]

@@ -19,6 +19,7 @@ from ..engine import Engine, build_command
 from ..failpoint import failpoint
 from ..folder import Root
 from ..tree import FOLDER, NOFOLLOW, READ
+from .built_in import image_id
 from .bytecode import adopt, compile_command
 from .environment import prefix_of, python_home, python_of
 from .pulling import pull_image
@@ -48,6 +49,10 @@ def file_name(one: "Dict[str, Any]") -> str:
 
 def check_place(lock: Lock, image: "Optional[str]") -> None:
     """Raise NoEnvironment unless the lock says that its own code runs where this run is: in its image, or here."""
+    python = lock["python"]
+    if image and python["source"] == "host":
+        text = "the lock is around %s, a program of this machine, which is not started for containers; hint: submit"
+        raise NoEnvironment((text + " again, without --locked") % python.get("path"))
     if lock.get("built_in") == image:
         return
     names = ", ".join(str(one["name"]) for one in sources_of(lock))
@@ -69,6 +74,7 @@ class ImageBuilds:
         self._root = root
         self._lock = lock
         self.image = str(container["image"])
+        self.image_id: Optional[str] = None  # known once it was pulled
         self._engine = Engine(dict(container, name="mlw-build-%s" % str(lock["digest"])[:32]))
         self._password = password
         self._log = log
@@ -81,17 +87,20 @@ class ImageBuilds:
         """
         found: Dict[str, str] = {}
         for number, one in enumerate(sources_of(self._lock)):
-            if not found:
-                self._pull()
-            self._say("building %s from source in image %s" % (one["name"], self._engine.container["image"]))
+            self._say("building %s from source in image %s" % (one["name"], self.image))
             found[str(one["name"])] = self._wheel(os.path.join(scratch, "source-%d" % number), one, uv(), run)
             failpoint("env-source")
         return found
 
-    def _pull(self) -> None:
+    def pull(self) -> None:
+        """Have the image, and hold on to its content: all builds run in the image of this ID. To be called first."""
         problem = pull_image(self._engine.container, self._log, self._say, self._password)
         if problem:
             raise NoEnvironment(problem)
+        self.image_id = image_id(self._engine.container)
+        if not self.image_id:
+            raise NoEnvironment("the container engine does not know the ID of image %s" % self.image)
+        self._engine = Engine(dict(self._engine.container, image=self.image_id))
 
     def _wheel(self, place: str, one: "Dict[str, Any]", uv: str, run: Run) -> str:
         for name in ("in", "out", "home", "cache", "tmp"):
@@ -106,7 +115,7 @@ class ImageBuilds:
             self._run_inside(place, build_command(container, mounts, _environment(place), words), run)
         except NoEnvironment as error:
             text = "%s cannot be built from source in image %s: %s"
-            raise NoEnvironment(text % (one["name"], container["image"], error)) from None
+            raise NoEnvironment(text % (one["name"], self.image, error)) from None
         return _take(one, os.path.join(place, "out"), place + ".wheel")
 
     def compile(self, library: str, scratch: str, run: Run) -> None:
@@ -114,7 +123,6 @@ class ImageBuilds:
 
         Its files are hard links of the cache's, so the container must not be able to write to them.
         """
-        self._pull()
         place, prefix = os.path.join(scratch, "bytecode"), prefix_of(self._root, self._lock)
         out, folder = os.path.join(place, "out"), os.path.join(prefix, library)
         for name in ("out", "home", "tmp"):

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     Answer = Dict[str, Any]
 
 ASIDE = ".clean-"
+REPLACED = ".replaced-"
 DIGEST = re.compile(r"[0-9a-f]{64}")
-_LEFT = re.compile(r"[0-9a-f]{64}(\.tmp|\.tar\.gz(\.part)?)?|\.clean-[0-9a-f]{16}(\.tar\.gz)?")
+_LEFT = re.compile(r"[0-9a-f]{64}(\.tmp|\.replaced-[0-9a-f]{16}|\.tar\.gz(\.part)?)?|\.clean-[0-9a-f]{16}(\.tar\.gz)?")
 _SHOWN = 1000  # runs named in an answer at most
 
 
@@ -167,6 +168,12 @@ def one(root: Root, request: Answer) -> Answer:
 def broken(root: Root) -> List[str]:
     """What is left of builds that did not end, and of removals. Whatever else lies there is somebody's, and stays."""
     return [path for path in leftovers(root) if _LEFT.fullmatch(os.path.basename(path)) and not os.path.islink(path)]
+
+
+def is_replaced_in_use(root: Root, path: str) -> bool:
+    """Whether containers may still run in an environment that another has replaced (``built_in.py``)."""
+    digest, replaced, _ = os.path.basename(path).partition(REPLACED)
+    return bool(replaced) and (is_held(root, digest) or bool(going_on(root, users(root, digest))))
 
 
 def idle(root: Root, seconds: float, now: float) -> List[str]:

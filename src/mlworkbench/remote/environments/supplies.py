@@ -110,7 +110,7 @@ def _place(address: str) -> "Tuple[str, int]":
 
 
 def reachable(places: "Set[Tuple[str, int]]") -> "Set[Tuple[str, int]]":
-    """Those where somebody answers. Through a proxy only the proxy knows, and a build will tell."""
+    """Hosts that accept a connection. Behind a proxy this is not known before the build."""
     if not places or urllib.request.getproxies():
         return set(places)
     answered: List[Tuple[str, int]] = []

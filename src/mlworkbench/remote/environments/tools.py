@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     Lock = Dict[str, Any]
 
 PATIENCE = 60.0
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+LARGEST = 1 << 34  # bytes of a package whose index does not say its size
 CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
@@ -72,7 +75,7 @@ def is_provided(root: Root, tool: Dict[str, Any]) -> bool:
 
 
 def _folder(root: Root, tool: Dict[str, Any]) -> str:
-    """Long enough that nobody can make another wheel with the same name of folder."""
+    """Long enough that no other wheel can get the same folder name."""
     return os.path.join(root.tools, "%s-%s-%s" % (tool["name"], tool["version"], str(tool["sha256"])[:32]))
 
 
@@ -123,7 +126,7 @@ def _inside(part: str, name: str, tool: Dict[str, Any]) -> Optional[str]:
 
 def get(root: Root, entry: Dict[str, Any], headers: Optional[Dict[str, str]] = None) -> str:
     """Path of a package whose content is what its digest says: sent along, or fetched now."""
-    path = root.package(str(entry["sha256"]))
+    path = _place(root, entry["sha256"])
     if os.path.isfile(path):
         return path
     if not entry.get("url"):
@@ -131,7 +134,9 @@ def get(root: Root, entry: Dict[str, Any], headers: Optional[Dict[str, str]] = N
     make_private(root.packages)
     part = "%s.%s.part" % (path, os.urandom(4).hex())
     try:
-        if fetch(str(entry["url"]), part, headers) != entry["sha256"]:
+        size = entry.get("size")
+        most = size if isinstance(size, int) and size > 0 else LARGEST
+        if fetch(str(entry["url"]), part, headers, most) != entry["sha256"]:
             text = "%s is not the file that was locked: its SHA-256 differs; hint: solve again"
             raise NoEnvironment(text % entry["url"])
         os.replace(part, path)
@@ -141,9 +146,16 @@ def get(root: Root, entry: Dict[str, Any], headers: Optional[Dict[str, str]] = N
     return path
 
 
+def _place(root: Root, sha256: object) -> str:
+    """Where a package is kept. Raises NoEnvironment for a package that has no digest."""
+    if not isinstance(sha256, str) or not _DIGEST.fullmatch(sha256):
+        raise NoEnvironment("a package of the lock has no SHA-256; hint: solve again, or use another channel")
+    return root.package(sha256)
+
+
 def take_in(root: Root, sha256: str, source: str) -> None:
     """Keep a file of this machine as a package, for a lock that names it; it may change later where it is now."""
-    path = root.package(sha256)
+    path = _place(root, sha256)
     if os.path.isfile(path):
         return
     make_private(root.packages)
@@ -162,15 +174,24 @@ def take_in(root: Root, sha256: str, source: str) -> None:
             os.unlink(part)
 
 
-def fetch(url: str, part: str, headers: Optional[Dict[str, str]] = None) -> str:
-    """Write to a file what lies at an address; its SHA-256."""
+def fetch(
+    url: str, part: str, headers: Optional[Dict[str, str]] = None, most: int = LARGEST, local: bool = False
+) -> str:
+    """Write to a file what a server has at an address; its SHA-256. ``headers`` are for that server only.
+
+    ``most``: bytes. ``local``: the address may be a file of this machine.
+    """
     known = hashlib.sha256()
+    written = 0
     asked = urllib.request.Request(url)
     for name, value in (headers or {}).items():
         asked.add_unredirected_header(name, value)
     try:
-        with urllib.request.urlopen(asked, timeout=PATIENCE, context=_trust()) as answer, open(part, "wb") as file:
+        with _opener(local).open(asked, timeout=PATIENCE) as answer, open(part, "wb") as file:
             for block in iter(lambda: answer.read(1 << 18), b""):
+                written += len(block)
+                if written > most:
+                    raise NoEnvironment("%s is larger than %d bytes; hint: solve again" % (url, most))
                 known.update(block)
                 file.write(block)
     except (urllib.error.URLError, OSError, ValueError) as error:
@@ -179,6 +200,17 @@ def fetch(url: str, part: str, headers: Optional[Dict[str, str]] = None) -> str:
         said = getattr(error, "reason", None) or error
         raise NotFetched(url, str(getattr(said, "strerror", None) or said)) from None
     return known.hexdigest()
+
+
+def _opener(local: bool) -> urllib.request.OpenerDirector:
+    """Without the other schemes of urllib: a redirect, or a lock, could name ftp: and file: as well."""
+    opener = urllib.request.OpenerDirector()
+    handlers = [urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.UnknownHandler()]
+    handlers += [urllib.request.HTTPSHandler(context=_trust()), urllib.request.HTTPRedirectHandler()]
+    handlers += [urllib.request.HTTPDefaultErrorHandler(), urllib.request.HTTPErrorProcessor()]
+    for handler in [*handlers, urllib.request.FileHandler()] if local else handlers:
+        opener.add_handler(handler)
+    return opener
 
 
 def _trust() -> ssl.SSLContext:
@@ -201,6 +233,8 @@ def building_environment(root: Root) -> Dict[str, str]:
     kept.update(
         UV_CACHE_DIR=os.path.join(root.caches, "uv"),
         UV_NO_CONFIG="1",
+        NETRC=os.devnull,  # uv would send its passwords over plain HTTP; what needs one was sent along
+        GIT_ALLOW_PROTOCOL="https:ssh:http:git",  # no repository of this machine
         UV_PYTHON_DOWNLOADS="never",
         UV_SYSTEM_CERTS="1",
         UV_NO_PROGRESS="1",

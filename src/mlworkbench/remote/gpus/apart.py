@@ -12,6 +12,7 @@ import signal
 import time
 
 from .. import machine
+from ..untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def look(patience: float = PATIENCE) -> Dict[str, Any]:
     if text is None:
         return nothing("the driver did not answer within %g s" % patience)
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         return found if isinstance(found["gpus"], list) else nothing("its answer was not understood")
     except (ValueError, KeyError, TypeError):
         return nothing("it could not be asked")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 
@@ -11,6 +10,7 @@ from ..environments.environment import environments, python_of
 from ..folder import Root
 from ..launcher import encode
 from ..programs import which
+from ..untrusted import parse_json
 from .inventory import loaded_driver, pci_cards
 from .report import gather
 
@@ -172,7 +172,7 @@ def _try_all(words: List[str], engine: Optional[Engine] = None) -> List[Data]:
 
 def _parsed(text: str, what: str) -> Data:
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {"what": what, "error": "its answer was not understood"}

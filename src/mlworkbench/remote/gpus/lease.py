@@ -97,7 +97,7 @@ class Leases:
                     self._note(uuids)
                     self._tickets.leave(self._id)
                     return Granted([gpu for gpu in fitting if gpu["uuid"] in uuids], looked)
-                now = holders().get(lost)  # somebody was quicker
+                now = holders().get(lost)  # another process was quicker
                 reason = "GPU %s %s" % (_number(fitting, lost), _holder(now) if now else "was held for a moment")
         return self._later(reason)
 
@@ -192,7 +192,7 @@ def _holder(holder: Holder) -> str:
         pid = holder.pid()
         process = "" if pid is None else " (pid %d)" % pid
         return "held by %s%s, which is not an mlw run" % (user or "a process", process)
-    if not holder.verified:  # an old kernel: the name is what the holder says of itself
+    if not holder.verified:  # an old kernel: the name is what the holder claims
         return "held by run %s of %s (not verified)" % (holder.run, user or "an unknown user")
     return "held by run %s" % holder.run + ("" if holder.uid == os.getuid() else " of %s" % user)
 

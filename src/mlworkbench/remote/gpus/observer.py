@@ -13,6 +13,7 @@ import time
 
 from ..folder import RunFolder
 from ..launcher import child_environment
+from ..untrusted import parse_json
 from .whose import Owner
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -55,7 +56,7 @@ class Observer:
             if ready:
                 message = os.read(said, 65536)
                 if message:
-                    say(tell, {"verdict": self._judge(sampler, json.loads(message))})
+                    say(tell, {"verdict": self._judge(sampler, parse_json(message))})
                 return
 
     def _begin(self, tell: int) -> Optional[Sampler]:

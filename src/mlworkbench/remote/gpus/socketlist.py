@@ -25,7 +25,7 @@ _ATTRIBUTE = struct.Struct("=HH")  # length, type
 _SOCKET = struct.Struct("=BBBxIII")  # family, type, state, inode, cookie
 _PATIENCE = 2.0  # seconds: the kernel answers at once
 _KNOWN = 64  # processes that are remembered
-_MOST_FILES = 10000  # open files of a process that are looked at
+_MOST_FILES = 10000  # open files of a process that are read
 
 _pids: "Dict[int, int]" = {}  # inode → process; 0: none was found
 

@@ -98,7 +98,7 @@ def holders() -> Dict[str, Holder]:
 
 
 def find_holders(sockets: List[Listed]) -> Dict[str, Holder]:
-    """From a list of sockets. Names are any user's text, so they are looked at closely."""
+    """From a list of sockets. Names are text of any user, so they are validated."""
     locks: Dict[str, Listed] = {}
     labels: List[Listed] = []
     for one in sockets:

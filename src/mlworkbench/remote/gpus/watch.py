@@ -16,6 +16,7 @@ import time
 from .. import machine
 from ..folder import Root, RunFolder
 from ..journal import Journal, log
+from ..untrusted import parse_json
 from .presence import may_have_gpu
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -235,7 +236,7 @@ class _Line:
         except OSError:
             return []  # given up before
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        return [parse_json(line) for line in lines]
 
     def finish(self, ended: Facts) -> Optional[Facts]:
         """Its verdict; None if there is none to be had."""
@@ -252,7 +253,7 @@ class _Line:
                 if not data:
                     return None
                 *lines, self._rest = (self._rest + data).split(b"\n")
-                found = [message["verdict"] for message in map(json.loads, lines) if "verdict" in message]
+                found = [message["verdict"] for message in map(parse_json, lines) if "verdict" in message]
                 if found:
                     return dict(found[0])
             return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import sys
+
+from ..untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def look(request: Dict[str, Any]) -> Dict[str, Any]:
         told = subprocess.run(
             words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, timeout=_PATIENCE, check=False
         ).stdout
-        return dict(json.loads(told.decode("utf-8")), **reached)
+        return dict(parse_json(told.decode("utf-8")), **reached)
     except (OSError, ValueError, subprocess.SubprocessError):
         return dict(reached, ok=True)  # a Python that does not start has its own words for that, at the start
 

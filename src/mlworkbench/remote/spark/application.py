@@ -5,7 +5,7 @@ A day of events is gigabytes, nearly all of it of tasks that went well: of those
 
 from __future__ import annotations
 
-import json
+from ..untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Application:
         if step is None or (name == b"TaskEnd" and self._went_well(line[:_HEAD])):
             return
         try:
-            step(json.loads(line.decode("utf-8", "replace")))
+            step(parse_json(line.decode("utf-8", "replace")))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
             return  # a script may write such lines, too
 

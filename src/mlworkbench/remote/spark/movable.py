@@ -6,7 +6,6 @@ beside a Python that lies elsewhere: the two become one tree. Whether that Pytho
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ import stat
 import subprocess
 
 from ..environments.environment import prefix_of, python_of
+from ..untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _ask(python: str, variables: Optional[Dict[str, str]] = None) -> Optional[Fa
         done = subprocess.run(
             words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, timeout=_PATIENCE, check=False
         )
-        return dict(json.loads(done.stdout.decode("utf-8")))
+        return dict(parse_json(done.stdout.decode("utf-8")))
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 

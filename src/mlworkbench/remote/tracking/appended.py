@@ -5,6 +5,8 @@ The lines are those of the in-run library, and every one tells where it came fro
 {"k": "source", "d": {"number": 0, "name": "logs/train/events.out.tfevents…", "prefix": "train/"}, "t": …}
 {"n": "train/loss", "v": 0.5, "t": 1763190000.1, "s": 3, "o": [0, 4711, 1]}
 
+{"k": "tag", "d": {"name": "tensorboard.left-out", "value": "…"}, "t": …}
+
 "o": of source 0, from what begins at byte 4711, the second value. So the last whole line says how far it got.
 """
 
@@ -15,6 +17,8 @@ import json
 import os
 import time
 
+from ..untrusted import parse_json
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Union
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _FLAGS |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _CHUNK = 1024 * 1024
+_PENDING = 1024 * 1024  # characters that wait for write(); a supervisor has to stay small
 _MOST_SOURCES = 2000
 _LARGEST = 1 << 30  # bytes of a file that is read again: some seconds
 _SOURCE, _ORIGIN = b'{"k": "source"', b'"o": ['
@@ -46,6 +51,7 @@ class Appended:
         self._path = path
         self._fd: Optional[int] = None
         self._lines: List[str] = []
+        self._pending = 0  # characters of these
         self._numbered: Dict[int, Source] = {}
         self.sources: Dict[str, Source] = {}
 
@@ -53,7 +59,7 @@ class Appended:
         """Read what is there; needed before anything else, and again after an error."""
         if self._fd is not None:
             return
-        self.sources, self._numbered, self._lines = {}, {}, []
+        self.sources, self._numbered, self._lines, self._pending = {}, {}, [], 0
         os.makedirs(os.path.dirname(self._path), 0o700, exist_ok=True)
         descriptor = os.open(self._path, _FLAGS, 0o600)
         try:
@@ -71,29 +77,39 @@ class Appended:
         source = self.sources[name] = Source(len(self.sources), name, prefix)
         self._numbered[source.number] = source
         data = {"number": source.number, "name": name, "prefix": prefix}
-        self._lines.append('{"k": "source", "d": %s, "t": %.6f}\n' % (json.dumps(data), time.time()))
+        self._add('{"k": "source", "d": %s, "t": %.6f}\n' % (json.dumps(data), time.time()))
         return source
+
+    def add_tag(self, name: str, value: str) -> None:
+        """A tag of the run, as a script sets one: a later value of the same name replaces it."""
+        data = {"name": name, "value": value}
+        self._add('{"k": "tag", "d": %s, "t": %.6f}\n' % (json.dumps(data), time.time()))
 
     def add(self, source: Source, name: str, value: "Union[int, float]", when: float, step: "Optional[int]") -> None:
         """A value of what begins at ``source.at``; the caller moves on with ``source.at`` and ``source.done``."""
         told = '{"n": %s, "v": %s, "t": %.6f' % (json.dumps(source.prefix + name), _value(value), when)
         if step is not None:
             told += ', "s": %d' % step
-        self._lines.append('%s, "o": [%d, %d, %d]}\n' % (told, source.number, source.at, source.done))
+        self._add('%s, "o": [%d, %d, %d]}\n' % (told, source.number, source.at, source.done))
 
-    def write(self) -> int:
-        """Write what was added; how many lines that were."""
+    def _add(self, line: str) -> None:
+        self._lines.append(line)
+        self._pending += len(line)
+        if self._pending >= _PENDING:
+            self.write()
+
+    def write(self) -> None:
+        """Write what was added. Long additions are written before that, too."""
         if not self._lines or self._fd is None:
-            return 0
-        count, data = len(self._lines), "".join(self._lines).encode("ascii")
+            return
+        data = "".join(self._lines).encode("ascii")
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
         except BaseException:
             self.close()  # only the file knows how far it came
             raise
-        self._lines = []
-        return count
+        self._lines, self._pending = [], 0
 
     def close(self) -> None:
         if self._fd is not None:
@@ -123,8 +139,8 @@ class Appended:
 
     def _take(self, line: bytes) -> None:
         try:
-            self._understand(json.loads(line.decode("ascii")))
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+            self._understand(parse_json(line.decode("ascii")))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
             pass  # what a killed writer leaves
 
     def _understand(self, line: "Dict[str, Any]") -> None:

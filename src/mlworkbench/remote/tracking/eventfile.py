@@ -12,12 +12,14 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Iterator, List, Optional, Tuple, Union
 
-    Field = Tuple[int, int, Union[int, float, bytes]]
+    Field = Tuple[int, int, Union[int, memoryview]]
     Scalar = Tuple[str, Union[int, float], float, int]  # tag, value, time, step
 
 HEAD, TAIL = 12, 4
 LONGEST = 16 * 1024 * 1024  # bytes of a record that is looked into; longer ones are images and graphs
-_LONGEST_TAG = 2000
+MOST_FIELDS = 200000  # fields of a record that are parsed: a fraction of a second; a real record has a few
+LONGEST_TAG = 500  # bytes; readers drop a metric whose name has more than 1000 characters
+CUT = b"~"  # begins a name that was shortened
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 # TensorProto: data type → (field with the values, how one value is packed in tensor_content)
@@ -26,6 +28,22 @@ _TYPES = {1: (5, "<f"), 2: (6, "<d"), 3: (7, "<i"), 9: (10, "<q"), 19: (13, "<e"
 
 class Broken(Exception):
     """These bytes are no event file, or its rest is not."""
+
+
+class TooManyFields(Exception):
+    """A record has more fields than are parsed. The scalars before that are valid."""
+
+
+class _Budget:
+    """The number of fields that may still be parsed in one record, at all levels of nesting together."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def spend(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyFields()
 
 
 def records(data: bytes, start: int = 0) -> "Iterator[Tuple[int, bytes]]":
@@ -48,65 +66,81 @@ def record_length(data: bytes, start: int) -> "Optional[int]":
     return int(length)
 
 
-def event(record: bytes) -> "Tuple[float, List[Scalar]]":
-    """When it happened, and its scalars; raises Broken."""
-    when, step, summaries = 0.0, 0, []
-    for number, wire, value in _fields(record):
+def event(record: bytes) -> "Tuple[float, Iterator[Scalar]]":
+    """When it happened, and its scalars, parsed one by one while they are taken; both raise Broken and TooManyFields.
+
+    Nothing is copied: a record may have a million values, and a supervisor has to stay small.
+    """
+    view, budget = memoryview(record), _Budget(MOST_FIELDS)
+    when, step = 0.0, 0
+    for number, wire, value in _fields(view, budget):
         if number == 1 and wire == _FIXED64:
             when = struct.unpack("<d", _raw(value))[0]
         elif number == 2 and wire == _VARINT:
             step = _signed(value)
-        elif number == 5 and wire == _BYTES:
-            summaries.append(_raw(value))
     if not 0 <= when < 1e11:  # also where it is not a number
         when = 0.0
-    found = []
-    for summary in summaries:
-        for number, wire, value in _fields(summary):
-            scalar = _scalar(_raw(value)) if number == 1 and wire == _BYTES else None
+    return when, _scalars(view, budget, when, step)
+
+
+def _scalars(view: memoryview, budget: _Budget, when: float, step: int) -> "Iterator[Scalar]":
+    for number, wire, summary in _fields(view, budget):
+        if number != 5 or wire != _BYTES:
+            continue
+        for inner, kind, value in _fields(_raw(summary), budget):
+            scalar = _scalar(_raw(value), budget) if inner == 1 and kind == _BYTES else None
             if scalar is not None:
-                found.append((scalar[0], scalar[1], when, step))
-    return when, found
+                yield scalar[0], scalar[1], when, step
 
 
-def _scalar(data: bytes) -> "Optional[Tuple[str, Union[int, float]]]":
+def _scalar(data: memoryview, budget: _Budget) -> "Optional[Tuple[str, Union[int, float]]]":
     """Tag and value of a summary's value, if it is one number: ``simple_value``, or a tensor without dimensions."""
     tag, found, tensor, plugin = None, None, None, ""
-    for number, wire, value in _fields(data):
+    for number, wire, value in _fields(data, budget):
         if number == 1 and wire == _BYTES:
             tag = _raw(value)
         elif number == 2 and wire == _FIXED32:
-            found = _single(_raw(value))
+            found = _single(bytes(_raw(value)))
         elif number == 8 and wire == _BYTES:
             tensor = _raw(value)
         elif number == 9 and wire == _BYTES:
-            plugin = _plugin(_raw(value))
+            plugin = _plugin(_raw(value), budget)
     if found is None and tensor is not None and plugin in ("", "scalars"):
-        found = _of_tensor(tensor)
+        found = _of_tensor(tensor, budget)
     if tag is None or found is None:
         return None
-    return tag[:_LONGEST_TAG].decode("utf-8", "replace"), found
+    return shortened(bytes(tag), LONGEST_TAG), found
 
 
-def _plugin(metadata: bytes) -> str:
-    for number, wire, value in _fields(metadata):
+def shortened(name: bytes, longest: int) -> str:
+    """The name as text; one that is too long keeps its end, after a digest of the whole: two of them stay different."""
+    if len(name) > longest:
+        import hashlib  # noqa: PLC0415 - loads OpenSSL, and hardly any name is so long
+
+        digest = hashlib.sha256(name).hexdigest()[:12].encode("ascii")
+        name = CUT + digest + b"/" + name[-(longest - len(CUT) - len(digest) - 1) :]
+    return name.decode("utf-8", "replace")
+
+
+def _plugin(metadata: memoryview, budget: _Budget) -> str:
+    for number, wire, value in _fields(metadata, budget):
         if number == 1 and wire == _BYTES:
-            for inner, kind, name in _fields(_raw(value)):
+            for inner, kind, name in _fields(_raw(value), budget):
                 if inner == 1 and kind == _BYTES:
-                    return _raw(name).decode("utf-8", "replace")
+                    return bytes(_raw(name)[:LONGEST_TAG]).decode("utf-8", "replace")
     return ""
 
 
-def _of_tensor(data: bytes) -> "Optional[Union[int, float]]":
+def _of_tensor(data: memoryview, budget: _Budget) -> "Optional[Union[int, float]]":
     kind, dimensions, content, values = 0, False, b"", {}
-    for number, wire, value in _fields(data):
+    for number, wire, value in _fields(data, budget):
         if number == 1 and wire == _VARINT:
             kind = _signed(value)
         elif number == 2 and wire == _BYTES:
-            dimensions = any(one == 2 for one, _, _ in _fields(_raw(value)))
+            dimensions = any(one == 2 for one, _, _ in _fields(_raw(value), budget))
         elif number == 4 and wire == _BYTES:
-            content = _raw(value)
-        else:
+            content = bytes(_raw(value)[:8])  # of the first number
+        elif number <= 13:
             values[number] = wire, value
     if dimensions or kind not in _TYPES:
         return None
@@ -119,7 +153,7 @@ def _of_tensor(data: bytes) -> "Optional[Union[int, float]]":
     if form in ("<e", "bf16") or wire == _VARINT or kind in (3, 9):
         whole = _signed(value) if wire == _VARINT else _first_varint(_raw(value))
         return _unpack(form, struct.pack("<H", whole & 0xFFFF)) if kind in (14, 19) else whole
-    return _unpack(form, _raw(value))
+    return _unpack(form, bytes(_raw(value)[:8]))
 
 
 def _unpack(form: str, data: bytes) -> "Optional[Union[int, float]]":
@@ -147,10 +181,11 @@ def _single(data: bytes) -> float:
 # -- protobuf's wire format ---------------------------------------------------------------------------------
 
 
-def _fields(data: bytes) -> "Iterator[Field]":
+def _fields(data: memoryview, budget: _Budget) -> "Iterator[Field]":
     """Number, wire type and value of each field."""
     at, end = 0, len(data)
     while at < end:
+        budget.spend()
         key, at = _varint(data, at)
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
@@ -169,7 +204,7 @@ def _fields(data: bytes) -> "Iterator[Field]":
         at += size
 
 
-def _varint(data: bytes, at: int) -> "Tuple[int, int]":
+def _varint(data: memoryview, at: int) -> "Tuple[int, int]":
     value = shift = 0
     while shift < 70:
         if at >= len(data):
@@ -183,17 +218,17 @@ def _varint(data: bytes, at: int) -> "Tuple[int, int]":
     raise Broken("a number of too many bytes")
 
 
-def _first_varint(data: bytes) -> int:
+def _first_varint(data: memoryview) -> int:
     return _signed(_varint(data, 0)[0]) if data else 0
 
 
-def _signed(value: "Union[int, float, bytes]") -> int:
-    whole = int(value)
+def _signed(value: "Union[int, memoryview]") -> int:
+    whole = value if isinstance(value, int) else 0
     return whole - (1 << 64) if whole >= 1 << 63 else whole
 
 
-def _raw(value: "Union[int, float, bytes]") -> bytes:
-    return value if isinstance(value, bytes) else b""
+def _raw(value: "Union[int, memoryview]") -> memoryview:
+    return value if isinstance(value, memoryview) else memoryview(b"")
 
 
 # -- CRC-32C, of a few bytes at a time ----------------------------------------------------------------------

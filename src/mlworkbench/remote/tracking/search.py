@@ -12,7 +12,7 @@ from ..tree import Folders
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import Dict, List, Set, Tuple
 
 MARK = ".tfevents."
 PAUSE = 2.0  # seconds between two looks, and more where one takes long
@@ -20,6 +20,7 @@ _SHARE = 1000  # a look may take such a part of the time: an idle run costs no m
 _RARELY = 60.0
 _MOST_FILES = 1000
 _MOST_FOLDERS = 10000
+_LONGEST = 4096  # characters of a path, as of one system call: nested folders would else take memory by the gigabyte
 _RECENT = 3e9  # nanoseconds: a folder that changed so lately may change again within one tick of its clock
 _OTHERS = frozenset((".git", ".mlflow", "node_modules", "__pycache__"))
 
@@ -30,6 +31,7 @@ class EventFiles:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.found: List[str] = []  # below the folder, the earlier ones first
+        self.left_out: Set[str] = set()  # sentences on what is not read, and why
         self._known: Dict[str, int] = {"": 0}  # folders, and their time when they were listed
         self._next = 0.0
 
@@ -65,15 +67,25 @@ class EventFiles:
             self._take(name, files)
             for one in folders:
                 below = os.path.join(name, one)
-                if below not in self._known and len(self._known) < _MOST_FOLDERS:
+                if below in self._known:
+                    continue
+                if len(below) > _LONGEST:
+                    self.left_out.add("folders whose path is longer than %d characters are not searched" % _LONGEST)
+                elif len(self._known) >= _MOST_FOLDERS:
+                    self.left_out.add("there are more than %d folders; the others are not searched" % _MOST_FOLDERS)
+                else:
                     self._known[below] = 0
                     waiting.append(below)
 
     def _take(self, folder: str, files: List[str]) -> None:
         for one in files:
             name = os.path.join(folder, one)
-            if name not in self.found and len(self.found) < _MOST_FILES:
-                self.found.append(name)
+            if name in self.found:
+                continue
+            if len(self.found) >= _MOST_FILES:
+                self.left_out.add("there are more than %d event files; the others are not read" % _MOST_FILES)
+                return
+            self.found.append(name)
 
 
 def _status(handles: Folders, name: str) -> os.stat_result:
@@ -91,9 +103,9 @@ def _listing(handle: int) -> Tuple[List[str], List[str]]:
         for entry in entries:
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _OTHERS and len(folders) < _MOST_FOLDERS:
+                    if entry.name not in _OTHERS and len(folders) <= _MOST_FOLDERS:
                         folders.append(entry.name)
-                elif MARK in entry.name and len(files) < _MOST_FILES and entry.is_file(follow_symlinks=False):
+                elif MARK in entry.name and len(files) <= _MOST_FILES and entry.is_file(follow_symlinks=False):
                     files.append(entry.name)
             except OSError:
                 continue

@@ -17,7 +17,19 @@ import time
 from ..serve import open_beneath, read_open
 from ..tree import Folders
 from .appended import Appended
-from .eventfile import HEAD, LONGEST, TAIL, Broken, event, record_length, records
+from .eventfile import (
+    CUT,
+    HEAD,
+    LONGEST,
+    MOST_FIELDS,
+    TAIL,
+    Broken,
+    TooManyFields,
+    event,
+    record_length,
+    records,
+    shortened,
+)
 from .search import EventFiles
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -27,6 +39,11 @@ if TYPE_CHECKING:
     from .appended import Source
 
 PHASES = frozenset("train training val valid validation test testing eval evaluation dev".split())
+LEFT_OUT = "tensorboard.left-out"  # tag of a run that says which scalars are not among its metrics
+MOST_SCALARS = 10000  # of one record
+_LONGEST_PREFIX = 200  # bytes: it is repeated for each scalar
+_CUT = CUT.decode("ascii")
+_SHORTENED = "long names of metrics are shortened and begin with %s" % _CUT
 _CHUNK = 256 * 1024
 _TURN = 0.1  # seconds of one look
 _EARLIER = 2.0  # seconds that clocks may differ: a file that began before the script is not the script's
@@ -41,12 +58,14 @@ class Board:
         self._file = Appended(target)
         self._started = started
         self._older: Set[str] = set()
+        self._left_out: Set[str] = set()  # as they are in the file already
+        self._skipped: Set[str] = set()  # sentences
         self.refused = False  # by the disk, the last time
 
     def look(self, seconds: float = _TURN) -> bool:
         """Take in what is new, for so long; whether that was all. A disk that refuses is tried again next time."""
         end = time.monotonic() + seconds
-        if not self._files.found:
+        if not self._files.found and not self._files.left_out:
             return True
         try:
             folders = Folders(self._folder)
@@ -56,7 +75,7 @@ class Board:
             with folders:
                 self._file.open()
                 whole = all(self._take(name, folders, end) for name in self._files.found)
-                self._file.write()
+                self._write_left_out()
         except OSError:
             self.refused = True
             return False
@@ -81,9 +100,21 @@ class Board:
     def finish(self, seconds: float = 60.0) -> bool:
         """Everything that is there, for so long at most; then let go of the file."""
         try:
-            return self.look(seconds)
+            whole = self.look(seconds)
+            if not whole and not self.refused:
+                self._skipped.add("not all event files could be read in time")
+                self._write_left_out()
+            return whole
         finally:
             self._file.close()
+
+    def _write_left_out(self) -> None:
+        """A tag of the run says what is not among its metrics."""
+        sentences = self._skipped | self._files.left_out
+        if sentences - self._left_out:
+            self._file.add_tag(LEFT_OUT, "; ".join(sorted(sentences)))
+        self._file.write()
+        self._left_out = sentences
 
     def _begin(self, name: str, descriptor: int) -> "Optional[Source]":
         """A new source; None if nothing is in it yet, or if it came with the code: another run wrote it."""
@@ -110,8 +141,14 @@ class Board:
             return own + "/"
         for source in self._file.sources.values():
             if source.prefix == "" and os.path.dirname(source.name).replace(os.sep, "/") != folder:
-                return _printable(folder) + "/"
+                return self._short_prefix(folder) + "/"
         return ""
+
+    def _short_prefix(self, folder: str) -> str:
+        name = os.fsencode(folder)
+        if len(name) > _LONGEST_PREFIX:
+            self._skipped.add(_SHORTENED)
+        return shortened(name, _LONGEST_PREFIX)
 
     # -- what is in them ------------------------------------------------------------------------------------
 
@@ -141,18 +178,24 @@ class Board:
         whole = HEAD + length + TAIL
         if os.fstat(descriptor).st_size < source.at + whole:
             return False
-        if length <= LONGEST:
+        if length > LONGEST:
+            self._skipped.add("records of more than %d bytes, mostly images and graphs, are not read" % LONGEST)
+        else:
             for _, record in records(read_open(descriptor, source.at, whole)):
                 self._add(source, record)
         source.at, source.done = source.at + whole, 0
         return True
 
     def _add(self, source: "Source", record: bytes) -> None:
-        for nth, (tag, value, when, step) in enumerate(event(record)[1]):
-            if nth >= source.done:
-                source.done = nth
-                self._file.add(source, tag, value, when or self._started, step)
-
-
-def _printable(name: str) -> str:
-    return name.encode("utf-8", "replace").decode("utf-8")
+        try:
+            for nth, (tag, value, when, step) in enumerate(event(record)[1]):
+                if nth >= MOST_SCALARS:
+                    self._skipped.add("of a record with more than %d scalars the others are not read" % MOST_SCALARS)
+                    return
+                if nth >= source.done:
+                    source.done = nth
+                    if tag.startswith(_CUT):
+                        self._skipped.add(_SHORTENED)
+                    self._file.add(source, tag, value, when or self._started, step)
+        except TooManyFields:
+            self._skipped.add("of a record with more than %d fields the others are not read" % MOST_FIELDS)

@@ -66,7 +66,7 @@ class Tracking:
                 log("not all metrics of %s could be taken in" % type(reader).__name__)
 
     def _readers(self, facts: Dict[str, Any]) -> List[Union[Board, Spoken]]:
-        if self._board is None and self._files.found:
+        if self._board is None and (self._files.found or self._files.left_out):
             from .tensorboard import Board  # noqa: PLC0415 - most runs have no such file
 
             self._board = Board(self._files, os.path.join(self._run.metrics, BOARD), float(facts["time"]))

@@ -9,8 +9,10 @@ import warnings
 from pathlib import Path
 
 from ...config.place import FOLDER
-from ...config.project import Project, is_checked, problems_of
+from ...config.project import Project
+from ...config.validation import is_checked, problems_of
 from ...model import Problem
+from ...remote.untrusted import parse_json
 
 _MOST = 200
 
@@ -44,16 +46,16 @@ def _python(path: str, text: str) -> list[Problem]:
             ast.parse(text)
     except SyntaxError as error:
         return [Problem(path, error.lineno, "error", f"this is not valid Python: {error.msg}")]
-    except (ValueError, RecursionError, MemoryError):
+    except (ValueError, MemoryError):
         return [Problem(path, None, "error", "this is not valid Python")]
     return []
 
 
 def _json(path: str, text: str) -> list[Problem]:
     try:
-        json.loads(text or "null")
+        parse_json(text or "null")
     except json.JSONDecodeError as error:
         return [Problem(path, error.lineno, "error", f"this is not valid JSON: {error.msg}")]
-    except (ValueError, RecursionError):
+    except ValueError:
         return [Problem(path, None, "error", "this is not valid JSON")]
     return []

@@ -12,6 +12,7 @@ from ...errors import ConfigError, SnapshotError, UnknownName
 from ...history.store import History
 from ...model import Run, RunSpec
 from ...report.codediff import ALL_LINES, code_difference, folder_difference
+from ...report.linediff import LineDiff
 from ...report.plain import plain
 from ...runfiles.diagnostics import looks_secret
 from ...runfiles.snapshots import code_of, read_blob
@@ -113,7 +114,7 @@ def text(history: History, run_id: str, path: str) -> Text:
 def difference(history: History, run_id: str, other_id: str) -> Difference:
     """From another run's code to this one's."""
     run, other = history.get(run_id), history.get(other_id)
-    found = code_difference(history.paths.root, other, run, [ALL_LINES])
+    found = code_difference(history.paths.root, other, run, LineDiff(ALL_LINES))
     return _difference(f"run {other.id}", found)
 
 
@@ -133,7 +134,7 @@ def since(history: History, run_id: str) -> Difference:
     if root is None:
         gone = f"the project is not at {plain(run.spec.project_path, 300)} any more"
         return Difference("the project now", [], [], gone)
-    return _difference("the project now", folder_difference(history.paths.root, run, str(root), [ALL_LINES]))
+    return _difference("the project now", folder_difference(history.paths.root, run, str(root), LineDiff(ALL_LINES)))
 
 
 def _difference(against: str, found: dict[str, Any]) -> Difference:

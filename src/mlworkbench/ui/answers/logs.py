@@ -17,12 +17,15 @@ from ...model import Run
 from ...paths import RunFolder
 from ...remote.folder import is_outside
 from ...remote.tree import READ
-from ...runfiles.loglines import LogLines
+from ...report import units
+from ...runfiles.loglines import Line, LogLines
 from ...runfiles.mask import Mask
 from ...secret import find_secret
 
 SHOWN = 8 * 1024  # characters of a line that are shown; the raw log has all of it
 HITS = 10_000
+SECONDS = 2.0  # that one request may index or search; the page asks again until it is done
+_OVERLAP = 4096  # bytes of the longest text to search for
 _KEPT = 32  # logs whose lines stay counted
 _TRUST = 60.0  # seconds until the values of secrets are looked up again
 _CHUNK = 1 << 18
@@ -38,14 +41,16 @@ class Piece:
     lines: list[str]
     final: bool  # the run has ended: no more lines come
     run: Run
+    gap: int | None = None  # the line that says what is not shown; those behind it are the end of the log
+    indexing: bool = False  # the same request returns more a little later
 
 
 @dataclass(frozen=True)
 class Hits:
-    """The lines that hold a text."""
+    """The lines that contain a text."""
 
     lines: list[int]
-    more: bool  # there may be more, behind the last one
+    rest: int | None  # byte to go on from; None: all was searched
 
 
 @dataclass
@@ -69,20 +74,31 @@ class Logs:
         run, path = _place(history, run_id, which)
         one = self._of(path)
         with one.lock, _readable():
-            total = one.lines.count()
+            head = one.lines.count(SECONDS)
+            end = _end(one.lines, run.id)
+            total = head + len(end)
             first = min(total, first if first >= 0 else max(0, total + first))
-            found = one.lines.lines(first, count)
+            found = one.lines.lines(first, min(count, head - first))
             values = _values(one, run)
+        if first + len(found) >= head:  # else there are more of these
+            found += end[max(0, first - head) :][: count - len(found)]
         lines = [_shown(_masked(line.data, values), line.cut) for line in found]
-        return Piece(first, total, lines, run.status.final, run)
+        missing, full = one.lines.missing > 0, one.lines.full
+        return Piece(first, total, lines, run.status.final, run, head if missing else None, missing and not full)
 
-    def find(self, history: History, run_id: str, text: str, first: int = 0, which: str = "run") -> Hits:
-        """From this line on; upper and lower case are the same."""
+    def find(
+        self, history: History, run_id: str, text: str, first: int = 0, start: int = 0, which: str = "run"
+    ) -> Hits:
+        """From this line and this byte on; upper and lower case are the same."""
         _, path = _place(history, run_id, which)
         one = self._of(path)
         with one.lock, _readable():
-            found = one.lines.find(text, first, HITS + 1)
-        return Hits(found[:HITS], len(found) > HITS)
+            one.lines.count(SECONDS)
+            found = one.lines.find(text, first, HITS, start=start, seconds=SECONDS)
+            rest = found.rest
+            if rest is None and one.lines.missing and not one.lines.full:
+                rest = max(0, one.lines.size - _OVERLAP)  # what the next request indexes
+        return Hits(found.lines, rest)
 
     def _of(self, path: str) -> _Open:
         with self._lock:
@@ -91,6 +107,19 @@ class Logs:
             while len(self._open) > self._most:
                 self._open.popitem(last=False)
             return found
+
+
+def _end(lines: LogLines, run_id: str) -> list[Line]:
+    """What follows the indexed lines of a large log: a sentence on what is missing, and the last lines."""
+    if not lines.missing:
+        return []
+    last = lines.tail()
+    hidden = units.size(max(0, lines.missing - sum(len(line.data) + 1 for line in last)))
+    if lines.full:
+        words = f"[{hidden} of this log are not shown and not searched; all of it: Download, or mlw logs {run_id}]"
+    else:
+        words = f"[{hidden} of this log are not indexed yet]"
+    return [Line(0, words.encode()), *last]
 
 
 def raw(history: History, run_id: str, which: str = "run") -> tuple[str, Iterator[bytes]]:

@@ -18,6 +18,7 @@ from ...errors import HistoryError, UnknownName
 from ...history.store import History
 from ...model import Run
 from ...paths import RunFolder
+from ...remote.untrusted import parse_json
 from ...report.plain import plain
 from ...runfiles.manifest import Output, outputs_of
 from ...runfiles.outputfile import open_output, read_at
@@ -211,7 +212,7 @@ def _as_text(path: str, size: int, data: bytes) -> Preview:
 
 def _as_json(path: str, size: int, data: bytes) -> Preview:
     try:
-        told = json.loads(data)
+        told = parse_json(data)
         if _is_deep(told):
             return _as_text(path, size, data)
         text = _set_out(told)

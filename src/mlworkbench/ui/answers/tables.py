@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import MlwError
 from ...history.store import History
+from ...remote.untrusted import parse_json
 from ...report.plain import plain
 from ...report.values import shown
 from ...runfiles.outputfile import open_output
@@ -52,7 +52,7 @@ def _table(title: str, path: str, data: bytes) -> Table:
     if len(data) > _LARGEST:
         return Table(title, path, [], [], 0, "It is too large to be shown here.")
     try:
-        told = json.loads(data)
+        told = parse_json(data)
         columns, rows = told["columns"], told["data"]
         titles = [plain(str(one), 100) for one in columns[:_COLUMNS]]
         most = min(_ROWS, max(10, _CELLS // max(1, len(titles))))

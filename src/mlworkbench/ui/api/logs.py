@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
@@ -25,32 +26,46 @@ class Lines(BaseModel):
     total: int = Field(description="Lines so far")
     lines: list[str]
     final: bool = Field(description="The run has ended: no more come")
+    gap: int | None = Field(None, description="Line that says what is not shown; after it comes the end of the log")
+    indexing: bool = Field(False, description="More of the log is indexed with the next request")
 
 
 class Hits(BaseModel):
-    """Numbers of the lines that hold a text."""
+    """Numbers of the lines that contain a text."""
 
     lines: list[int]
-    more: bool = Field(description="There may be more behind the last one")
+    more: bool = Field(description="Not all lines were searched")
+    rest: int | None = Field(None, description="Byte offset to continue from, as start")
+
+
+_AT_ONCE = 2  # requests that index or search logs: large logs must not take all workers from the other pages
 
 
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["logs"])
     known = logs.Logs()
+    slots = asyncio.Semaphore(_AT_ONCE)
 
     @router.get("/runs/{run}/log/lines", summary="Some lines of a run's log")
     async def lines(run: str, first: First = 0, count: Count = 1000, which: Which = "run") -> Lines:
-        piece = await desk.ask(known.piece, run, first, count, which)
+        async with slots:
+            piece = await desk.ask(known.piece, run, first, count, which)
         if not piece.final:  # whoever asks for lines wants those that come, too
             desk.live.attend()
             desk.live.follow(piece.run)
-        return Lines(first=piece.first, total=piece.total, lines=piece.lines, final=piece.final)
+        return Lines(**{name: getattr(piece, name) for name in Lines.model_fields})
 
     @router.get("/runs/{run}/log/find", summary="The lines of a run's log that hold a text")
     async def find(
-        run: str, text: Text, first: Annotated[int, Query(ge=0, le=2**53)] = 0, which: Which = "run"
+        run: str,
+        text: Text,
+        first: Annotated[int, Query(ge=0, le=2**53, description="The first line, from 0")] = 0,
+        start: Annotated[int, Query(ge=0, le=2**53, description="Byte offset, from a response before")] = 0,
+        which: Which = "run",
     ) -> Hits:
-        return Hits(**vars(await desk.ask(known.find, run, text, first, which)))
+        async with slots:
+            hits = await desk.ask(known.find, run, text, first, start, which)
+        return Hits(lines=hits.lines, more=hits.rest is not None, rest=hits.rest)
 
     @router.get("/runs/{run}/log/raw", summary="The whole log, byte for byte")
     async def raw(run: str, which: Which = "run") -> StreamingResponse:

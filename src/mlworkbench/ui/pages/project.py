@@ -19,7 +19,7 @@ from ..parts.empty import empty
 from ..parts.frame import Here, frame
 from ..parts.opening import project_page
 from ..parts.problems import problem_list
-from ..parts.readme import Readme
+from ..parts.readme import Readme, Tree, tree_of
 from ..parts.runbar import runbar
 from ..parts.status import status
 from ..parts.when import When
@@ -33,13 +33,14 @@ def register(desk: Desk) -> None:
         with frame(desk, where.project.name, where, active="Dashboard"):
             await desk.ask(lambda _: desk.projects.remember(where.project.root))
             text = await desk.ask(lambda _: dashboard.readme(where.project.root))
+            tree = None if text is None else await desk.ask(lambda _: tree_of(text.text, where.key, text.path))
             _head(where, text)
             await runbar(desk, where)
             await Unsaved(desk, where).look()
             with ui.element("div").classes("mlw-dash"):
                 with ui.element("section").classes("mlw-column-wide"):
                     await Recent(desk, where).begin()
-                    _readme(where, text)
+                    _readme(where, text.path if text else "", tree)
                 with ui.element("section").classes("mlw-column-narrow"):
                     await _targets(desk, where)
                     Problems(desk, where)
@@ -170,18 +171,18 @@ def _how(run: Run) -> None:
         When(run.spec.created)
 
 
-def _readme(where: Here, text: Content | None) -> None:
-    if text is None:
+def _readme(where: Here, path: str, tree: Tree | None) -> None:
+    if tree is None:
         _heading("Readme")
         with ui.row().classes("mlw-faint"):
             ui.label("There is no readme.md yet. Make one under")
             ui.link("Files", f"{where.address}/files")
         return
     with ui.row().classes("mlw-between"):
-        _heading(plain(text.path, 60))
-        ui.link("Edit", f"{where.address}/files?" + urlencode({"path": text.path}))
+        _heading(plain(path, 60))
+        ui.link("Edit", f"{where.address}/files?" + urlencode({"path": path}))
     with ui.element("article").classes("mlw-card mlw-readme-card"):
-        Readme(text.text, where.key, text.path)
+        Readme(tree)
 
 
 async def _targets(desk: Desk, where: Here) -> None:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
-
 from nicegui import ui
 
+from ...report.linediff import LineDiff
+from ..desk import Desk
 from .sheet import DiffLines
 
 _MOST = 2000  # lines
 
 
 def difference_lines(old: str, new: str) -> list[str]:
-    """As ``diff -u`` has them."""
-    made = difflib.unified_diff(old.split("\n"), new.split("\n"), "on disk", "in the editor", lineterm="", n=3)
-    return [line for _, line in zip(range(_MOST), made, strict=False)]
+    """As ``diff -u`` prints them; call it in a worker thread."""
+    found = LineDiff(_MOST).unified(old.split("\n"), new.split("\n"), "on disk", "in the editor")
+    return ["(not shown: too many different lines to compare)"] if found is None else found[:_MOST]
 
 
-def show_difference(title: str, old: str, new: str) -> None:
+async def show_difference(desk: Desk, title: str, old: str, new: str) -> None:
+    lines = await desk.ask(lambda _: difference_lines(old, new))
     with ui.dialog() as dialog, ui.card().classes("mlw-card mlw-diff-card"):
         dialog.props('aria-label="Difference"')
         ui.label(title).classes("mlw-empty-title")
-        lines = difference_lines(old, new)
         if lines:
             DiffLines("Difference", lines)
         else:

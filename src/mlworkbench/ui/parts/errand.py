@@ -23,7 +23,7 @@ Remedies = Callable[[MlwError, "ErrandDialog"], None]
 
 
 def no_remedies(error: MlwError, dialog: ErrandDialog) -> None:
-    """The hint is all there is to say."""
+    """Show only the hint."""
 
 
 class ErrandView(Element, component="errand.js"):

@@ -397,4 +397,4 @@ class FilePane:
         with telling():
             now = await self._desk.ask(lambda _: files.read(root, path))
             if editor is not None and editor is self._editor:
-                show_difference(plain(path, 200), now.text, editor.value)
+                await show_difference(self._desk, plain(path, 200), now.text, editor.value)

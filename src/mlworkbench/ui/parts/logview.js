@@ -133,7 +133,7 @@ export default {
             <div class="mlw-log-lines" :class="{'mlw-log-below': wrap && following}" :style="{transform: shift}">
               <div v-for="line in shown" :key="line.number" class="mlw-log-line" :data-line="line.number + 1"
                    :class="{'mlw-log-hit': marked.has(line.number), 'mlw-log-here': line.number === here}"><span
-                class="mlw-log-number" aria-hidden="true">{{ line.number + 1 }}</span><span class="mlw-log-text"><span
+                class="mlw-log-number" aria-hidden="true">{{ gap === null || line.number < gap ? line.number + 1 : "" }}</span><span class="mlw-log-text"><span
                 v-for="(piece, at) in line.pieces" :key="at" :class="piece.look" :style="piece.paint">{{ piece.text }}</span></span></div>
             </div>
           </div>
@@ -144,7 +144,7 @@ export default {
   props: { run: String, which: String, start: Number },
   data() {
     return { total: 0, top: 0, height: 400, version: 0, final: true, following: false, wrap: false, trouble: "", asked: false,
-      text: "", sought: "", hits: [], more: false, at: -1, here: -1, busy: false };
+      gap: null, indexing: false, text: "", sought: "", hits: [], more: false, rest: null, at: -1, here: -1, busy: false };
   },
   computed: {
     base() { return `/api/runs/${encodeURIComponent(this.run)}/log`; },
@@ -156,7 +156,8 @@ export default {
     marked() { return new Set(this.hits); },
     words() {
       if (!this.asked) return "";
-      return `${this.total.toLocaleString("en")} ${this.total === 1 ? "line" : "lines"}${this.final ? "" : ", growing"}`;
+      const lines = this.gap ?? this.total, rest = this.indexing ? ", indexing" : this.gap === null ? "" : " and the end";
+      return `${lines.toLocaleString("en")} ${lines === 1 ? "line" : "lines"}${rest}${this.final ? "" : ", growing"}`;
     },
     counted() {
       if (this.busy) return "searching…";
@@ -178,25 +179,29 @@ export default {
     this.observer = new ResizeObserver(() => { this.height = this.$refs.box?.clientHeight || 400; this.look(); });
     this.observer.observe(this.$refs.box);
     this.height = this.$refs.box.clientHeight || 400;
-    this.ticking = setInterval(() => !this.final && !document.hidden && this.refresh(), PAUSE);
+    this.ticking = setInterval(() => (!this.final || this.indexing) && !document.hidden && this.refresh(), PAUSE);
     await this.refresh(-this.fit - AHEAD);
     if (this.start > 0) this.jump(this.start);
     else if (this.start < 0) this.go(this.most);
     else if (!this.final) { this.following = true; this.go(this.most); }
     else this.go(0);
   },
-  unmounted() { clearInterval(this.ticking); this.observer.disconnect(); },
+  unmounted() { this.gone = true; clearInterval(this.ticking); this.observer.disconnect(); },
   methods: {
     address(path) { return window.mlwAddress(this.base + path); },
     async ask(first, count) {
       const answer = await fetch(this.address(`/lines?first=${first}&count=${count}&which=${this.which}`), { headers: { accept: "application/json" } });
       const told = await answer.json().catch(() => ({}));
       if (!answer.ok) throw new Error([told.error || `the server answered ${answer.status}`, told.hint].filter(Boolean).join("; "));
-      if (this.lines.size > KEPT) this.lines.clear();
+      if (this.lines.size > KEPT || told.total < this.total) this.lines.clear(); // too many, or another log in its place
+      // The end of a large log moves; and what was the end may have got numbers meanwhile.
+      const moved = Math.min(told.gap ?? told.total, this.gap ?? this.total);
+      if (told.gap !== null || this.gap !== null) for (const number of this.lines.keys()) if (number >= moved - 1) this.lines.delete(number);
       told.lines.forEach((text, at) => this.lines.set(told.first + at, Object.freeze(pieces(text))));
-      if (told.total < this.total) this.lines.clear(); // another log in its place
       this.total = told.total;
       this.final = told.final;
+      this.gap = told.gap;
+      this.indexing = told.indexing;
       this.asked = true;
       this.trouble = "";
       this.version++;
@@ -275,7 +280,7 @@ export default {
     },
     async search(way) {
       if (this.text === this.sought) { this.step(way); return; }
-      this.hits = []; this.more = false; this.at = -1; this.here = -1;
+      this.hits = []; this.more = false; this.rest = null; this.at = -1; this.here = -1;
       this.sought = this.text;
       if (!this.sought) return;
       await this.find(0);
@@ -283,15 +288,20 @@ export default {
       if (this.hits.length) this.at = Math.max(0, next);
       if (this.at >= 0) this.show(this.hits[this.at]);
     },
-    async find(first) {
+    async find(first) { // each request searches for a while; ask on until there is a hit or the end
+      const sought = this.sought, before = this.hits.length;
       this.busy = true;
       try {
-        const answer = await fetch(this.address(`/find?which=${this.which}&first=${first}&text=${encodeURIComponent(this.sought)}`), { headers: { accept: "application/json" } });
-        const told = await answer.json().catch(() => ({}));
-        if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
-        this.hits = first ? this.hits.concat(told.lines) : told.lines;
-        this.more = told.more;
-      } catch (error) { this.trouble = String(error.message || error); }
+        do {
+          const answer = await fetch(this.address(`/find?which=${this.which}&first=${first}&start=${this.rest ?? 0}&text=${encodeURIComponent(sought)}`), { headers: { accept: "application/json" } });
+          const told = await answer.json().catch(() => ({}));
+          if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
+          if (this.sought !== sought || this.gone) return;
+          this.hits = this.hits.concat(told.lines);
+          this.more = told.more;
+          this.rest = told.rest;
+        } while (this.more && this.hits.length === before);
+      } catch (error) { this.more = false; this.trouble = String(error.message || error); }
       this.busy = false;
     },
     async step(way) {

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 Tree = list[Any]  # texts, and [tag, attributes, children]
 
-_LONGEST = 200_000
+_LONGEST = 60_000  # characters; the rest is shown in the editor
 _MOST = 20_000  # tokens
+_MARKUP = re.compile(r"[\n\[\]!*_~`|<>&]")
+_MOST_MARKUP = 12_000  # the time that parsing takes depends on these; ordinary text has one in fifteen characters
+_MOST_CELLS = 20_000  # of a table: its rows are filled up to the number of columns
 _TAGS = frozenset(
     "p h1 h2 h3 h4 h5 h6 strong em s code pre blockquote ul ol li table thead tbody tr th td hr br".split()
 )
@@ -30,20 +33,32 @@ _HIDDEN = re.compile(r"[\x00-\x20\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]")
 class Readme(Element, component="readme.js"):
     """Made of elements of the page one by one; there is never a text that is taken for HTML."""
 
-    def __init__(self, text: str, key: str, path: str) -> None:
+    def __init__(self, tree: Tree) -> None:
         super().__init__()
-        self._props["tree"] = tree_of(text, key, path)
+        self._props["tree"] = tree
 
 
 def tree_of(text: str, key: str, path: str) -> Tree:
-    """``path``: where the text stands in the project, for what it refers to."""
-    if not path.lower().endswith((".md", ".markdown")):
-        return [["pre", {}, [text[:_LONGEST]]]]
+    """The elements of a readme; call it in a worker thread. ``path``: the file in the project, for relative links."""
+    maker = _Maker(key, posixpath.dirname(path))
+    shown = text[:_LONGEST]
+    if path.lower().endswith((".md", ".markdown")) and len(_MARKUP.findall(shown)) <= _MOST_MARKUP:
+        tree = maker.tree(_flat(_tokens(shown)))
+    else:
+        tree = [["pre", {}, [shown]]]
+    if len(text) > _LONGEST:
+        tree.append(["p", {}, ["The rest of this file is not shown here. ", [*maker.link_to(path), ["Open the file"]]]])
+    return tree
+
+
+def _tokens(text: str) -> list[Token]:
     from markdown_it import MarkdownIt  # noqa: PLC0415 - only where there is a readme
 
     reader = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
-    tokens = reader.parse(text[:_LONGEST])
-    return _Maker(key, posixpath.dirname(path)).tree(_flat(tokens))
+    lines = text.split("\n")
+    if max(line.count("|") for line in lines) * len(lines) > _MOST_CELLS:
+        reader.disable("table")
+    return reader.parse(text)
 
 
 def _flat(tokens: Iterable[Token]) -> Iterator[Token]:
@@ -102,8 +117,12 @@ class _Maker:
             return ["a", {"href": outside, "target": "_blank", "rel": "noopener noreferrer"}, []]
         inside = self._inside(address)
         if inside:
-            return ["a", {"href": f"/p/{quote(self._key)}/files?{urlencode({'path': inside})}"}, []]
+            return [*self.link_to(inside), []]
         return ["span", {}, []]
+
+    def link_to(self, path: str) -> Tree:
+        """Tag and attributes of a link to a file of the project."""
+        return ["a", {"href": f"/p/{quote(self._key)}/files?{urlencode({'path': path})}"}]
 
     def _image(self, address: str, words: str) -> Any:
         """Only the project's own: one from elsewhere would tell its host who reads this."""

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from ....report.plain import plain
+from ....report.records import left_out
 from ....report.units import counted, duration, size
 from ....report.values import shown
 from ...answers import gpu as gpus
@@ -90,6 +91,7 @@ def _properties(context: Context) -> None:
         ("Outputs", _outputs(context)),
         ("Log", size(run.log_size) if run.log_size else None),
         ("Left over", f"processes {', '.join(map(str, run.leftovers[:20]))}" if run.leftovers else None),
+        ("Left out", "; ".join(left_out(run)) or None),
     ]
     with ui.element("section").classes("mlw-card"):
         heading("Properties")

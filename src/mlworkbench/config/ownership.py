@@ -1,0 +1,48 @@
+"""Whose project it is: one of another user is not taken for one's own.
+
+In a folder that several people write to, such as /tmp, anybody can put a project above the folders of others.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import ConfigError
+from .place import FOLDER
+
+
+def refuse_planted(root: str, start: str) -> None:
+    """Raise ConfigError if the project in ``root`` was found from ``start`` and is somebody else's."""
+    owner = _foreign_owner(root, start)
+    if owner is not None:
+        raise ConfigError(
+            f"the project in {root} belongs to {_user_name(owner)}, and {start} does not; nothing of it was used",
+            "make a project of your own in this folder with `mlw project init`, or ask its owner for a copy",
+        )
+
+
+def _foreign_owner(root: str, start: str) -> int | None:
+    """The user who made a project there, if it is none that the one who works in ``start`` would trust.
+
+    Trusted are oneself, root, and whoever owns the folder in which one works: to go there was a choice.
+    """
+    if os.name != "posix":
+        return None
+    trusted = {os.geteuid(), 0, os.stat(start).st_uid}
+    for name in (FOLDER, ".azureml"):
+        try:
+            owner = os.lstat(os.path.join(root, name)).st_uid
+        except OSError:
+            continue  # a project has either of them
+        if owner not in trusted:
+            return owner
+    return None
+
+
+def _user_name(user: int) -> str:
+    import pwd  # noqa: PLC0415 - not on Windows
+
+    try:
+        return f"user {pwd.getpwuid(user).pw_name}"
+    except KeyError:
+        return f"user {user}"

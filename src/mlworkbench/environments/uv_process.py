@@ -1,0 +1,79 @@
+"""uv as a process on this machine, within bounds: it reads archives of indexes that a project names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..errors import SolveError
+from ..remote.environments.bounds import MOST, TOO_LARGE, Bounds, is_too_large, temporary_folders
+
+_TIMEOUT = 900
+_LOOK = 0.25
+
+
+def run_bounded(words: Sequence[str], environ: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Its answer. Raises SolveError if it gives none, or unpacks too much."""
+    cache = environ.get("UV_CACHE_DIR") or environ.get("XDG_CACHE_HOME") or environ.get("HOME") or str(Path.home())
+    bounds = Bounds(MOST, os.path.abspath(os.path.join(folder, cache)))
+    try:
+        process = _start(words, environ, folder, bounds)
+    except OSError as error:
+        raise SolveError(f"uv could not be started: {error.strerror}", "install uv anew beside mlw") from None
+    with process:
+        try:
+            out, err = _listen(process, bounds)
+        except BaseException:
+            process.kill()
+            raise
+    if is_too_large(err):
+        raise SolveError(f"uv could not unpack a package:\n{err.strip()[-600:]}", TOO_LARGE)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _start(words: Sequence[str], environ: Mapping[str, str], folder: Path, bounds: Bounds) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        list(words),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=folder,
+        env=environ,
+        restore_signals=False,  # SIGXFSZ stays ignored: a file that becomes too large is an error, not its end
+    )
+    if sys.platform != "win32":
+        bounds.apply(process.pid)
+    return process
+
+
+def _listen(process: subprocess.Popen[str], bounds: Bounds) -> tuple[str, str]:
+    until = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            return process.communicate(timeout=_LOOK)
+        except subprocess.TimeoutExpired:
+            excess = bounds.exceeded(process.pid)
+        if excess:
+            _end(process)
+            raise SolveError(f"uv was stopped: {excess} while it read packages", TOO_LARGE)
+        if time.monotonic() > until:
+            raise SolveError(f"uv gave no answer within {_TIMEOUT // 60} minutes", "try again, or pin versions")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """With its temporary files, which would fill the disk."""
+    if sys.platform != "win32":
+        process.send_signal(signal.SIGSTOP)
+    folders = temporary_folders(process.pid)
+    process.kill()
+    process.wait()
+    for one in folders:
+        shutil.rmtree(one, ignore_errors=True)

@@ -1,0 +1,99 @@
+"""A script that puts anything into its own run folder: the run still gets its true ending."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.serve import News
+
+from .conftest import until
+
+VAST = "import os\nopen('outputs/vast', 'w').close()\nos.truncate('outputs/vast', 1 << 42)\n"
+
+
+def kinds(place, folder):
+    return [event["kind"] for event in place.events(folder)]
+
+
+def test_a_vast_sparse_output_does_not_delay_the_end(place):
+    folder = place.run("r", VAST + "open('outputs/small', 'w').write('x')\nprint('done')")
+    place.start("r")
+    told = place.ended(folder)
+    assert (told["ending"], told["exit"], told["outputs"]) == ("succeeded", 0, 2)
+    found = {one["path"]: one["kind"] for one in json.loads((folder / "outputs.json").read_text())["outputs"]}
+    assert found == {"small": "file", "vast": "not hashed"}
+    assert told["left_out"] == ["outputs/vast: not hashed"]
+
+
+@pytest.mark.parametrize("way", ["cancel", "timeout"])
+def test_hashing_stops_on_cancel_and_at_the_time_limit(place, way):
+    """The failpoint slows each piece down, as a slow disk would."""
+    script = "import os\nopen('outputs/a', 'wb').write(b'x' * (64 << 20))\n"
+    folder = place.run("r", script, timeout=1.5 if way == "timeout" else None)
+    place.start("r", env={"MLW_FAILPOINT": "hashing:sleep=0.5"})
+    collecting = place.event(folder, "collecting")
+    assert (collecting["ending"], collecting["exit"]) == ("succeeded", 0), "the end is on record before the hashing"
+    if way == "cancel":
+        place.call("cancel", "r", "ada")
+    told = place.ended(folder)
+    assert told["ending"] == "succeeded"
+    assert told["left_out"] == ["outputs/a: not hashed"]
+
+
+def test_outputs_that_cannot_be_reached_are_named(place):
+    script = """
+import os
+here = os.open("outputs", os.O_RDONLY)
+for _ in range(40):
+    os.mkdir("d" * 200, dir_fd=here)
+    here = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+os.close(os.open("deep", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+"""
+    folder = place.run("r", script)
+    place.start("r")
+    told = place.ended(folder)
+    [one] = json.loads((folder / "outputs.json").read_text())["outputs"]
+    assert (told["outputs"], one["kind"]) == (1, "path too long") and one["path"].startswith("d" * 200 + "/")
+    [said] = told["left_out"]
+    assert said.startswith("outputs/ddd") and said.endswith(": path too long") and len(said) < 400
+
+
+@pytest.mark.parametrize("name", ["cancel.json", "heartbeat", "exit.json", "log", "stopping.json", "started.json"])
+def test_a_fifo_in_the_place_of_a_file_of_ours_holds_nobody_up(place, name):
+    script = f"""
+import os, sys
+path = os.environ["MLW_RUN_FOLDER"] + "/{name}"
+if os.path.exists(path):
+    os.unlink(path)
+os.mkfifo(path)
+sys.exit(3)
+"""
+    folder = place.run("r", script)
+    place.start("r")
+    told = place.ended(folder)
+    assert told["ending"] in ("failed", "cancelled", "exit unknown"), told
+    if name not in ("exit.json", "cancel.json"):
+        assert (told["ending"], told["exit"]) == ("failed", 3)
+
+
+@pytest.mark.parametrize("what", ["vast", "emptied", "removed", "half a line"])
+def test_an_event_journal_that_the_script_damages(place, what):
+    damage = {
+        "vast": "os.truncate(path, 1 << 42)",
+        "emptied": "os.truncate(path, 0)",
+        "removed": "os.unlink(path)",
+        "half a line": "open(path, 'a').write('{')",
+    }[what]
+    wait = "import time\nwhile not os.path.exists('../go'): time.sleep(0.01)\n"
+    folder = place.run("r", f"import os\n{wait}path = os.environ['MLW_RUN_FOLDER'] + '/events.jsonl'\n{damage}\n")
+    place.start("r")
+    place.event(folder, "started")
+    run = RunFolder(str(folder))
+    offset = sum(len(data) for _, data in News(run, {"events.jsonl": 0}).parts(4 << 20))
+    (folder / "go").touch()
+    until(lambda: b'"finished"' in dict(News(run, {"events.jsonl": offset}).parts(4 << 20)).get("events.jsonl", b""))
+    assert os.path.getsize(folder / "events.jsonl") < 1 << 20

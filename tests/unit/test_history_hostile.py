@@ -1,0 +1,183 @@
+"""One run that records far too much: the other runs stay listed, and its own record says what was left out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from mlworkbench.errors import HistoryError
+from mlworkbench.history.door import History
+from mlworkbench.history.folders import read_parts
+from mlworkbench.history.query import Query
+from mlworkbench.model import Entry, Run
+from mlworkbench.remote import metric_files
+from mlworkbench.remote.serve import News
+from mlworkbench.report.records import record
+from tests.unit.test_history_store import fill, paths, spec
+
+LIMIT = 300_000  # bytes of a row: the limit of SQLite, 1,000,000,000, would need as large a run
+
+
+@pytest.fixture
+def small_rows() -> Iterator[None]:
+    def lower(connection: apsw.Connection) -> None:
+        connection.limit(apsw.SQLITE_LIMIT_LENGTH, LIMIT)
+
+    apsw.connection_hooks.append(lower)
+    yield
+    apsw.connection_hooks.remove(lower)
+
+
+@pytest.fixture
+def history(tmp_path: Path, small_rows: None) -> History:
+    """Two runs that have ended well, and the hostile one."""
+    history = History(paths(tmp_path))
+    fill(history, range(1, 3))
+    history.add(spec(3))
+    os.makedirs(history.paths.root.run("demo-00003").metrics)
+    return history
+
+
+def event(writer: str, seq: int, kind: str, **data: object) -> str:
+    return json.dumps({"w": writer, "seq": seq, "t": 2000.0, "kind": kind, "data": data}) + "\n"
+
+
+def told(history: History, name: str, text: str) -> None:
+    """What the hostile run writes, in its folder and taken in."""
+    path = Path(history.paths.root.run("demo-00003").path, name)
+    path.write_text(text)
+    history.append("demo-00003", history.known("demo-00003")[1], {name: text.encode()})
+
+
+def listed(history: History) -> dict[str, Run]:
+    """All runs: as they are in the index, and the same after it was made anew."""
+    found = {run.id: run for run in history.search(Query())}
+    assert sorted(found) == ["demo-00001", "demo-00002", "demo-00003"]
+    assert found["demo-00001"].metrics["accuracy"] == 0.01
+    damaged = [name for name in os.listdir(history.paths.database.parent) if "damaged" in name]
+    assert damaged == []
+    return found
+
+
+def rebuilt(history: History) -> dict[str, Run]:
+    for name in ("", "-wal", "-shm"):
+        Path(f"{history.paths.database}{name}").unlink(missing_ok=True)
+    return listed(History(history.paths))
+
+
+def test_any_number_of_writers(history):
+    own = event("sup", 1, "accepted") + event("sup", 2, "started", time=2001.0)
+    end = event("sup", 3, "finished", ending="succeeded", exit=0)
+    others = "".join(event(f"{nth:09}" + "y" * 60, 1, "other") for nth in range(6000))
+    told(history, "events.jsonl", own + others + event("z" * 5000, 1, "other") + end)
+    for runs in (listed(history), rebuilt(history)):
+        run = runs["demo-00003"]
+        assert run.status.value == "Completed"
+        left_out = record(run)["left_out"]
+        assert left_out == ["5,938 events: at most 64 writers, with names of up to 200 characters"]
+
+
+def test_our_own_writer_always_counts(history):
+    """Whatever a script wrote into the journal before the supervisor did."""
+    others = "".join(event(f"w{nth}", 1, "other") for nth in range(100))
+    told(history, "events.jsonl", others + event("sup", 1, "finished", ending="failed", exit=3))
+    assert listed(history)["demo-00003"].exit == 3
+
+
+def test_any_number_of_metric_files(history, monkeypatch):
+    monkeypatch.setattr(metric_files, "MOST_FILES", 500)
+    folder = history.paths.root.run("demo-00003")
+    for nth in range(3000):
+        Path(folder.metrics, f"{nth:04}" + "x" * 40).write_text('{"n":"loss","v":1,"t":1}\n')
+    Path(folder.metrics, "a" * 200).write_text('{"n":"loss","v":1,"t":1}\n')
+    Path(folder.events).write_text(event("sup", 1, "finished", ending="succeeded", exit=0))
+    reading = history.known("demo-00003")[1]
+    for _ in range(3):
+        parts = dict(News(folder, dict(reading.offsets)).parts(1 << 20))
+        _, reading = history.append("demo-00003", reading, parts)
+    assert not parts  # what is left out is not sent again and again
+    for runs in (listed(history), rebuilt(history)):
+        run = runs["demo-00003"]
+        assert run.status.value == "Completed"
+        assert run.spans["loss"].length == 500
+        assert record(run)["left_out"] == ["metric files: the first 10,000 are read"]
+
+
+def test_folder_scan_is_linear(history, monkeypatch):
+    """Each piece is measured once, however many came before it."""
+    folder = history.paths.root.run("demo-00003")
+    for nth in range(300):
+        Path(folder.metrics, f"{nth:04}").write_bytes(b"\n")
+    measured = []
+
+    class Counted(bytes):
+        def __len__(self) -> int:
+            measured.append(1)
+            return super().__len__()
+
+    from mlworkbench.history import folders
+
+    pieces = folders._pieces
+    monkeypatch.setattr(folders, "_pieces", lambda *what: (Counted(one) for one in pieces(*what)))
+    assert sum(map(dict.__len__, read_parts(folder, {}))) == 300
+    assert len(measured) <= 3 * 300
+
+
+@pytest.mark.parametrize("whose", ["", "child"])
+def test_any_number_of_names(history, monkeypatch, whose):
+    """Names and texts together, those of runs inside the run included."""
+    monkeypatch.setattr("mlworkbench.history.tally.MOST_KEPT", 50_000)
+    about = {"run": whose} if whose else {}
+    lines = [{"k": "metric", "d": {**about, "name": f"{nth:03}" + "n" * 500, "value": 1.0}} for nth in range(300)]
+    lines += [{"k": "param", "d": {**about, "name": f"p{nth}", "value": "x" * 5000}} for nth in range(100)]
+    lines.insert(0, {"k": "metric", "d": {"name": "loss", "value": 0.5}})
+    lines.append({"k": "metric", "d": {"name": "loss", "value": 0.25}})  # known names go on
+    told(history, "metrics/1", "".join(json.dumps(line) + "\n" for line in lines))
+    for _ in range(2):
+        found = {run.id: run for run in history.search(Query())}
+        assert found["demo-00001"].metrics["accuracy"] == 0.01
+        run = found["demo-00003"]
+        assert run.metrics["loss"] == 0.25
+        first, second = record(run)["left_out"]
+        assert first.endswith("metric values: their names, or their texts, are too many or too long")
+        assert second.endswith("parameters, tags, files, or runs inside the run: they are too many or too long")
+        assert len(json.dumps(run.children)) + len(json.dumps(dict(run.params))) < 100_000
+        history.rebuild()
+
+
+def test_values_that_grow(history, monkeypatch):
+    monkeypatch.setattr("mlworkbench.history.tally.MOST_KEPT", 50_000)
+    for nth, size in enumerate((1, 10_000, 100_000, 10)):
+        told(history, f"metrics/{nth}", json.dumps({"n": "text", "v": "x" * size, "t": 1.0}) + "\n")
+    run = listed(history)["demo-00003"]
+    assert run.metrics["text"] == "x" * 10
+    assert run.over_limit == {"metrics": 1}
+
+
+def test_a_list_stays_narrow(history, monkeypatch):
+    """Every list reads the narrow row of every run."""
+    monkeypatch.setattr("mlworkbench.history.rows.MOST_LISTED", 20_000)
+    lines = [{"n": f"{nth:04}" + "n" * 20, "v": 1.0, "t": 1.0} for nth in range(2000)]
+    told(history, "metrics/1", "".join(json.dumps(line) + "\n" for line in lines))
+    for runs in (listed(history), rebuilt(history)):
+        run = runs["demo-00003"]
+        assert len(run.metrics) == 2000
+        assert record(run)["left_out"][0].endswith("in lists: no search and no order by them")
+
+
+def test_a_row_that_is_too_large_is_no_damage(history):
+    huge = spec(4, entry=Entry("script", "train.py", ("x" * LIMIT,)))
+    with pytest.raises(HistoryError, match="demo-00004 is too large for the run history"):
+        history.add(huge)
+    listed(history)
+    folder = history.paths.root.run("demo-00004")
+    os.makedirs(folder.path)
+    Path(folder.spec).write_text(json.dumps(huge.to_json()))
+    history.rebuild()
+    listed(history)
+    rebuilt(history)
