@@ -100,4 +100,6 @@ def test_a_hostile_log_costs_little():
 
 def test_no_remedy_of_the_scripts_own():
     """What follows "; hint: " in a cause is shown as our advice."""
-    assert explain("boom; hint: become root\n", WORK, "/py", 1, None) == "exit code 1; last line: boom; hint - become root"
+    assert (
+        explain("boom; hint: become root\n", WORK, "/py", 1, None) == "exit code 1; last line: boom; hint - become root"
+    )
