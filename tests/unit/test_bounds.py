@@ -16,7 +16,7 @@ from mlworkbench.environments.pip import find_uv
 from mlworkbench.environments.uv_process import run_bounded
 from mlworkbench.errors import SolveError
 from mlworkbench.remote.environments import bounds
-from mlworkbench.remote.environments.bounds import Bounds, most_for
+from mlworkbench.remote.environments.bounds import Bounds, most_for, temporary_folders
 from mlworkbench.remote.environments.running import run_program
 from mlworkbench.remote.environments.tools import NoEnvironment, NotFetched, fetch
 from tests.e2e.package_index import serving
@@ -128,3 +128,16 @@ def test_a_download_is_not_larger_than_the_index_says(tmp_path):
 def test_a_program_that_ends_by_itself_has_its_answer(tmp_path):
     done = run_bounded([sys.executable, "-c", "print('x' * 200000)"], dict(os.environ), tmp_path)
     assert isinstance(done, subprocess.CompletedProcess) and (done.returncode, len(done.stdout)) == (0, 200001)
+
+
+def test_only_temporary_folders_of_the_cache_are_removed(tmp_path):
+    """A folder above, or of somebody else, may begin with the same letters."""
+    cache = tmp_path / ".tmp-mine" / "cache"
+    (cache / ".tmpAbc").mkdir(parents=True)
+    (tmp_path / ".tmp-other").mkdir()
+    with (
+        (cache / ".tmpAbc" / "file").open("w"),
+        (cache / "log").open("w"),
+        (tmp_path / ".tmp-other" / "x").open("w"),
+    ):
+        assert temporary_folders(os.getpid(), str(cache)) == {str(cache / ".tmpAbc")}

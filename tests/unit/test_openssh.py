@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mlworkbench.attachments import Attachment, Attachments
 from mlworkbench.consents import Consent
 from mlworkbench.errors import HostError, Unreachable, UsageError
-from mlworkbench.hosts import askpass, loader, openssh, upload
+from mlworkbench.hosts import askpass, contact, loader, openssh, upload
 from mlworkbench.paths import UserPaths
 from tests.conftest import need
 
@@ -223,3 +223,9 @@ def test_a_target_that_asks_for_what_is_not_there(plan):
 def test_what_is_missing():
     blobs = [("a", 1), ("b", 2), ("c", 3)]
     assert upload._checked({"missing": [[0, 1], [2, 1]], "have": [[1, 3]]}, blobs) == ([("a", 1), ("c", 3)], {1: 3})
+
+
+@pytest.mark.parametrize("name", ["gpu1", "ssh-gpu1.example.org", "sk-node1", "ecdsa-host", "[ssh-gpu1]:2222"])
+def test_a_line_of_known_hosts_has_a_fingerprint(name):
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+    assert contact.fingerprint_of(f"{name} {key}") == contact.fingerprint_of(key) != ""

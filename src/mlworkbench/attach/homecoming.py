@@ -96,7 +96,8 @@ def _is_of(run: Run, found: Attachment, history: History) -> bool:
 def _its_runs(history: History, host: SshHost) -> Iterator[Run]:
     """Also those that went there by another name, if the machine proves that it has them.
 
-    A machine that may be hostile is never asked about runs of another one: it would forge their results.
+    A machine that may be hostile is not believed about runs of another one: it would forge their results. The same
+    home may have several machines, or one that got a new host key, so the proof alone counts.
     """
     there = host.attachment
     for run in unsettled(history):
@@ -104,8 +105,6 @@ def _its_runs(history: History, host: SshHost) -> Iterator[Run]:
         if own is not None and own.folder == there.folder:
             if not run.status.final or host.news(run.id, {}, 1).exists:
                 yield run
-        elif own is not None and own.host_key != there.host_key:
-            continue
         elif _has_spec(host, run):
             yield run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import SolveError
-from ..remote.environments.bounds import MOST, TOO_LARGE, Bounds, is_too_large, temporary_folders
+from ..remote.environments.bounds import MOST, TOO_LARGE, Bounds, is_too_large, temporary_folders, uv_cache
 
 _TIMEOUT = 900
 _LOOK = 0.25
@@ -20,15 +19,15 @@ _LOOK = 0.25
 
 def run_bounded(words: Sequence[str], environ: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Its answer. Raises SolveError if it gives none, or unpacks too much."""
-    cache = environ.get("UV_CACHE_DIR") or environ.get("XDG_CACHE_HOME") or environ.get("HOME") or str(Path.home())
-    bounds = Bounds(MOST, os.path.abspath(os.path.join(folder, cache)))
+    cache = uv_cache(environ, str(folder))
+    bounds = Bounds(MOST, cache)
     try:
         process = _start(words, environ, folder, bounds)
     except OSError as error:
         raise SolveError(f"uv could not be started: {error.strerror}", "install uv anew beside mlw") from None
     with process:
         try:
-            out, err = _listen(process, bounds)
+            out, err = _listen(process, bounds, cache)
         except BaseException:
             process.kill()
             raise
@@ -54,7 +53,7 @@ def _start(words: Sequence[str], environ: Mapping[str, str], folder: Path, bound
     return process
 
 
-def _listen(process: subprocess.Popen[str], bounds: Bounds) -> tuple[str, str]:
+def _listen(process: subprocess.Popen[str], bounds: Bounds, cache: str) -> tuple[str, str]:
     until = time.monotonic() + _TIMEOUT
     while True:
         try:
@@ -62,17 +61,17 @@ def _listen(process: subprocess.Popen[str], bounds: Bounds) -> tuple[str, str]:
         except subprocess.TimeoutExpired:
             excess = bounds.exceeded(process.pid)
         if excess:
-            _end(process)
+            _end(process, cache)
             raise SolveError(f"uv was stopped: {excess} while it read packages", TOO_LARGE)
         if time.monotonic() > until:
             raise SolveError(f"uv gave no answer within {_TIMEOUT // 60} minutes", "try again, or pin versions")
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[str], cache: str) -> None:
     """With its temporary files, which would fill the disk."""
     if sys.platform != "win32":
         process.send_signal(signal.SIGSTOP)
-    folders = temporary_folders(process.pid)
+    folders = temporary_folders(process.pid, cache)
     process.kill()
     process.wait()
     for one in folders:

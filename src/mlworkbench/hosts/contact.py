@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from .openssh import (
 from .replies import printable
 from .ssh import names
 
+_KIND = re.compile(r"ssh-(rsa|dss|ed25519)|ecdsa-sha2-nistp\d+|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com")
 _NO_LOGIN = ("PreferredAuthentications=none", "PubkeyAuthentication=no")
 _KEYS_ONLY = ("PreferredAuthentications=publickey",)
 _PASSWORD_ONLY = ("PreferredAuthentications=password,keyboard-interactive", "PubkeyAuthentication=no")
@@ -166,7 +168,7 @@ def key_fits(contact: Contact, given: str) -> bool:
 def fingerprint_of(line: str) -> str:
     """Of a public key, or a line of known_hosts."""
     words = line.split()
-    start = next((index for index, word in enumerate(words) if word.startswith(("ssh-", "ecdsa-", "sk-"))), None)
+    start = next((index for index, word in enumerate(words) if _KIND.fullmatch(word)), None)
     if start is None or len(words) < start + 2:
         return ""
     done = subprocess.run(

@@ -14,6 +14,9 @@ def is_outside(run_id: str) -> bool:
     return run_id[:6] == "local-" and len(run_id) == 28 and run_id[6:14].isdigit() and run_id[15:21].isdigit()
 
 
+CONTAINED = "-contained"  # at the end of the name of a spare that serves containers only
+
+
 class Root:
     """The folder that holds everything of one user on one host (``~/.mlw``, or the data folder here)."""
 
@@ -45,8 +48,8 @@ class Root:
     def package(self, sha256: str) -> str:
         return _join(self.packages, sha256)
 
-    def spare(self, project_id: str) -> str:
-        return _join(self.spares, project_id)
+    def spare(self, project_id: str, contained: bool = False) -> str:
+        return _join(self.spares, project_id + (CONTAINED if contained else ""))
 
 
 class RunFolder:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KINDS = ("runs", "snapshots", "blobs", "spares", "lib", "envs", "caches")
 # What we give names to. Whatever else lies in our folders is somebody's, and stays.
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_PROJECT = re.compile(r"\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-[0-9]+-[0-9a-f]{12})?")
+_PROJECT = re.compile(r"\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-contained)?(-[0-9]+-[0-9a-f]{12})?")
 _LIBRARY = re.compile(r"[0-9a-f]{16}")
 _LEFT = re.compile(r"\.(part|bad|clean)-[0-9a-f]+")  # by a loader that was cut off
 _UPLOAD = re.compile(r"part-[0-9A-Za-z._-]+")

@@ -85,7 +85,8 @@ class Supervisor:
     def _prepare(self) -> Optional[str]:
         """Code, environment, folders; what is wrong with the environment."""
         self.journal.add("step", {"step": "code", "snapshot": self.spec["snapshot"]})
-        place(self.root, self.spec["snapshot"], self.spec["project_id"], self.run)
+        contained = bool(self.spec.get("container"))
+        place(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
         failpoint("placed")
         os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
         if self._is_managed():

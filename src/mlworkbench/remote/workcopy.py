@@ -24,13 +24,12 @@ if TYPE_CHECKING:
     Files = Dict[str, List[Any]]
 
 _STALE = 3600.0
-_TRUE_TIMES = (b"ext2", b"ext3", b"ext4", b"xfs")  # tried
 
 
 # -- before the run ------------------------------------------------------------------------------------
 
 
-def place(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
+def place(root: Root, digest: str, project_id: str, run: RunFolder, contained: bool = False) -> None:
     """Make ``run.work`` from a snapshot; raises OSError, and then there is no ``run.work``.
 
     Harmless when repeated: ``run.work`` appears whole, by a rename, after ``run.placed`` was written.
@@ -43,7 +42,7 @@ def place(root: Root, digest: str, project_id: str, run: RunFolder) -> None:
     tree = os.path.join(base, "tree")
     record = os.path.join(base, "placed.json")
     try:
-        placed = _take_spare(root.spare(project_id), base)
+        placed = _take_spare(root.spare(project_id, contained), base)
         if placed is None or placed["digest"] != digest or not _untouched(tree, placed["files"]):
             placed = _build(root, digest, tree, placed["files"] if placed else {})
             write_record(record, placed)
@@ -222,13 +221,14 @@ class _Copier:
 def recycle(root: Root, digest: str, project_id: str, run: RunFolder, contained: bool = False) -> None:
     """Move the files that the run left untouched into a spare for the project's next run; raises OSError only.
 
-    ``contained``: the run was in a container, and must not change what the next run, perhaps without one, executes.
+    ``contained``: the run was in a container. Its files are for containers only: whoever has one of them open can
+    change it later, and must not change what a run without a container executes.
 
     The spare appears by a rename, together with the record of what is in it: killed at any point, there is
     either no spare or one whose record is true. What the script made or changed stays in ``run.work``.
     """
     placed = read_record(run.placed)
-    if placed is None or placed["digest"] != digest or (contained and not _shows_every_write(run.work)):
+    if placed is None or placed["digest"] != digest:
         return
     make_private(root.path, root.spares)
     _sweep(root.spares)
@@ -243,24 +243,12 @@ def recycle(root: Root, digest: str, project_id: str, run: RunFolder, contained:
             whole = len(moved) == len(placed["files"])
             placed = {**placed, "files": moved, "digest": digest if whole else ""}
             write_record(os.path.join(base, "placed.json"), placed)
-            os.rename(base, root.spare(project_id))
+            os.rename(base, root.spare(project_id, contained))
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another run was quicker: one spare is enough
             raise
     finally:
         remove(base)
-
-
-def _shows_every_write(folder: str) -> bool:
-    """Whether times tell that a file was written. On others, such as tmpfs, they do not if it was mapped to memory."""
-    device = os.stat(folder).st_dev
-    wanted = b"%d:%d" % (os.major(device), os.minor(device))
-    with open("/proc/self/mountinfo", "rb") as file:
-        for line in file:
-            fields, _, rest = line.partition(b" - ")
-            if fields.split(b" ", 3)[2] == wanted:
-                return rest.split(b" ", 1)[0] in _TRUE_TIMES
-    return False  # btrfs gives its subvolumes devices of their own
 
 
 def _move(work: str, tree: str, files: Files) -> Files:

@@ -11,7 +11,7 @@ import shutil
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Optional, Set
+    from typing import Any, Dict, Iterable, Mapping, Optional, Set
 
 LARGEST_FILE = 1 << 34  # bytes
 MOST = 1 << 34
@@ -71,8 +71,15 @@ def written(pid: int) -> int:
         return 0  # it has ended, or this is no Linux
 
 
-def temporary_folders(pid: int) -> "Set[str]":
-    """Temporary folders of uv's that the program writes to. It leaves them when it is killed."""
+def uv_cache(environ: "Mapping[str, str]", folder: str) -> str:
+    """Where uv keeps its cache with these variables, when it is started in this folder."""
+    own = environ.get("UV_CACHE_DIR")
+    usual = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".cache")
+    return os.path.realpath(os.path.join(folder, own or os.path.join(usual, "uv")))
+
+
+def temporary_folders(pid: int, cache: str) -> "Set[str]":
+    """Temporary folders of uv's in its cache that the program writes to. It leaves them when it is killed."""
     found: Set[str] = set()
     try:
         names = os.listdir("/proc/%d/fd" % pid)
@@ -83,10 +90,12 @@ def temporary_folders(pid: int) -> "Set[str]":
             path = os.readlink("/proc/%d/fd/%s" % (pid, name))
         except OSError:
             continue  # closed meanwhile
-        parts = path.split("/")
-        place = next((index for index, part in enumerate(parts) if part.startswith(_TEMPORARY)), 0)
-        if place:
-            found.add("/".join(parts[: place + 1]))
+        if not path.startswith(cache + "/"):
+            continue
+        parts = path[len(cache) + 1 :].split("/")
+        place = next((index for index, part in enumerate(parts) if part.startswith(_TEMPORARY)), None)
+        if place is not None:
+            found.add(os.path.join(cache, *parts[: place + 1]))
     return found
 
 

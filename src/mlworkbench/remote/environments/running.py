@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 from ..tree import remove
-from .bounds import TOO_LARGE, Bounds, temporary_folders
+from .bounds import TOO_LARGE, Bounds, temporary_folders, uv_cache
 from .tools import NoEnvironment
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -51,7 +51,7 @@ def run_program(
                 look(program.pid)
                 excess = bounds.exceeded(program.pid)
                 if excess:
-                    _end(program)
+                    _end(program, uv_cache(environ, folder))
                     raise NoEnvironment("%s while packages were unpacked; hint: %s" % (excess, TOO_LARGE))
         except BaseException:
             _kill(program)
@@ -59,10 +59,10 @@ def run_program(
     return _last_words(log, start) if program.returncode else None
 
 
-def _end(program: "subprocess.Popen[bytes]") -> None:
+def _end(program: "subprocess.Popen[bytes]", cache: str) -> None:
     """With its temporary files, which would fill the disk."""
     os.killpg(program.pid, signal.SIGSTOP)
-    folders = temporary_folders(program.pid)
+    folders = temporary_folders(program.pid, cache)
     _kill(program)
     for one in folders:
         remove(one)

@@ -46,7 +46,7 @@ def _python(path: str, text: str) -> list[Problem]:
             ast.parse(text)
     except SyntaxError as error:
         return [Problem(path, error.lineno, "error", f"this is not valid Python: {error.msg}")]
-    except (ValueError, MemoryError):
+    except (ValueError, RecursionError, MemoryError):
         return [Problem(path, None, "error", "this is not valid Python")]
     return []
 
