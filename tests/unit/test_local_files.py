@@ -74,6 +74,8 @@ def test_a_repository_on_a_server_is_not():
         ('- "--extra-index-url http://a.example\\n-r /etc/passwd"', "line break|not an option|control"),
         ("- bait @ git+file:///home/ada/private", "repository of this machine"),
         ("- git+file:///home/ada/private#egg=bait", "repository of this machine"),
+        ("- bait @ git+http://git.example.org:8080/x.git", "without encryption"),
+        ("- git+git://git.example.org/x#egg=bait", "without encryption"),
     ],
 )
 def test_what_a_file_of_packages_cannot_smuggle_in(root: Path, text: str, message: str):

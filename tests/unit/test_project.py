@@ -181,6 +181,8 @@ def test_a_project_planted_by_another_user_is_refused(tmp_path: Path) -> None:
     for start in (tmp_path / "mine", tmp_path):
         with pytest.raises(ConfigError, match=f"the project in {tmp_path} belongs to user 54001"):
             find_project(start)
+    with pytest.raises(ConfigError, match="nothing of it was used"):
+        find_project(tmp_path / "mine" / "not there")
     os.chown(tmp_path, 54001, 54001)
     assert find_project(tmp_path).root == tmp_path, "to go into a colleague's project is a choice"
     os.chown(tmp_path / "mine", 54001, 54001)

@@ -598,5 +598,6 @@ def test_closed_folders_are_removed_too(tmp_path: Path) -> None:
     (tree / "closed").chmod(0)
     (tree / "fixed" / "inner").chmod(0o500)
     (tree / "fixed").chmod(0o400)
+    tree.chmod(0)
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0 and not tree.exists(), done

@@ -28,6 +28,8 @@ def _foreign_owner(root: str, start: str) -> int | None:
     """
     if os.name != "posix":
         return None
+    while not os.path.exists(start):  # the project is above it, so a folder above it is there
+        start = os.path.dirname(os.path.abspath(start))
     trusted = {os.geteuid(), 0, os.stat(start).st_uid}
     for name in (FOLDER, ".azureml"):
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from .channels import is_local_channel
 ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".tar.xz")
 _OF_CONDA = (".conda", ".tar.bz2")
 _REPOSITORIES = ("https", "ssh", "http", "git")
+_LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 
 
 def local_path(file: Mapping[str, Any], root: Path) -> Path | None:
@@ -80,8 +82,18 @@ def allowed_file(name: str, path: Path, folders: Iterable[Path]) -> Path:
     return real
 
 
+def is_open_repository(url: str) -> bool:
+    """Whether git would reach it without encryption: it sends passwords of ``.netrc`` to whoever asks for one."""
+    found = re.match(r"(?:git\+(?:http|git)|http|git)://(?:[^/@]*@)?(\[[^]]*\]|[^/:]*)", url, re.IGNORECASE)
+    return found is not None and found.group(1).lower() not in _LOOPBACK
+
+
 def check_repository(name: str, url: str) -> None:
-    """Raise SolveError for a repository of this machine."""
-    if urlsplit(url).scheme.removeprefix("git+").lower() not in _REPOSITORIES:
-        hint = "name a repository by https or ssh, or build a wheel of it"
+    """Raise SolveError for a repository of this machine, or one that is reached without encryption."""
+    parts = urlsplit(url)
+    scheme = parts.scheme.removeprefix("git+").lower()
+    hint = "name a repository by https or ssh, or build a wheel of it"
+    if scheme not in _REPOSITORIES:
         raise SolveError(f"{name} resolves to the repository {url[:200]}, which is not on a server", hint)
+    if is_open_repository(url):
+        raise SolveError(f"{name} is in the repository {url[:200]}, which is reached without encryption", hint)

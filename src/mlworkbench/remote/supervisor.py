@@ -274,7 +274,7 @@ class Supervisor:
         data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": _size(self.run.log)}
         if ended:
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
-            data.update(self._collect_safely(dict(data), facts))
+            data.update(self._collect_safely(dict(data)))
             data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
         self._track_safely(self._tracking.end, facts)
         data["left_out"] = left_out(self.run.metrics) + data.get("left_out", [])
@@ -293,11 +293,11 @@ class Supervisor:
         except OSError as error:
             log("the work copy could not be kept for the next run: %s" % error)
 
-    def _collect_safely(self, ending: Dict[str, Any], facts: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+    def _collect_safely(self, ending: Dict[str, Any]) -> Dict[str, Any]:
         """Nothing that can be done without may stand between the end of a run and its being told."""
         self._settle()
         try:
-            return self._collect(ending, facts)
+            return self._collect(ending)
         except Exception as error:  # noqa: BLE001 - the outputs are the user's, and may be anything
             log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
             return {"outputs": None, "output_bytes": None}
@@ -335,13 +335,16 @@ class Supervisor:
             log("the GPUs could not be judged: %s: %s" % (type(error).__name__, error))
             return None
 
-    def _collect(self, ending: Dict[str, Any], facts: Optional[Dict[str, Any]]) -> Dict[str, Any]:
-        """List the outputs. It may take long: the ending goes on record first; cancel and time limit cut it short."""
+    def _collect(self, ending: Dict[str, Any]) -> Dict[str, Any]:
+        """List the outputs. It may take long: the ending goes on record first, and a cancel cuts it short.
+
+        The time limit does not: a script that it ended has often just written a checkpoint.
+        """
         from .outputs import record_outputs  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold
 
         self.journal.add("collecting", ending)
         left = LeftOut()
-        count, size = record_outputs(self.run, lambda: self._stopping.reason(facts) is not None, left)
+        count, size = record_outputs(self.run, lambda: os.path.exists(self.run.cancel), left)
         return {"outputs": count, "output_bytes": size, "left_out": left.lines()}
 
 

@@ -9,7 +9,7 @@ import sys
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Iterable, List, Set
+    from typing import Iterable, List, Optional, Set
 
 try:
     import fcntl
@@ -116,6 +116,7 @@ def remove(path: str) -> None:
     found: List[str] = []
     pending = [""]
     try:
+        open_up(path)
         with Folders(path) as handles:
             while pending:
                 folder = pending.pop()
@@ -146,13 +147,15 @@ def empty_folder(handle: int) -> List[str]:
             os.unlink(entry.name, dir_fd=handle)
             continue
         inner.append(entry.name)
-        if not entry.stat(follow_symlinks=False).st_mode & stat.S_IRUSR:
-            _open_up(entry.name, handle)
+        open_up(entry.name, handle)
     return inner
 
 
-def _open_up(name: str, parent: int) -> None:
-    """Give its owner the right to read a folder; a link that was put in its place is not followed."""
+def open_up(name: str, parent: Optional[int] = None) -> None:
+    """Give its owner the right to read a folder, if it is gone; a link that was put in its place is not followed."""
+    facts = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if facts.st_mode & stat.S_IRUSR or not stat.S_ISDIR(facts.st_mode):
+        return
     if not hasattr(os, "O_PATH"):
         os.chmod(name, stat.S_IRWXU, dir_fd=parent, follow_symlinks=False)
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ..remote.tree import FOLDER, NOFOLLOW, Folders, empty_folder, join
+from ..remote.tree import FOLDER, NOFOLLOW, Folders, empty_folder, join, open_up
 
 WINDOWS = os.name == "nt"
 _LONGEST, _LONGEST_LINK = 255, 4096  # bytes of a name, and of what a link says, on every file system in use
@@ -105,6 +105,7 @@ def remove_at(parent: int, name: str) -> None:
         pass
     found: list[str] = []
     pending = [""]
+    open_up(name, parent)
     with Beneath(name, parent) as handles:
         while pending:
             folder = pending.pop()

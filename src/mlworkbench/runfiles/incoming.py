@@ -85,7 +85,7 @@ class Incoming:
             self.outcome.skipped.append((one.path, one.kind))
         else:
             there = self._target.look(one.path)
-            if there is not None and (there.st_size == one.size or not one.sha256):
+            if there is not None and there.st_size == one.size:
                 self.outcome.same += 1
                 self._count(one.size)
                 return None
@@ -151,7 +151,7 @@ class Incoming:
         try:
             size = os.fstat(file).st_size
             known = self._hashes.pop(wanted.part, None)
-            right = not one.sha256 or (size == one.size and (known or _digest(file)).hexdigest() == one.sha256)
+            right = size == one.size and (not one.sha256 or (known or _digest(file)).hexdigest() == one.sha256)
             if right:
                 if size >= _CHUNK:  # smaller ones are compared with their digests if they are ever in doubt
                     os.fsync(file)

@@ -234,7 +234,6 @@ def building_environment(root: Root) -> Dict[str, str]:
         UV_CACHE_DIR=os.path.join(root.caches, "uv"),
         UV_NO_CONFIG="1",
         NETRC=os.devnull,  # uv would send its passwords over plain HTTP; what needs one was sent along
-        GIT_ALLOW_PROTOCOL="https:ssh:http:git",  # no repository of this machine
         UV_PYTHON_DOWNLOADS="never",
         UV_SYSTEM_CERTS="1",
         UV_NO_PROGRESS="1",
