@@ -5,27 +5,25 @@ uv itself says what its file holds; addresses for the target's platform are aske
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
-from .channels import indexes_of, mask, without_secret
+from .channels import indexes_of, without_secret
 from .conda import entry, load_rattler
 from .dependencies import PIXI_LOCK, Line
 from .local_files import channel_folders, conda_files
-from .pip import Found, Wanted, run_uv, solve_pip
+from .pip import Found, Wanted, solve_pip
 from .pythons import choose_python
+from .uv_export import export_lock
 from .variables import refuse_variables
-from .words import shorten
 
 if TYPE_CHECKING:
     from .solve import Request
 
 Parts = tuple[JsonDict, list[JsonDict], Found]
-_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w., -]*\])?\s*(==|;|@ (?!\S*file:)|\Z)")
 
 
 def read_locked(request: Request, environ: Mapping[str, str], cache: Path) -> Parts:
@@ -45,22 +43,7 @@ def read_locked(request: Request, environ: Mapping[str, str], cache: Path) -> Pa
 
 
 def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], cache: Path) -> Found:
-    words = ["export", "--project", str(path.parent), "--frozen", "--offline", "--no-emit-workspace", "--no-header"]
-    words += ["--no-config"]  # a project could choose the folder of the cache
-    done = run_uv([*words, "--no-annotate", "--quiet"], {**environ, "UV_PYTHON_DOWNLOADS": "never"}, path.parent)
-    if done.returncode:
-        raise SolveError(
-            f"uv cannot read {path.name}:\n{shorten(mask(done.stderr).removeprefix('error: '))}",
-            "create it again with `uv lock`",
-        )
-    lines = done.stdout.replace("\\\n", " ").splitlines()
-    strange = next((line for line in lines if line.strip() and not _PACKAGE.match(line)), None)
-    if strange is not None and not strange.startswith(("-e ", "./", "../")):
-        raise ConfigError(f"{mask(strange[:200])!r} is not a package", "lock again with `uv lock`", path=path.name)
-    if strange is not None:
-        raise ConfigError(
-            "a package of the workspace is asked for as a folder", "build a wheel of it", path=request.dependencies.file
-        )
+    lines = export_lock(request.dependencies.texts, environ, path.name)
     for line in lines:
         refuse_variables(line, Line(line, request.dependencies.file, 0))
     indexes = indexes_of(request.dependencies, environ, path.parent)

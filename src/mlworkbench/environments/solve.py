@@ -42,6 +42,7 @@ from .pythons import DEFAULT, OLDEST_FOR_UV, choose_python, satisfies
 from .sources import Builds
 
 KEPT_FOR = 7 * 24 * 3600.0
+_KEY_VERSION = 2  # version 1 remembered locks of uv workspaces above the project under the key of the project
 # Settings of the user's for uv that change what it finds.
 _UV_SETTINGS = (
     *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
@@ -240,6 +241,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
     """All that the answer depends on, but for time."""
     asked, platform = request.dependencies, request.platform
     said = {
+        "version": _KEY_VERSION,
         "format": FORMAT,
         "kind": asked.kind,
         "python": asked.python,
@@ -248,7 +250,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
         "pip": [mask(requirement(one)) for one in (*asked.pip, *asked.constraints)],
         "options": [one.name for one in asked.options],
         "files": [_digest(request.root / one.path) for one in (*asked.pip, *asked.constraints) if one.path],
-        "sources": [_digest(Path(path)) for path in asked.files],
+        "sources": asked.texts or [_digest(Path(path)) for path in asked.files],
         "indexes": indexes.public(request.root),
         "platform": [platform.subdir, platform.libc, platform.cuda],
         "machine": [request.machine.libc if request.machine else None, request.installer],
