@@ -14,7 +14,7 @@ from ..model import JsonDict
 from .channels import indexes_of, without_secret
 from .conda import entry, load_rattler
 from .dependencies import PIXI_LOCK, Line
-from .local_files import channel_folders, conda_files
+from .local_files import conda_files
 from .pip import Found, Wanted, solve_pip
 from .pythons import choose_python
 from .uv_export import export_lock
@@ -57,6 +57,7 @@ def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], c
         root=path.parent,
         builds=request.builds.within(request.dependencies),
         cache=cache,
+        folders=request.folders,
     )
     found = solve_pip(wanted, environ)
     _compare(found, lines, path.name)
@@ -87,7 +88,6 @@ def _pixi(path: Path, request: Request) -> Parts:
                 f"add it with `pixi workspace platform add {subdir}`",
             )
         conda = [entry(one) for one in environment.conda_repodata_records_for_platform(platform) or ()]
-        channels = [str(one) for one in environment.channels()]
         pip = [_pypi(one) for one in environment.pypi_packages_for_platform(platform) or ()]
     except (rattler.exceptions.ParseCondaLockError, OSError) as error:
         raise ConfigError(str(error), "create it again with `pixi lock`", path=request.dependencies.file) from None
@@ -95,7 +95,7 @@ def _pixi(path: Path, request: Request) -> Parts:
     if python is None:
         raise ConfigError("there is no python in it", "add one with `pixi add python`", path=request.dependencies.file)
     conda.sort(key=lambda one: (one["name"] != "python", one["name"]))
-    files = conda_files(conda, [request.root, *channel_folders(channels, request.root)])
+    files = conda_files(conda, [request.root, *request.folders])
     packages = tuple(sorted(pip, key=lambda one: str(one["name"])))
     return {"source": "conda", "version": python["version"]}, conda, Found(packages, files)
 
