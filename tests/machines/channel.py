@@ -214,6 +214,6 @@ def depend(root: Path, channel: Channel, *pip: str, conda: tuple[str, ...] = ("h
 
 def allow_packages(root: Path, folder: Path) -> None:
     """The user who has the project allows packages from a folder outside of it."""
-    place = next(one for one in root.parents if (one / "home").is_dir())
+    place = next(one for one in list(root.parents)[:-1] if (one / "home").is_dir())  # not /home
     (place / "store").mkdir(mode=0o700, exist_ok=True)
     add_setting(UserPaths(place / "store"), "package-folders", str(folder))
