@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.environments.lockfiles import read_lockfile
+from mlworkbench.environments.pip import find_uv
 from mlworkbench.environments.uv_export import export_lock
 from mlworkbench.errors import ConfigError, SolveError
 from tests.unit.test_solve import HERE, Desk, environ, names, serving, write_wheel
@@ -188,3 +189,15 @@ def exported(monkeypatch, source: str, line: str) -> list[str]:
 def test_a_damaged_lock_file_is_refused(environ):
     with pytest.raises(SolveError, match=r"uv cannot read uv\.lock"):
         export_lock(("version = 99\n", PROJECT), environ, "uv.lock")
+
+
+def test_uv_is_not_a_shim(tmp_path, monkeypatch):
+    """It is started in the project's folder, where a shim starts what .tool-versions names."""
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "nothing"))
+    for folder in ("bin", "shims"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "uv").write_text("#!/bin/sh\n")
+        (tmp_path / folder / "uv").chmod(0o755)
+    assert find_uv({"PATH": str(tmp_path / "bin")}) == str(tmp_path / "bin" / "uv")
+    with pytest.raises(SolveError, match="uv, which is not installed"):
+        find_uv({"PATH": str(tmp_path / "shims")})

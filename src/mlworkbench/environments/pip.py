@@ -87,8 +87,10 @@ def requirement(line: PipLine) -> str:
 def find_uv(environ: Mapping[str, str]) -> str:
     """uv's program: the one beside mlw, else the first on PATH."""
     beside = Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin") / ("uv.exe" if os.name == "nt" else "uv")
-    found = str(beside) if beside.is_file() else which("uv", environ.get("PATH"))
-    if not found or (is_shim(found) and not beside.is_file()):  # uv runs in the project, where a shim starts anything
+    if beside.is_file():
+        return str(beside)
+    found = which("uv", environ.get("PATH"))
+    if not found or is_shim(found):  # uv runs in the project, where a shim would start what the project names
         raise SolveError("pip packages need uv, which is not installed", "install it beside mlw: pip install uv")
     return found
 
