@@ -32,6 +32,7 @@ class Settings:
 
     allowed_builds: frozenset[str] = frozenset()
     index_hosts: frozenset[str] = frozenset()
+    package_folders: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,15 @@ def index_host(text: str) -> str:
     return text.lower()
 
 
+def package_folder(text: str) -> str:
+    """A full path. A relative one, or the root of the disk, would allow the files of every project or all files."""
+    path = os.path.normpath(text)
+    if not os.path.isabs(text) or "\0" in text or path == os.path.dirname(path):
+        hint = "for example: mlw settings add package-folders /srv/wheels"
+        raise UsageError(f"{text[:80]!r} is not the full path of a folder with packages", hint)
+    return path
+
+
 def _is_port(text: str) -> bool:
     return re.fullmatch(r"[1-9][0-9]{0,4}", text) is not None and int(text) < 1 << 16
 
@@ -73,6 +83,12 @@ KEYS = {
             "index_hosts",
             "Package indexes that receive user names and passwords from environment variables",
             index_host,
+        ),
+        SettingKey(
+            "package-folders",
+            "package_folders",
+            "Folders outside of projects whose packages any project may install",
+            package_folder,
         ),
     )
 }

@@ -248,6 +248,27 @@ def test_resolving_packages_springs_no_trap(stage, name):
     stage.must_be_quiet(done)
 
 
+def test_a_workspace_above_is_not_read(stage):
+    """Of uv's two lock files the one of the project is read."""
+    done = stage.user.mlw("submit", "--dry-run", "-c", "nested", cwd=stage.root)
+    assert [words for words in stage.ear.heard if "/workspace/" in words] == [], done
+    stage.must_be_quiet(done)
+
+
+@pytest.mark.parametrize("manager", ["asdf", "mise"])
+def test_shims_of_version_managers_are_not_started(stage, tmp_path, manager):
+    """They start what the project's .tool-versions names, which only a run is documented to do."""
+    shims = trapped.shims(tmp_path / manager, manager)
+    environ = {"PATH": os.pathsep.join((str(shims), stage.user.env["PATH"]))}
+    for words in ("computetarget check searched", "submit --dry-run -c searched", "submit --dry-run -c nested"):
+        done = stage.user.mlw(*words.split(), cwd=stage.root, env=environ)
+        assert f"{shims}/python" in done.out + done.err and "not tried" in done.out + done.err, done
+        stage.must_be_quiet(done)
+    stage.user.mlw("submit", "-c", "searched", "train.py", cwd=stage.root, env=environ)
+    assert "shim-python" in stage.canary.fired()
+    end_processes(stage.user.store)
+
+
 def test_completion_springs_no_trap(stage):
     for words in ("submit -c", "submit", "computetarget show", "logs", "gpus -t"):
         done = stage.user.mlw(*words.split(), "", cwd=stage.root, env={"_MLW_COMPLETE": "bash"})

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.elsewhere import Away
 from tests.e2e.test_environment import manage, point
 from tests.interpreters import interpreters
-from tests.machines.channel import SHORT, depend
+from tests.machines.channel import SHORT, allow_packages, depend
 from tests.machines.programs import call
 
 # What a user's script does, in a few steps on data that it makes up. The history gets the loss of the first step, and
@@ -128,6 +128,7 @@ def test_pytorch_trains_on_a_machine_without_internet_and_the_second_time_at_onc
     folder, version = wheels()
     host = machine(docker="yes")
     root = laptop.project("far", train=TORCH)
+    allow_packages(root, folder)
     depend(root, channel, f"--find-links {folder}", f"torch=={version}", "numpy")
     away = Away(laptop, host, "remotedocker", project=root, managed=True)
     first = away.submit("train.py", timeout=PATIENCE)

@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.elsewhere import Away
 from tests.e2e.package_index import serving, wheel
 from tests.e2e.test_environment import manage
-from tests.machines.channel import SHORT
+from tests.machines.channel import SHORT, allow_packages
 
 SAY = """
 import importlib, sys
@@ -160,6 +160,7 @@ def test_a_password_in_the_projects_file_goes_no_further_than_that_file(place, t
 
 
 def environment_yml(root, index, channel):
+    allow_packages(root, channel.folder)
     (root / "environment.yml").write_text(
         f"name: other\nchannels:\n  - {channel.url}\ndependencies:\n  - python={SHORT}\n  - first\n"
         f"  - pip:\n    - --index-url {index.url}/main/simple\n    - basis[fast]\n"

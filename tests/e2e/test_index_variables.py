@@ -79,6 +79,21 @@ def test_a_host_that_the_user_has_named_gets_user_and_password(user, project, tm
     assert index.seen == [], "command lines"
 
 
+def test_a_project_names_no_folder_of_the_user_as_a_source_of_packages(user, project):
+    """Nor does the folder make files allowed that an index names. Once the user has allowed it, it is used."""
+    private = user.home / "private"
+    wheel(private, "closed", "1.0", "a folder of the user")
+    words = ("submit", "-c", "local", "say.py", "closed")
+    for folder in ("/", str(private)):
+        ask(project, f"--find-links {folder}", "--no-index", "closed")
+        refused = user.mlw(*words, "--dry-run", cwd=project)
+        assert refused.code == 78 and f"{folder} is outside the project" in refused.err, refused
+        assert not list((user.store / "pkgs").rglob("*closed*"))
+    assert f"mlw settings add package-folders {private}\n" in refused.err
+    assert user.mlw("settings", "add", "package-folders", str(private)).code == 0
+    assert user.mlw(*words, cwd=project).out == "closed from a folder of the user\n"
+
+
 def test_a_password_in_netrc_is_for_addresses_that_the_user_names(user, project, tmp_path):
     """The file knows hosts only: plain HTTP, and another port of the host, may be another server."""
     wheel(tmp_path / "index/main", "closed", "1.0", "behind the door")

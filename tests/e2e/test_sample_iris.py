@@ -11,6 +11,7 @@ import pytest
 from mlworkbench.config.gallery import GALLERY
 from tests.e2e.pythons import make
 from tests.e2e.sparkling import say
+from tests.machines.channel import allow_packages
 from tests.machines.nvml import FakeGpus
 
 pytestmark = pytest.mark.timeout(600)
@@ -102,6 +103,7 @@ def test_in_a_container_with_its_packages(laptop, engine, channel):
     root = created(laptop)
     say(root, "docker", "baseDockerImage", engine.image)
     path = root / "aml_config" / "conda_dependencies.yml"
+    allow_packages(root, channel.folder)
     text = path.read_text().replace(
         "\ndependencies:\n", f"\nchannels:\n  - {channel.url}\ndependencies:\n  - hello-py\n"
     )

@@ -19,7 +19,7 @@ from tests.conftest import Done, end_processes
 from tests.e2e.test_environment import point
 from tests.e2e.test_environment_frameworks import openmpi, wheels
 from tests.interpreters import interpreters
-from tests.machines.channel import SHORT, Channel
+from tests.machines.channel import SHORT, Channel, allow_packages
 from tests.machines.engine import Engine
 from tests.machines.laptop import Laptop
 
@@ -48,6 +48,7 @@ class Sample:
         if not self.root.exists():
             made = owner.mlw("project", "create", "--name", name, "--template", name)
             assert made.code == 0, made
+            allow_packages(self.root, channel.folder)
             self.change("#channels:\n#  - conda-forge", f"channels:\n  - {channel.url}")
             if conda:  # else Python would not come from the channel
                 self.change("  - python=3.11\n", f"  - python={SHORT}\n  - {conda}\n")
@@ -119,6 +120,7 @@ def test_pytorch(owner, engine, channel, target):
     folder, version = wheels()
     sample = Sample(owner, "mnist-pytorch", channel)
     if target == "local":
+        allow_packages(sample.root, folder)
         sample.change("    - torch>=2.4\n", f"    - --find-links {folder}\n    - torch=={version}\n")
     done = sample.submit(engine, target, "--epochs", "4")
     must_have_learned(sample, done, "model.pt")

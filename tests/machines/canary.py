@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -167,6 +168,7 @@ def _targets(canary: Canary) -> None:
         "searched": "type: local\n",
         "made": "type: local\npythonLocation: ./evil/env/bin/python\nuserManagedEnvironment: false\n",
         "built": "type: local\nuserManagedEnvironment: false\n",
+        "nested": "type: local\nuserManagedEnvironment: false\n",
         "docker": f"type: docker\nbaseDockerImage: evil-image:latest\nuserManagedEnvironment: true\n{mounts}",
         "image": "type: docker\nbaseDockerImage: evil-image:latest\nuserManagedEnvironment: false\n",
         "shared": "type: docker\nbaseDockerImage: e\nuserManagedEnvironment: true\nnativeSharedDirectory: /\n",
@@ -191,6 +193,7 @@ def _targets(canary: Canary) -> None:
         "Target: built\nFramework: Python\nCondaDependenciesFile: aml_config/built.yml\nArgumentVector:\n  - train.py\n"
     )
     canary.write("aml_config/built.runconfig", built)
+    canary.write("aml_config/nested.runconfig", built.replace("aml_config/built.yml", "nested/app/uv.lock"))
     plugin = "Target: searched\nFramework: Python\nEnvironmentPlugin: evil\nArgumentVector:\n  - train.py\n"
     canary.write("aml_config/plugin.runconfig", plugin)
 
@@ -208,6 +211,10 @@ def _start_up_files(canary: Canary) -> None:
 
 def _python_files(canary: Canary) -> None:
     """Settings of Python's tools."""
+    canary.write(".tool-versions", "python path:./evil/managed\n")
+    canary.write("mise.toml", '[tools]\npython = "path:./evil/managed"\n')
+    for name in ("python", "python3"):
+        canary.program(f"evil/managed/bin/{name}", f"shim-{name}", "echo 3 12 0 $0; exit 0")
     canary.write(".venv/pyvenv.cfg", f"home = {canary.root}/evil\ninclude-system-site-packages = true\n")
     canary.write("pyvenv.cfg", f"home = {canary.root}/evil\n")
     canary.write(".venv/lib/python3/site-packages/evil.pth", "import evil_plugin\n")
@@ -246,6 +253,25 @@ def _packages(canary: Canary) -> None:
     )
     source = "name: project_environment\ndependencies:\n  - python=3.11\n  - pip:\n    - ./evil-source-1.0.tar.gz\n"
     canary.write("aml_config/built.yml", source)
+    _workspace(canary)
+
+
+def _workspace(canary: Canary) -> None:
+    """A project with a lock file of its own, in a folder of uv's workspace that has another one."""
+    said = '[project]\nname = "{}"\nversion = "1"\nrequires-python = ">=3.9"\n'
+    lock = 'version = 1\nrevision = 1\nrequires-python = ">=3.9"\n'
+    package = '[[package]]\nname = "{}"\nversion = "1"\nsource = {{ virtual = "{}" }}\n'
+    canary.write("nested/app/pyproject.toml", said.format("app"))
+    canary.write("nested/app/uv.lock", lock + package.format("app", "."))
+    canary.write("nested/pyproject.toml", said.format("above") + '[tool.uv.workspace]\nmembers = ["app"]\n')
+    url = f"http://{canary.address}/workspace/evil-1.0-py3-none-any.whl"
+    canary.write(
+        "nested/uv.lock",
+        f'{lock}[manifest]\nmembers = ["above", "app"]\n{package.format("above", ".")}'
+        + package.format("app", "app")
+        + f'dependencies = [{{ name = "evil" }}]\n[[package]]\nname = "evil"\nversion = "1.0"\n'
+        f'source = {{ url = "{url}" }}\nwheels = [{{ url = "{url}", hash = "sha256:{"0" * 64}" }}]\n',
+    )
 
 
 # -- everybody that the project names --------------------------------------------------------------------
@@ -291,6 +317,25 @@ def listener() -> Iterator[Listener]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
+
+
+# As version managers have them: they start what a file of the current folder names.
+SHIM = """#!/bin/sh
+folder=$(sed -n 's/^python path://p' .tool-versions)
+exec "$folder/bin/${0##*/}" "$@"
+"""
+
+
+def shims(folder: Path, manager: str) -> Path:
+    """A folder for PATH with shims for Python, outside the project, and with git: asdf has scripts, mise has links."""
+    program = folder / manager
+    shims = folder / ("shims" if manager == "asdf" else "bin")
+    shims.mkdir(parents=True)
+    program.write_text(SHIM)
+    program.chmod(0o755)
+    for name in ("python", "python3"):
+        (shims / name).symlink_to(program) if manager == "mise" else shutil.copy(program, shims / name)
+    return shims
 
 
 # An engine outside the project: it says what a sound one would say, and fires if it is to run anything.

@@ -15,6 +15,9 @@ from typing import Any
 
 import zstandard
 
+from mlworkbench.paths import UserPaths
+from mlworkbench.settings import add_setting
+
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 VERSION = "{}.{}.{}".format(*sys.version_info[:3])
 SHORT = "{}.{}".format(*sys.version_info[:2])
@@ -202,7 +205,15 @@ def usual(folder: Path, python: bool = True) -> Channel:
 
 def depend(root: Path, channel: Channel, *pip: str, conda: tuple[str, ...] = ("hello-py",)) -> None:
     """What the project asks for, as users write it."""
+    allow_packages(root, channel.folder)
     lines = ["name: project_environment", "channels:", f"  - {channel.url}", "dependencies:"]
     lines += [f"  - python={SHORT}", *(f"  - {one}" for one in conda)]
     lines += ["  - pip:", *(f"    - {one}" for one in pip)] if pip else []
     (root / "aml_config" / "conda_dependencies.yml").write_text("\n".join([*lines, ""]))
+
+
+def allow_packages(root: Path, folder: Path) -> None:
+    """The user who has the project allows packages from a folder outside of it."""
+    place = next(one for one in list(root.parents)[:-1] if (one / "home").is_dir())  # not /home
+    (place / "store").mkdir(mode=0o700, exist_ok=True)
+    add_setting(UserPaths(place / "store"), "package-folders", str(folder))

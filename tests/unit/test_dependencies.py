@@ -353,3 +353,14 @@ def test_a_wheel_on_the_disk_of_whoever_wrote_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is outside the project") as failed:
         read(tmp_path, "conda_dependencies.yml", text)
     assert failed.value.line == 19 and "copy it into the project" in str(failed.value.hint)
+
+
+@pytest.mark.parametrize("entry", ["a{}b", "a{}# b", "-a{}x", "--find-links{}x\\ny"])
+def test_a_line_of_blanks_is_refused_at_once(tmp_path: Path, entry: str) -> None:
+    """In linear time: this many blanks would take minutes otherwise."""
+    blanks = " " * 300_000
+    text = 'dependencies:\n  - pip:\n    - "' + entry.format(blanks) + '"\n'
+    with pytest.raises(ConfigError, match="300,0.. characters"):
+        read(tmp_path, "conda_dependencies.yml", text)
+    (tmp_path / "requirements.txt").write_text(f"six{blanks}# comment\n#{blanks}x\n{blanks}\n")
+    assert [one.text for one in read_dependencies(tmp_path / "requirements.txt", tmp_path).pip] == ["six"]

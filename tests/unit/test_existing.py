@@ -322,13 +322,64 @@ def test_looking_starts_nothing_that_a_project_names(tmp_path: Path) -> None:
     assert look_at_python(str(python), env(), tmp_path / "project", cache).version == (3, 9, 1)
 
 
+INDIRECT = "; not tried: a script or a shim may start a program of the project"
+
+
+def linked(path: Path, program: str = REAL) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(program)
+    return path
+
+
 def test_looking_starts_what_is_on_path_outside_the_project_only(tmp_path: Path) -> None:
     project = tmp_path / "project"
-    own = pretend(project / ".venv" / "bin" / "python", "3.9.1")
-    outside = pretend(tmp_path / "bin" / "python", "3.11.7")
-    shim = pretend(tmp_path / "pyenv" / "shims" / "python", "3.10.1")
-    (tmp_path / "pyenv" / "versions").mkdir()
-    assert look_at_python(None, env(outside.parent, own.parent), project).version == (3, 11, 7)
-    for first in (own, shim):  # the shim starts what the project's .python-version says
-        found = look_at_python(None, env(first.parent, outside.parent), project)
-        assert found == Interpreter(str(first), UNTRIED, "first python on PATH; not tried")
+    own = linked(project / ".venv" / "bin" / "python", str(shutil.copy(REAL, tmp_path / "python3")))
+    outside = linked(tmp_path / "bin" / "python")
+    assert look_at_python(None, env(outside.parent, own.parent), project).version == sys.version_info[:3]
+    inside = project / "bin" / "python"
+    inside.parent.mkdir()
+    shutil.copy(REAL, inside)
+    found = look_at_python(None, env(inside.parent, outside.parent), project)
+    assert found == Interpreter(str(inside), UNTRIED, "first python on PATH; not tried")
+
+
+@pytest.mark.parametrize("kind", ["script", "asdf", "pyenv", "rye", "mise"])
+def test_looking_starts_no_shim(tmp_path: Path, kind: str) -> None:
+    """A shim starts what a file of the project names: .tool-versions, mise.toml, .python-version."""
+    asked, project = tmp_path / "asked", tmp_path / "project"
+    project.mkdir()
+    folder = tmp_path / (f".{kind}/shims" if kind in ("asdf", "pyenv", "rye") else "bin")
+    if kind == "mise":  # one program for all names
+        linked(folder / "python", str(pretend(tmp_path / "mise", "3.10.1", asked)))
+    elif kind == "rye":
+        linked(folder / "python")
+    else:
+        pretend(folder / "python", "3.10.1", asked)
+    (tmp_path / ".pyenv" / "versions").mkdir(parents=True)
+    environ = env(folder, linked(tmp_path / "real" / "python").parent)
+    found = look_at_python(None, environ, project)
+    assert found == Interpreter(str(folder / "python"), UNTRIED, f"first python on PATH{INDIRECT}")
+    assert not asked.exists()
+    assert find_python(None, environ, project).version > UNTRIED  # a run is documented to start it
+
+
+def test_a_link_to_a_program_that_is_no_python_is_not_tried(tmp_path: Path) -> None:
+    shutil.copy("/bin/echo", tmp_path / "mise")
+    linked(tmp_path / "bin" / "python", str(tmp_path / "mise"))
+    assert look_at_python(None, env(tmp_path / "bin"), tmp_path / "project").reason.endswith(INDIRECT)
+
+
+def test_looking_starts_nothing_in_the_folder_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    run = subprocess.run
+
+    def noted(words: list[str], **more: object) -> object:
+        started.append((more["cwd"], more["env"]["PWD"]))  # type: ignore[index]
+        return run(words, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("mlworkbench.environments.existing.subprocess.run", noted)
+    monkeypatch.chdir(tmp_path)
+    linked(tmp_path / "bin" / "python")
+    environ = {**env(tmp_path / "bin"), "PWD": str(tmp_path)}
+    assert look_at_python(None, environ, tmp_path / "project").version == sys.version_info[:3]
+    assert started == [("/", "/")]

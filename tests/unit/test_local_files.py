@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.environments.local_files import allowed_file, check_repository, folders_of, local_path
+from mlworkbench.environments.local_files import (
+    allowed_file,
+    check_repository,
+    check_sources,
+    folders_of,
+    local_path,
+)
 from mlworkbench.environments.reading import read_dependencies
 from mlworkbench.errors import ConfigError, SolveError
 
@@ -83,3 +89,39 @@ def test_what_a_file_of_packages_cannot_smuggle_in(root: Path, text: str, messag
     path.write_text(f"name: x\ndependencies:\n  - python=3.11\n  - pip:\n    {text}\n")
     with pytest.raises(ConfigError, match=message):
         read_dependencies(path, root)
+
+
+SOURCES = [
+    "dependencies:\n  - pip:\n    - --find-links {}\n",
+    "dependencies:\n  - pip:\n    - --index-url file://{}\n",
+    "dependencies:\n  - pip:\n    - --extra-index-url {}\n",
+    "channels:\n  - file://{}\ndependencies: []\n",
+    "dependencies:\n  - file://{}::words\n",
+]
+
+
+@pytest.mark.parametrize("text", SOURCES)
+@pytest.mark.parametrize("place", ["", "/wheels", "/project/../wheels"])
+def test_a_folder_outside_of_the_project_needs_the_word_of_the_user(root: Path, tmp_path: Path, text: str, place: str):
+    (tmp_path / "wheels").mkdir()
+    file = root / "aml_config" / "conda_dependencies.yml"
+    file.write_text(text.format(f"{tmp_path}{place}"))
+    asked = read_dependencies(file, root)
+    with pytest.raises(ConfigError, match="outside the project") as caught:
+        check_sources(asked, root, [tmp_path / "other", tmp_path / "wheels" / "deeper"])
+    assert "mlw settings add package-folders" in str(caught.value.hint) and caught.value.path == str(file)
+    check_sources(asked, root, [tmp_path])
+
+
+@pytest.mark.parametrize("text", SOURCES)
+def test_a_folder_of_the_project_needs_none(root: Path, text: str):
+    (root / "wheels").mkdir()
+    (root / "a.yml").write_text(text.format(root / "wheels"))
+    check_sources(read_dependencies(root / "a.yml", root), root, [])
+
+
+def test_a_link_in_the_project_is_not_the_word_of_the_user(root: Path, tmp_path: Path):
+    (root / "channel").symlink_to(tmp_path)
+    (root / "a.yml").write_text("channels:\n  - ./channel\ndependencies: []\n")
+    with pytest.raises(ConfigError, match="outside the project"):
+        check_sources(read_dependencies(root / "a.yml", root), root, [])

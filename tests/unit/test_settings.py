@@ -22,7 +22,10 @@ def test_values_are_normalized_and_private(paths: UserPaths):
     assert add_setting(paths, "allowed-builds", "Py_Spark")
     assert not add_setting(paths, "allowed-builds", "py-spark")
     assert add_setting(paths, "index-hosts", "Packages.Example.com:8443")
-    assert read_settings(paths) == Settings(frozenset({"py-spark"}), frozenset({"packages.example.com:8443"}))
+    assert add_setting(paths, "package-folders", "/srv/new/../wheels/")
+    assert read_settings(paths) == Settings(
+        frozenset({"py-spark"}), frozenset({"packages.example.com:8443"}), frozenset({"/srv/wheels"})
+    )
     assert stat.S_IMODE(settings_file(paths).stat().st_mode) == 0o600
 
 
@@ -49,6 +52,11 @@ def test_changes_at_the_same_time_are_all_kept(paths: UserPaths):
         ("index-hosts", "user@host"),
         ("index-hosts", "host:99999"),
         ("index-hosts", ""),
+        ("package-folders", "/"),
+        ("package-folders", "/srv/.."),
+        ("package-folders", "wheels"),
+        ("package-folders", "~/wheels"),
+        ("package-folders", ""),
     ],
 )
 def test_a_bad_value_is_refused(paths: UserPaths, key: str, value: str):
@@ -57,7 +65,7 @@ def test_a_bad_value_is_refused(paths: UserPaths, key: str, value: str):
 
 
 def test_an_unknown_setting_lists_the_available_ones(paths: UserPaths):
-    with pytest.raises(UnknownName, match="allowed-builds, index-hosts"):
+    with pytest.raises(UnknownName, match="allowed-builds, index-hosts, package-folders"):
         add_setting(paths, "allow-builds", "x")
 
 

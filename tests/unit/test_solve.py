@@ -32,7 +32,7 @@ from mlworkbench.environments.pythons import satisfies, uv_python
 from mlworkbench.environments.reading import conda_entry, pip_entry, read_dependencies
 from mlworkbench.environments.solve import Request, solve
 from mlworkbench.environments.supply import packages, stock
-from mlworkbench.errors import ConfigError, NotFetched, SolveError
+from mlworkbench.errors import ConfigError, MlwError, NotFetched, SolveError
 from mlworkbench.hosts.facts import Facts
 from mlworkbench.preflight.tables import NEWEST_PYTHON, UV_PYTHON_FROM
 from mlworkbench.remote.environments.environment import digest_of
@@ -80,6 +80,7 @@ class Desk:
 
     def solve(self, dependencies: Dependencies, platform: Platform = LINUX, **more):
         refresh = more.pop("refresh", False)
+        more.setdefault("folders", tuple(self.root.parents[1:3]))  # where channels and wheels of the tests are
         request = Request(dependencies, platform, self.root, installer=VERSION, **more)
         return solve(request, self.cache, self.environ, refresh=refresh)
 
@@ -408,6 +409,34 @@ def test_conda_packages_say_it_too(desk, channel):
     assert desk.solve(desk.dependencies(["fast"], channels=[channel.url]), AIM).lock["glibc"] == "2.28"
 
 
+def test_an_index_of_a_project_names_files_of_allowed_folders_only(desk, tmp_path):
+    """Also if the project itself names the folder, or one above it, as a source of packages."""
+    private, simple = tmp_path / "private", tmp_path / "server" / "simple" / "greet"
+    no_index = links(private, "greet-1.0-py3-none-any.whl")
+    simple.mkdir(parents=True)
+    wheel = private / "greet-1.0-py3-none-any.whl"
+    (simple / "index.html").write_text(f'<a href="{wheel.as_uri()}">{wheel.name}</a>')
+    with serving(tmp_path / "server") as port:
+        address = f"http://127.0.0.1:{port}/simple"
+        index = Option(f"--index-url {address}", "f", 1, "--index-url", address)
+        everything = Option("--find-links /", "f", 2, "--find-links", "/")
+        for options, error in (
+            ((index,), SolveError),
+            ((index, everything), ConfigError),
+            (no_index, ConfigError),
+        ):
+            asked = desk.dependencies(pip=["greet"], options=options)
+            with pytest.raises(error, match="outside the project") as caught:
+                desk.solve(asked, host=HERE, folders=())
+            assert "mlw settings add package-folders" in caught.value.hint or options[-1] is everything
+        for options in ((index,), no_index):
+            asked = desk.dependencies(pip=["greet"], options=options)
+            solved = desk.solve(asked, host=HERE, folders=(private,))
+            assert list(solved.files.values()) == [wheel]
+            with pytest.raises(MlwError, match="outside the project"):  # the setting was taken back
+                desk.solve(asked, host=HERE, folders=())
+
+
 # -- what is kept --------------------------------------------------------------------------------------
 
 
@@ -593,14 +622,15 @@ def test_a_pixi_lock_is_read(desk, channel):
         desk.solve(asked, Platform("linux-aarch64", "2.36"))
 
 
-def test_a_pixi_lock_names_files_of_its_channels_only(desk, channel):
+def test_a_pixi_lock_names_files_of_allowed_folders_only(desk, channel):
     solved = desk.solve(desk.dependencies(["hello-py", "python"], channels=[channel.url]))
     write_pixi_lock(desk, solved, channel.url)
     asked = read_lockfile(desk.root / "pixi.lock", desk.root)
     assert desk.solve(asked).files.items() >= solved.files.items() - tool_files(solved)
-    write_pixi_lock(desk, solved, channel.url, "https://channel.example")
-    with pytest.raises(SolveError, match="outside the project"):
-        desk.solve(asked, refresh=True)
+    for named in (channel.url, "https://channel.example"):
+        write_pixi_lock(desk, solved, channel.url, named)
+        with pytest.raises(SolveError, match="outside the project"):
+            desk.solve(asked, folders=())
 
 
 def test_a_package_of_a_channel_is_a_regular_file(desk, channel):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -94,12 +96,53 @@ def test_uv_gets_no_variable_that_could_hold_a_secret():
     }
     proxies = {"HTTPS_PROXY": "http://u:x@proxy:1", "no_proxy": "localhost"}
     passed = {"https_proxy": "http://u:x@proxy:1", "no_proxy": "localhost"}
-    assert uv_environment({**needed, **secret, **proxies, "NETRC": "/secret"}) == {
-        **needed,
-        **passed,
-        "NETRC": os.devnull,
-        "GIT_ALLOW_PROTOCOL": "https:ssh:http:git",
+    given = uv_environment({**needed, **secret, **proxies, "NETRC": "/secret", "GIT_CONFIG_PARAMETERS": "'a.b'='c'"})
+    of_git = {name for name in given if name.startswith("GIT_CONFIG_")}
+    assert {name: given[name] for name in given.keys() - of_git} == {**needed, **passed, "NETRC": os.devnull}
+    assert {name.rstrip("0123456789") for name in of_git} == {
+        "GIT_CONFIG_COUNT",
+        "GIT_CONFIG_KEY_",
+        "GIT_CONFIG_VALUE_",
     }
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with a hook that fires, and with another repository of this machine as its submodule."""
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"]
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    for folder in (inner, outer):
+        folder.mkdir()
+        (folder / "a.txt").write_text("a")
+        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+            subprocess.run([*git, *words], cwd=folder, env=environ, check=True)
+    for words in (["submodule", "--quiet", "add", str(inner), "part"], ["commit", "-qm", "y"]):
+        subprocess.run([*git, *words], cwd=outer, env=environ, check=True)
+    hook = outer / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/fired\n")
+    hook.chmod(0o755)
+    return outer
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("checkout -q -b other", None),
+        ("clone -q --no-hardlinks . {place}/copy", None),  # as uv does it from its cache
+        ("-C {place}/outer submodule update --init --force part", "transport 'file' not allowed"),
+        ("clone -q ext::{place}/outer/.git/hooks/post-checkout {place}/copy", "transport 'ext' not allowed"),
+    ],
+)
+def test_git_of_uv_runs_no_hooks_and_clones_from_servers(repository: Path, tmp_path: Path, words: str, refused):
+    shutil.rmtree(repository / ".git" / "modules")
+    subprocess.run(["git", "submodule", "-q", "deinit", "-f", "part"], cwd=repository, check=True)
+    environ = uv_environment({"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    command = ["git", *words.format(place=tmp_path).split()]
+    done = subprocess.run(command, cwd=repository, env=environ, capture_output=True, text=True, check=False)
+    assert not (tmp_path / "fired").exists()
+    assert (done.returncode == 0) == (refused is None) and (refused or "") in done.stderr, done
 
 
 def test_settings_for_uv_become_lines_of_its_file():

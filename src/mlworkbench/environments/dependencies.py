@@ -75,6 +75,7 @@ class Dependencies:
     constraints: tuple[PipLine, ...] = ()
     options: tuple[Option, ...] = ()
     files: tuple[str, ...] = ()  # all that were read, the first one first
+    texts: tuple[str, ...] = ()  # contents of those files as they were read, where another program reads them as well
 
     @property
     def needs_conda(self) -> bool:

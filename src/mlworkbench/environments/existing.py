@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 from ..model import Interpreter
-from ..remote.programs import in_project, is_inside
+from ..remote.programs import in_project, is_inside, is_shim
 from ..remote.untrusted import parse_json
 from .site import Settled, Site
 
@@ -24,6 +25,7 @@ _NAMES = ("python", "python3", "py") if os.name == "nt" else ("python", "python3
 # Understood by every Python since 2.4.
 _QUESTION = "import sys; sys.stdout.write('%d %d %d %s' % (tuple(sys.version_info[:3]) + (sys.executable,)))"
 UNTRIED: Version = (0, 0, 0)  # the version of a Python that was found and not started
+_SHIM = ": a script or a shim may start a program of the project"
 _CACHE_VERSION = 1
 _CACHE_ENTRIES = 64
 
@@ -56,17 +58,24 @@ def look_at_python(
 ) -> Interpreter:
     """The same Python, for commands that only inspect a project: no program of the project is started.
 
-    One that was never started has the version ``UNTRIED``, and a reason.
+    One that was never started has the version ``UNTRIED``, and a reason. Nothing is started in the project's folder.
     """
-    oracle = _Oracle(
-        environ, base, cache, trusts=lambda path: is_search(python_location) and not _of_project(path, base)
-    )
+    oracle = _Oracle(environ, base, cache, only_looks=True, is_named=not is_search(python_location))
     return _find(python_location, environ, base, oracle)
 
 
 def _of_project(path: str, base: Path | None) -> bool:
-    """Whether the project decides what runs: the program lies in it, or is a shim that reads its .python-version."""
-    return in_project(path) or (base is not None and is_inside(path, str(base))) or _pyenv_root(path) is not None
+    """Whether the project decides what runs: the program lies in it, or may start what a file of the project names."""
+    return in_project(path) or (base is not None and is_inside(path, str(base))) or _is_indirect(path)
+
+
+def _is_indirect(path: str) -> bool:
+    """Whether another program may be behind it: a shim or a script, also one that cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(2) == b"#!" or is_shim(path)
+    except OSError:
+        return True
 
 
 def _find(python_location: str | None, environ: Mapping[str, str], base: Path | None, oracle: _Oracle) -> Interpreter:
@@ -127,7 +136,8 @@ def _search(environ: Mapping[str, str], oracle: _Oracle) -> Interpreter:
             if answer is None:
                 continue  # a shim without a Python behind it; the next on PATH may be real
             if answer[1] == UNTRIED:
-                return _untried(path, _first(name, environ))
+                found = _untried(path, _first(name, environ))
+                return replace(found, reason=found.reason + _SHIM) if _is_indirect(path) else found
             if answer[1][:2] >= OLDEST:
                 reason = _first(name, environ)
                 if passed:
@@ -222,12 +232,15 @@ class _Oracle:
         environ: Mapping[str, str],
         base: Path | None,
         cache: Path | None,
-        trusts: Callable[[str], bool] = lambda path: True,
+        *,
+        only_looks: bool = False,
+        is_named: bool = False,
     ) -> None:
         self.environ = own_environment_left(environ)
         self.base = base
         self.cache = cache
-        self.trusts = trusts  # whether a program may be started
+        self.only_looks = only_looks  # nothing is started that the project may have a say in
+        self.is_named = is_named  # by the project
 
     def ask(self, path: str) -> tuple[str, Version] | None:
         """Real program (behind a pyenv shim) and version; None if it does not answer like a Python."""
@@ -235,7 +248,7 @@ class _Oracle:
         known = _recall(self._load().get(path), marks)
         if known:
             return known
-        if not self.trusts(path):
+        if self.only_looks and (self.is_named or _of_project(path, self.base)):
             return path, UNTRIED
         answer = self._run(path)
         if answer is None:
@@ -249,6 +262,9 @@ class _Oracle:
         return program, version
 
     def _run(self, path: str) -> tuple[str, Version] | None:
+        # pyenv and other version managers choose by folder, so that looking must not happen in the project's.
+        folder = os.path.abspath(os.sep) if self.only_looks else self.base
+        environ = {**self.environ, "PWD": str(folder)} if self.only_looks else self.environ
         # Isolated and without site: neither project nor installed packages get to run. Python 2 has no -I.
         for options in (("-I", "-S"), ("-E", "-S")):
             try:
@@ -257,8 +273,8 @@ class _Oracle:
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     timeout=_TIMEOUT,
-                    env=self.environ,
-                    cwd=self.base,  # pyenv chooses by folder
+                    env=environ,
+                    cwd=folder,
                 )
             except (OSError, subprocess.TimeoutExpired):
                 return None

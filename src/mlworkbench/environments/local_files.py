@@ -1,7 +1,9 @@
-"""Files of this machine among resolved packages: only those of the project, or of folders that the user or it names.
+"""Files of this machine among resolved packages: only those of the project, or of folders that the user names.
 
 An index answers with addresses of its choice, and a package may depend on any address: ``file:`` and ``git+file:``
-would bring files of the user into an environment that the project's code can read.
+would bring files of the user into an environment that the project's code can read. So would a folder that the project
+names as a source of packages: outside the project it must be below one that the user allows for all projects (``mlw
+settings add package-folders``).
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ..errors import SolveError
-from .channels import is_local_channel
+from ..errors import ConfigError, SolveError
+from .channels import channels_of, is_local_channel, is_remote
+from .dependencies import Dependencies, Line
 
 ARCHIVES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".tar.xz")
 _OF_CONDA = (".conda", ".tar.bz2")
+_SOURCES = ("--index-url", "--extra-index-url", "--find-links")
 _REPOSITORIES = ("https", "ssh", "http", "git")
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
 
@@ -39,12 +43,37 @@ def folders_of(places: Iterable[str], root: Path) -> list[Path]:
     return [root / (url2pathname(part.path) if part.scheme == "file" else place) for place, part in local]
 
 
-def channel_folders(channels: Iterable[str], root: Path) -> list[Path]:
-    """The folders of this machine among conda channels; a path may be relative to the project."""
-    local = [channel for channel in channels if is_local_channel(channel)]
-    addresses = [(channel, urlsplit(channel)) for channel in local]
-    paths = [url2pathname(part.path) if part.scheme == "file" else channel for channel, part in addresses]
-    return [root / os.path.expanduser(path) for path in paths]
+def check_sources(dependencies: Dependencies, root: Path, allowed: Iterable[Path]) -> None:
+    """Raise ConfigError for a folder that the project names as a source of packages, unless packages of it may be used.
+
+    ``allowed``: folders outside the project that the user allows.
+    """
+    whole = Line("", dependencies.file, 0)
+    sources: list[tuple[Line, str]] = [
+        (one, one.value)
+        for one in dependencies.options
+        if one.name in _SOURCES and one.value and not is_remote(one.value)
+    ]
+    sources += [(whole, channel) for channel in channels_of(dependencies) if is_local_channel(channel)]
+    borders = [root.resolve(), *(folder.resolve() for folder in allowed)]
+    for at, place in sources:
+        path = _path_of(place, root)
+        if not any(path.resolve().is_relative_to(border) for border in borders):
+            allow = f"if any project may install packages from it: mlw settings add package-folders {path}"
+            raise ConfigError(
+                f"{place[:200]} is outside the project, and you have not allowed packages from there",
+                "copy the packages into the project" if path == path.parent else allow,
+                path=at.file,
+                line=at.line or None,
+            )
+
+
+def _path_of(place: str, root: Path) -> Path:
+    """The folder that an address or a path means; a path may be relative to the project."""
+    scheme, _, rest = place.partition(":")
+    if scheme.lower() == "file":
+        return root / url2pathname(urlsplit(rest).path)
+    return root / os.path.expanduser(place)
 
 
 def conda_files(conda: Iterable[dict[str, Any]], folders: Iterable[Path]) -> dict[str, Path]:
@@ -77,7 +106,8 @@ def allowed_file(name: str, path: Path, folders: Iterable[Path]) -> Path:
     if not any(real.is_relative_to(folder.resolve()) for folder in folders):
         raise SolveError(
             f"{name} resolves to {path}, a file of this machine that is outside the project",
-            "copy it into the project and name it there",
+            "copy it into the project and name it there, or allow its folder for all projects:"
+            f" mlw settings add package-folders {real.parent}",
         )
     return real
 

@@ -5,27 +5,25 @@ uv itself says what its file holds; addresses for the target's platform are aske
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
-from .channels import indexes_of, mask, without_secret
+from .channels import indexes_of, without_secret
 from .conda import entry, load_rattler
 from .dependencies import PIXI_LOCK, Line
-from .local_files import channel_folders, conda_files
-from .pip import Found, Wanted, run_uv, solve_pip
+from .local_files import conda_files
+from .pip import Found, Wanted, solve_pip
 from .pythons import choose_python
+from .uv_export import export_lock
 from .variables import refuse_variables
-from .words import shorten
 
 if TYPE_CHECKING:
     from .solve import Request
 
 Parts = tuple[JsonDict, list[JsonDict], Found]
-_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w., -]*\])?\s*(==|;|@ (?!\S*file:)|\Z)")
 
 
 def read_locked(request: Request, environ: Mapping[str, str], cache: Path) -> Parts:
@@ -45,22 +43,7 @@ def read_locked(request: Request, environ: Mapping[str, str], cache: Path) -> Pa
 
 
 def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], cache: Path) -> Found:
-    words = ["export", "--project", str(path.parent), "--frozen", "--offline", "--no-emit-workspace", "--no-header"]
-    words += ["--no-config"]  # a project could choose the folder of the cache
-    done = run_uv([*words, "--no-annotate", "--quiet"], {**environ, "UV_PYTHON_DOWNLOADS": "never"}, path.parent)
-    if done.returncode:
-        raise SolveError(
-            f"uv cannot read {path.name}:\n{shorten(mask(done.stderr).removeprefix('error: '))}",
-            "create it again with `uv lock`",
-        )
-    lines = done.stdout.replace("\\\n", " ").splitlines()
-    strange = next((line for line in lines if line.strip() and not _PACKAGE.match(line)), None)
-    if strange is not None and not strange.startswith(("-e ", "./", "../")):
-        raise ConfigError(f"{mask(strange[:200])!r} is not a package", "lock again with `uv lock`", path=path.name)
-    if strange is not None:
-        raise ConfigError(
-            "a package of the workspace is asked for as a folder", "build a wheel of it", path=request.dependencies.file
-        )
+    lines = export_lock(request.dependencies.texts, environ, path.name)
     for line in lines:
         refuse_variables(line, Line(line, request.dependencies.file, 0))
     indexes = indexes_of(request.dependencies, environ, path.parent)
@@ -74,6 +57,7 @@ def _uv(path: Path, request: Request, python: str, environ: Mapping[str, str], c
         root=path.parent,
         builds=request.builds.within(request.dependencies),
         cache=cache,
+        folders=request.folders,
     )
     found = solve_pip(wanted, environ)
     _compare(found, lines, path.name)
@@ -104,7 +88,6 @@ def _pixi(path: Path, request: Request) -> Parts:
                 f"add it with `pixi workspace platform add {subdir}`",
             )
         conda = [entry(one) for one in environment.conda_repodata_records_for_platform(platform) or ()]
-        channels = [str(one) for one in environment.channels()]
         pip = [_pypi(one) for one in environment.pypi_packages_for_platform(platform) or ()]
     except (rattler.exceptions.ParseCondaLockError, OSError) as error:
         raise ConfigError(str(error), "create it again with `pixi lock`", path=request.dependencies.file) from None
@@ -112,7 +95,7 @@ def _pixi(path: Path, request: Request) -> Parts:
     if python is None:
         raise ConfigError("there is no python in it", "add one with `pixi add python`", path=request.dependencies.file)
     conda.sort(key=lambda one: (one["name"] != "python", one["name"]))
-    files = conda_files(conda, [request.root, *channel_folders(channels, request.root)])
+    files = conda_files(conda, [request.root, *request.folders])
     packages = tuple(sorted(pip, key=lambda one: str(one["name"])))
     return {"source": "conda", "version": python["version"]}, conda, Found(packages, files)
 

@@ -84,6 +84,7 @@ def _uv(project: Path, lock: Path, root: Path) -> Dependencies:
         pip=tuple(packages),
         options=tuple(_indexes(said, project, root, said_text)),
         files=(shown, show_path(project)),
+        texts=(text, said_text),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER, is_elsewhere
 from ..config.project import named_file
@@ -126,7 +127,8 @@ def _installer(site: Site) -> str:
 
 
 def _solve(site: Site, platform: Platform) -> JsonDict:
-    allowed = Allowed(site.environ, read_settings(site.paths).index_hosts)
+    settings = read_settings(site.paths)
+    allowed = Allowed(site.environ, settings.index_hosts)
     dependencies = expand_credentials(_dependencies(site), allowed)
     contained = site.compute.kind in IN_CONTAINER
     aim = older_libc(platform, site.image_libc() or CONTAINER_GLIBC) if contained else platform
@@ -138,7 +140,8 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
         host=None if contained else _host_python(site),
         installer=_installer(site),
         fallback=platform if contained else None,
-        builds=Builds(read_settings(site.paths).allowed_builds, site.allowed_builds, site.dry_run),
+        builds=Builds(settings.allowed_builds, site.allowed_builds, site.dry_run),
+        folders=tuple(map(Path, sorted(settings.package_folders))),
     )
     solved = solve(request, site.paths.home / "cache", site.environ, refresh=site.refresh, tell=site.tell)
     stock(solved, dependencies, site.paths.root, site.environ, site.root)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.environments.network import why_not_reached
-from ..remote.programs import safe_path, which
+from ..remote.programs import is_shim, safe_path, which
 from .build_guard import guard_words
 from .channels import Indexes, mask, user_indexes, without_secret
 from .credentials import credentials_in, headers_for
@@ -48,6 +48,7 @@ class Wanted:
     options: Sequence[str] = ()  # of uv: --pre, --no-deps …
     builds: Builds = Builds()
     cache: Path | None = None  # a folder that stays: uv is asked faster
+    folders: Sequence[Path] = ()  # outside the project, whose packages may be used
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,7 @@ def solve_pip(wanted: Wanted, environ: Mapping[str, str]) -> Found:
     with tempfile.TemporaryDirectory(prefix="mlw-solve-") as folder:
         answer = _compile(wanted, Path(folder), environ)
     own = user_indexes(environ, wanted.root)
-    places = (*wanted.indexes.find_links, own.index_url or "", *own.extra)
-    folders = [wanted.root, *folders_of(places, wanted.root)]
+    folders = [wanted.root, *wanted.folders, *folders_of(own.places(), wanted.root)]
     return _found(answer, wanted, folders)
 
 
@@ -87,8 +87,10 @@ def requirement(line: PipLine) -> str:
 def find_uv(environ: Mapping[str, str]) -> str:
     """uv's program: the one beside mlw, else the first on PATH."""
     beside = Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin") / ("uv.exe" if os.name == "nt" else "uv")
-    found = str(beside) if beside.is_file() else which("uv", environ.get("PATH"))
-    if not found:
+    if beside.is_file():
+        return str(beside)
+    found = which("uv", environ.get("PATH"))
+    if not found or is_shim(found):  # uv runs in the project, where a shim would start what the project names
         raise SolveError("pip packages need uv, which is not installed", "install it beside mlw: pip install uv")
     return found
 

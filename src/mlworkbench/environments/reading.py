@@ -24,8 +24,10 @@ _CONDA = re.compile(r"(?:(?P<channel>[^\s\[]+)::)?(?P<name>[A-Za-z0-9_.-]+)\s*(?
 _IN_BRACKETS = re.compile(r"\bversion\s*=\s*(['\"]?)(?P<version>[^'\"\]]+)\1")
 _ADDRESS = re.compile(r"(?:https?|ftp|file|(?:git|hg|svn|bzr)\+\w+):", re.IGNORECASE)
 _MARKER = re.compile(r"\s+;\s*|;\s+")
-_HASH = re.compile(r"\s+--hash[= ](\S+)")
-_COMMENT = re.compile(r"(?:^|\s+)#.*\Z")
+# These two see lines of any length. A match begins at the first of several blanks only: else a long line of blanks
+# would take quadratic time.
+_HASH = re.compile(r"(?<!\s)\s+--hash[= ](\S+)")
+_COMMENT = re.compile(r"(?:^|\s)#.*\Z")
 _OPTION = re.compile(r"(--[A-Za-z][\w-]*|-[A-Za-z])(?:\s*=\s*|\s*)(.*)\Z")
 _ELSEWHERE = ("pyproject.toml", "uv.lock", "pixi.lock", "pixi.toml")
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
@@ -203,7 +205,8 @@ def _inside(at: Line, place: str, folder: Path, root: Path) -> str:
 def links_folder(at: Line, value: str, folder: Path, root: Path) -> str:
     """What --find-links names: an address as it is, a folder by its full path; nothing if there is none.
 
-    A folder outside of the project must be named by its full path: that is seen for what it is.
+    A folder outside of the project must be named by its full path: that is seen for what it is. Whether its packages
+    may be used is for the user to say (``local_files.check_sources``).
     """
     if _ADDRESS.match(value):
         return value
@@ -213,7 +216,7 @@ def links_folder(at: Line, value: str, folder: Path, root: Path) -> str:
             continue
         by_full_path = os.path.isabs(value) and not place.startswith(os.path.abspath(root) + os.sep)
         if leads_out(place, root) and not (by_full_path and os.path.isdir(place)):
-            hint = "copy the folder into the project, or give its full path"
+            hint = "copy it into the project; or give its full path, and run `mlw settings add package-folders PATH`"
             raise _wrong(at, f"{value} is outside the project", hint)
         return place
     return ""
@@ -276,6 +279,7 @@ class _Gathered:
             (self.constraints if constrain else self.pip).append(pip_entry(at, path.parent, self.root))
 
     def _option(self, at: Line, path: Path, depth: int) -> None:
+        check_length(at, at.text)
         found = _OPTION.match(at.text)
         name = _SHORT.get(found[1], found[1]) if found else at.text
         value = found[2].strip() if found else ""

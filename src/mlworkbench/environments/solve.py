@@ -33,7 +33,7 @@ from .channels import (
 from .conda import Asked, provided, solve_conda
 from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
 from .libc import has_sources, needed_glibc
-from .local_files import channel_folders, conda_files
+from .local_files import check_sources, conda_files
 from .local_files import digest_of as file_digest
 from .pinned_tools import Installer, find_tools, table_digest
 from .pip import Found, Wanted, requirement, solve_pip
@@ -42,6 +42,7 @@ from .pythons import DEFAULT, OLDEST_FOR_UV, choose_python, satisfies
 from .sources import Builds
 
 KEPT_FOR = 7 * 24 * 3600.0
+_KEY_VERSION = 2  # version 1 remembered locks of uv workspaces above the project under the key of the project
 # Settings of the user's for uv that change what it finds.
 _UV_SETTINGS = (
     *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
@@ -65,6 +66,7 @@ class Request:
     installer: str = "3.10"  # version of the Python that our program runs on there; py-rattler must fit it
     fallback: Platform | None = None  # the machine as it is, where ``platform`` is an aim that need not be met
     builds: Builds = Builds()
+    folders: tuple[Path, ...] = ()  # outside the project, whose packages the user allows
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def solve(
     tell: Callable[[str], None] = lambda text: None,
 ) -> Solved:
     """The lock for a request; raises SolveError with the resolver's explanation. ``tell``: what takes its time."""
+    check_sources(request.dependencies, request.root, request.folders)
     indexes = indexes_of(request.dependencies, environ, request.root)
     note = cache / "locks" / f"{_key(request, indexes, environ)}.json"
     known = None if refresh else _recall(note)
@@ -155,8 +158,7 @@ class _Solver:
         else:
             python, conda = self._interpreter()
             pip = self._pip(str(python["version"]), conda)
-            root = self._request.root
-            files = conda_files(conda, [root, *channel_folders(channels_of(self._asked), root)])
+            files = conda_files(conda, [self._request.root, *self._request.folders])
             pip = replace(pip, files={**pip.files, **files})
         lock: JsonDict = {
             "kind": MANAGED,
@@ -219,6 +221,7 @@ class _Solver:
             options=options,
             builds=self._request.builds.within(self._asked),
             cache=self._cache,
+            folders=self._request.folders,
         )
         return solve_pip(wanted, self._environ)
 
@@ -240,6 +243,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
     """All that the answer depends on, but for time."""
     asked, platform = request.dependencies, request.platform
     said = {
+        "version": _KEY_VERSION,
         "format": FORMAT,
         "kind": asked.kind,
         "python": asked.python,
@@ -248,7 +252,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
         "pip": [mask(requirement(one)) for one in (*asked.pip, *asked.constraints)],
         "options": [one.name for one in asked.options],
         "files": [_digest(request.root / one.path) for one in (*asked.pip, *asked.constraints) if one.path],
-        "sources": [_digest(Path(path)) for path in asked.files],
+        "sources": asked.texts or [_digest(Path(path)) for path in asked.files],
         "indexes": indexes.public(request.root),
         "platform": [platform.subdir, platform.libc, platform.cuda],
         "machine": [request.machine.libc if request.machine else None, request.installer],
@@ -256,6 +260,7 @@ def _key(request: Request, indexes: Indexes, environ: Mapping[str, str]) -> str:
         "host": request.host,
         "tools": table_digest(),
         "builds": sorted(request.builds.remembered | request.builds.named),
+        "folders": sorted(map(str, request.folders)),
         "uv": [mask(f"{name}={value}") for name, value in sorted(environ.items()) if name in _UV_SETTINGS],
         # The same relative path is another folder in a copy of the project, whose packages may be other ones.
         "root": os.path.realpath(request.root) if _reads_folders(request, indexes, environ) else None,

@@ -26,6 +26,15 @@ _UV = (
     *("CONCURRENT_DOWNLOADS", "CONCURRENT_BUILDS", "KEYRING_PROVIDER", "CREDENTIALS_DIR", "PYTHON_DOWNLOADS"),
     *("GIT_LFS", "NO_GITHUB_FAST_PATH", "LINK_MODE"),
 )
+# uv's git clones repositories that packages name, with their submodules: without hooks, and from servers only. A path
+# is allowed at first hand, because uv clones from its own cache; git refuses one that a submodule names. The answer of
+# uv is checked for repositories of this machine (``local_files.check_repository``).
+_GIT = (
+    ("core.hooksPath", os.devnull),
+    ("protocol.allow", "never"),
+    *((f"protocol.{name}.allow", "always") for name in ("https", "ssh", "http", "git")),
+    ("protocol.file.allow", "user"),
+)
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
@@ -34,9 +43,17 @@ def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
     names = (*_PASSED, *(f"UV_{name}" for name in _UV))
     passed = {name: environ[name] for name in names if name in environ}
     passed["NETRC"] = os.devnull
-    passed["GIT_ALLOW_PROTOCOL"] = "https:ssh:http:git"  # a package may name a repository of this machine
+    passed.update(_git_settings())
     for name in _PROXIES:
         value = environ.get(name) or environ.get(name.upper())
         if value:
             passed[name] = value
     return passed
+
+
+def _git_settings() -> dict[str, str]:
+    """Variables that git reads as settings; they outweigh those of the user and of a repository."""
+    settings = {"GIT_CONFIG_COUNT": str(len(_GIT))}
+    for number, (name, value) in enumerate(_GIT):
+        settings |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return settings

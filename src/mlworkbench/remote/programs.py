@@ -42,3 +42,16 @@ def is_inside(path: str, folder: str) -> bool:
     """Whether the path is the folder, or lies in it; links are resolved."""
     place, border = (os.path.normcase(os.path.realpath(one)) for one in (path, folder))
     return place == border or place.startswith(border.rstrip(os.sep) + os.sep)
+
+
+def is_shim(path: str) -> bool:
+    """Whether it is a shim of a version manager (asdf, mise, proto, pyenv, rtx, rye).
+
+    A shim starts the program that a file in the current folder names, such as ``.tool-versions``. It is in a folder
+    called ``shims``, or a link to a program with another name: ``python`` to ``mise``.
+    """
+    real = os.path.realpath(path)
+    if "shims" in (os.path.basename(os.path.dirname(one)).lower() for one in (os.path.abspath(path), real)):
+        return True
+    family = os.path.splitext(os.path.basename(path).lower())[0].rstrip("0123456789.")
+    return not os.path.basename(real).lower().startswith(family)

@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from ..model import Git
+from ..remote.programs import is_shim
 from ..remote.tree import CLOEXEC, NEW, remove
 
 LARGEST_DIFF = 10_000_000
@@ -295,12 +296,12 @@ class _Repository:
 
 
 def find_program(top: str) -> str | None:
-    """git from PATH; entries that are relative or inside the project might hold anything."""
+    """git from PATH; entries that are relative or inside the project might hold anything, and shims start anything."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         real = os.path.realpath(folder)
         if os.path.isabs(folder) and real != top and not real.startswith(top.rstrip(os.sep) + os.sep):
             program = os.path.join(folder, "git")
-            if os.path.isfile(program) and os.access(program, os.X_OK):
+            if os.path.isfile(program) and os.access(program, os.X_OK) and not is_shim(program):
                 return program
     return None
 
