@@ -84,9 +84,11 @@ def yard(tmp_path, toolbox) -> Iterator[Yard]:
             discard(str(prefix))
 
 
-def installed(yard: Yard, python: Channel, *packages: Entry) -> Path:
-    """Build an environment of Python and packages; the file that they are about."""
+def installed(yard: Yard, python: Channel, *packages: Entry, sent: bool = True) -> Path:
+    """Build an environment of Python and packages; the file that they are about. ``sent``: Python is there as a file."""
     lock = yard.lock([], [*yard.channel(python), *packages])
+    if not sent:
+        (yard.root / "pkgs" / lock["conda"][0]["sha256"]).unlink()
     status, output = yard.build(lock)
     assert status == 0, output + yard.log.read_text()
     return yard.prefix(lock) / "share" / "words.txt"
@@ -103,7 +105,7 @@ def test_a_package_of_the_same_name_is_not_used_for_another(yard, python, site):
     site.requests.clear()
     made = Channel(site.folder / "more")
     made.add("more", "1.0", {"share/more.txt": b"x"}, noarch="generic")
-    again = installed(yard, python, honest, *yard.channel(made.write()))
+    again = installed(yard, python, honest, *yard.channel(made.write()), sent=False)
     assert again.read_bytes() == b"honest" and site.requests == [], "nothing is downloaded twice"
     assert os.path.samefile(first, again), "environments share files"
     assert not list((yard.root / "cache" / "conda-by-sha256").glob("build-*"))

@@ -207,6 +207,8 @@ class _Builder:
             packages = with_sha256(self._root, packages)
         entries = [dict(one, url=one.get("url") or _SENT % (one["subdir"], one["file"])) for one in packages]
         for one in entries:
+            if os.path.isdir(os.path.join(self._root.conda_packages, one["sha256"])):
+                continue  # unpacked already: its archive may be gone
             if "file" in one or os.path.isfile(self._root.package(one["sha256"])):
                 one["from"] = self._named(one)
         request = {
