@@ -85,7 +85,7 @@ def yard(tmp_path, toolbox) -> Iterator[Yard]:
 
 
 def installed(yard: Yard, python: Channel, *packages: Entry, sent: bool = True) -> Path:
-    """Build an environment of Python and packages; the file that they are about. ``sent``: Python is there as a file."""
+    """Build an environment of Python and packages; the file of words. ``sent``: the archive of Python is there."""
     lock = yard.lock([], [*yard.channel(python), *packages])
     if not sent:
         (yard.root / "pkgs" / lock["conda"][0]["sha256"]).unlink()
