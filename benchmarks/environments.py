@@ -107,7 +107,7 @@ def bare(target: Root) -> None:
     for path in Path(target.envs).glob("*"):
         if path.is_dir():
             discard(str(path))
-    for folder in (target.envs, target.tools, target.packages, f"{target.caches}/uv", f"{target.caches}/conda"):
+    for folder in (target.envs, target.tools, target.packages, f"{target.caches}/uv", target.conda_packages):
         shutil.rmtree(folder, ignore_errors=True)
     os.sync()
 

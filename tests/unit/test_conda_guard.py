@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -41,11 +42,11 @@ def test_a_package_with_a_path_that_leads_out_is_refused(tmp_path, path):
     good = package(channel.folder / "noarch" / file, "good")
     file = channel.add("bad", "1.0", {"share/x": b"x"}, noarch="generic", listed={"share/x": path})
     bad = package(channel.folder / "noarch" / file, "bad")
-    rattle.check_paths(rattler, good, str(tmp_path / "checked"))
+    check(tmp_path, good)
     for _ in range(2):
         with pytest.raises(ValueError, match="bad contains a path that leads out"):
-            rattle.check_paths(rattler, bad, str(tmp_path / "checked"))
-    assert os.listdir(tmp_path / "checked") == [good["sha256"]]
+            check(tmp_path, bad)
+    assert [path.name for path in (tmp_path / "cache").glob("*.paths-*")] == [good["sha256"] + ".paths-1"]
 
 
 def test_metadata_are_not_read_without_limit(tmp_path, monkeypatch):
@@ -54,11 +55,18 @@ def test_metadata_are_not_read_without_limit(tmp_path, monkeypatch):
     bad = package(channel.folder / "noarch" / file, "bad")
     monkeypatch.setattr(rattle, "_MOST_METADATA", 1000)
     with pytest.raises(ValueError, match=r"bad contains invalid metadata: info/paths.json is too large"):
-        rattle.check_paths(rattler, bad, str(tmp_path / "checked"))
+        check(tmp_path, bad)
+
+
+def check(tmp_path: Path, package: dict[str, Any]) -> dict[str, Any]:
+    """Unpack a package and check its paths."""
+    (tmp_path / "cache" / "work").mkdir(parents=True, exist_ok=True)
+    asyncio.run(rattle.unpack_files([package], str(tmp_path / "cache"), str(tmp_path / "cache" / "work")))
+    return rattle.check_paths(rattler, package, str(tmp_path / "cache"))
 
 
 def package(path: Path, name: str) -> dict[str, str]:
-    return {"name": name, "from": path.as_uri(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    return {"name": name, "from": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def install(tmp_path: Path, *packages: tuple[str, dict[str, Any]]) -> tuple[int, str]:
@@ -75,7 +83,8 @@ def install(tmp_path: Path, *packages: tuple[str, dict[str, Any]]) -> tuple[int,
         "prefix": str(tmp_path / "home" / "envs" / "prefix"),
         "cache": str(tmp_path / "cache"),
         "packages": entries,
-        "check": str(tmp_path / "cache" / "checked"),
+        "work": str(tmp_path / "cache" / "work"),
+        "check": True,
         "library": "lib/python3.12",
     }
     (tmp_path / "request.json").write_text(json.dumps(request))
@@ -163,7 +172,7 @@ def test_honest_links_are_installed(tmp_path):
     assert {path: os.readlink(prefix / path) for path in links} == links
     channel = Channel(tmp_path / "channel")
     entry = package(channel.folder / "noarch" / channel.add("pure", "1.0", **pure), "pure")
-    content = rattle.check_paths(rattler, entry, str(tmp_path / "checked"))
+    content = check(tmp_path, entry)
     rattle.check_together([({**entry, "noarch": "python"}, content)], "lib/python3.12")
 
 

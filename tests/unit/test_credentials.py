@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import http.server
 import os
 import threading
@@ -10,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.environments.channels import Indexes, user_indexes
-from mlworkbench.environments.credentials import credentials_in, headers_for, with_netrc
+from mlworkbench.environments.channels import user_indexes
+from mlworkbench.environments.credentials import credentials_in, headers_for, with_keyring, with_netrc
 from mlworkbench.environments.dependencies import Dependencies, Option
-from mlworkbench.environments.pip import Wanted, _asks_plainly, _fetch
+from mlworkbench.environments.pip import Found, Wanted, _fetch, solve_pip
 from mlworkbench.environments.platforms import Platform
 from mlworkbench.environments.variables import Allowed, expand_credentials
-from mlworkbench.errors import NotFetched
+from mlworkbench.errors import NotFetched, SolveError
 from tests.e2e.package_index import serving, wheel
 
 KNOWN = ["https://ada:pass%2Fword@packages.example.com/simple", "http://bob:plain@mirror.example.com:8080/"]
@@ -97,7 +98,7 @@ def test_a_redirect_gets_no_password(tmp_path, environ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             first = f"http://ada:hush@127.0.0.1:{server.server_port}"
-            _fetch(f"{first}/one.whl", tmp_path / "one.whl", Indexes(index_url=first), environ)
+            _fetch(f"{first}/one.whl", tmp_path / "one.whl", [first], environ)
         finally:
             server.shutdown()
             server.server_close()
@@ -108,24 +109,55 @@ def test_a_redirect_gets_no_password(tmp_path, environ):
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/one.whl", "data:,one"])
 def test_only_servers_are_asked(tmp_path, environ, url):
     with pytest.raises(NotFetched, match="url type"):
-        _fetch(url, tmp_path / "one.whl", Indexes(), environ)
+        _fetch(url, tmp_path / "one.whl", [], environ)
     assert not (tmp_path / "one.whl").exists()
 
 
-@pytest.mark.parametrize(
-    ("place", "lines", "kept"),
-    [
-        ("https://packages.example.com/simple", ["six"], True),
-        ("http://ada@packages.example.com/simple", ["six"], False),
-        (None, ["a @ HTTP://ada@packages.example.com/a-1-py3-none-any.whl"], False),
-        (None, ["six"], True),
-    ],
-)
-def test_a_keyring_is_not_asked_for_plain_http(tmp_path, place, lines, kept):
-    """uv asks it by the host, and sends what it gets by whatever scheme the project names."""
-    environ = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull}
-    for own in (False, True):
-        if own and place:
-            environ["PIP_INDEX_URL"] = place
-        wanted = Wanted(lines, Platform("linux-64", "2.36"), "3.12", Indexes(place), root=tmp_path)
-        assert _asks_plainly(wanted, environ) is (not kept and not (own and place)), own
+@pytest.fixture
+def keyring(tmp_path: Path) -> dict[str, str]:
+    """A keyring that has a password of ada for this machine, whatever the scheme and port."""
+    program = tmp_path / "bin" / "keyring"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *127.0.0.1*ada|*packages.example.com*ada) echo p@ss;; *) exit 1;; esac\n'
+    )
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "UV_KEYRING_PROVIDER": "subprocess", "PIP_CONFIG_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
+
+
+def solve_one(tmp_path: Path, environ: dict[str, str], index: str) -> Found:
+    environ = {**environ, "PIP_INDEX_URL": index, "UV_CACHE_DIR": str(tmp_path / "cache")}
+    indexes = user_indexes(environ, tmp_path)
+    return solve_pip(Wanted(["closed"], Platform("linux-64", "2.36"), "3.12", indexes, root=tmp_path), environ)
+
+
+def test_an_index_of_the_user_gets_the_password_of_the_keyring(tmp_path, keyring):
+    wheel(tmp_path / "index/main", "closed", "1.0", "index")
+    with serving(tmp_path / "index", key="ada:p@ss") as index:
+        found = solve_one(tmp_path, keyring, f"http://ada@127.0.0.1:{index.port}/main/simple")
+    assert [one["version"] for one in found.packages] == ["1.0"] and found.packages[0]["private"]
+
+
+def test_no_link_of_an_index_gets_a_password_of_the_keyring(tmp_path, keyring):
+    """uv asks a keyring by the host of any link, and sends the password by whatever scheme the link names."""
+    path = wheel(tmp_path / "index/main", "closed", "1.0", "index")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with serving(tmp_path / "index") as hostile, serving(tmp_path / "index", key="ada:p@ss") as closed:
+        link = f"http://ada@127.0.0.1:{closed.port}/main/{path.name}#sha256={digest}"
+        hostile.page = lambda _: f'<a href="{link}">{path.name}</a>'
+        with pytest.raises(SolveError):
+            solve_one(tmp_path, keyring, f"{hostile.url}/main/simple")
+    assert closed.asked and not [asked for asked in closed.asked if "p@ss" in asked]
+
+
+def test_the_keyring_is_for_https_and_for_addresses_that_the_user_names(keyring):
+    filled = "https://ada:p%40ss@packages.example.com/simple"
+    assert with_keyring("https://ada@packages.example.com/simple", keyring, named=False) == filled
+    plain = "http://ada@packages.example.com:8080/simple"
+    assert with_keyring(plain, keyring, named=True) == plain.replace("ada@", "ada:p%40ss@")
+    kept = [plain, "https://bob@packages.example.com/", "https://packages.example.com/", filled]
+    for address in [*kept, "https://ada@elsewhere.example\\@packages.example.com/"]:
+        assert with_keyring(address, keyring, named=False) == address
+    off = {**keyring, "UV_KEYRING_PROVIDER": "disabled"}
+    assert with_keyring(plain, off, named=True) == plain

@@ -9,13 +9,13 @@ import configparser
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from urllib.request import url2pathname
 
-from .credentials import with_netrc
+from .credentials import with_keyring, with_netrc
 from .dependencies import Dependencies
 
 CONDA_FORGE = "conda-forge"
@@ -113,6 +113,16 @@ def user_indexes(environ: Mapping[str, str], root: Path) -> Indexes:
         find_links=_present((_own_address(one, environ) for one in pip.get("find-links", "").split()), root),
         no_index=pip.get("no-index", "").lower() in _YES,
     )
+
+
+def keyring_filler(environ: Mapping[str, str], root: Path) -> Callable[[str], str]:
+    """A function that adds passwords of the user's keyring to the addresses in a line."""
+    own = set(user_indexes(environ, root).places())
+
+    def fill(line: str) -> str:
+        return re.sub(r"\S+", lambda word: with_keyring(word[0], environ, named=word[0] in own), line)
+
+    return fill
 
 
 def _own_address(address: str, environ: Mapping[str, str]) -> str:

@@ -2,7 +2,8 @@
 
 A server that is reached over plain HTTP, or at another port of the same host, is another server: it gets no
 credentials that were configured for the index. ``.netrc`` knows hosts only. Its passwords are for HTTPS at the standard
-port, and for addresses that the user has named: in the settings of pip or uv, or with ``index-hosts``.
+port, and for addresses that the user has named: in the settings of pip or uv, or with ``index-hosts``. The passwords of
+a keyring are for addresses that name their user: over HTTPS, or in the user's own settings.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ import base64
 import netrc
 import os
 import re
+import subprocess
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from ..remote.programs import safe_path, which
 
 _PORTS = {"http": 80, "https": 443}
 # Narrower than any URL parser: the host that is looked up must be the host that uv connects to.
 PLAIN = re.compile(r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+)(?::(?P<port>[0-9]{1,5}))?(?:[/?#][^\s\\@]*)?")
+_WITH_USER = re.compile(
+    r"(?P<scheme>https?)://(?P<user>[A-Za-z0-9._~%+-]+)@(?P<place>[A-Za-z0-9.-]+(?::[0-9]{1,5})?)(?P<rest>(?:[/?#][^\s\\@]*)?)"
+)
+_KEYRING_TIMEOUT = 60.0  # seconds; the user may have to unlock it
 
 Origin = tuple[str, str, int]
 Credentials = Mapping[Origin, str]  # values are user:password
@@ -64,6 +72,40 @@ def with_netrc(address: str, environ: Mapping[str, str], *, named: bool) -> str:
     user, _, password = key.partition(":")
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc}"))
+
+
+def with_keyring(address: str, environ: Mapping[str, str], *, named: bool) -> str:
+    """The address with the password that the keyring has for the user in it. ``named``: by the user's settings.
+
+    uv does not ask the keyring itself: it would do so for any link of an index, and send the password over plain HTTP.
+    """
+    parts = _WITH_USER.fullmatch(address)
+    if parts is None or environ.get("UV_KEYRING_PROVIDER") != "subprocess":
+        return address
+    program = which("keyring", safe_path(environ.get("PATH")))
+    if program is None or not (named or parts["scheme"] == "https"):
+        return address
+    for service in (f"{parts['scheme']}://{parts['place']}{parts['rest']}", parts["place"]):  # as uv asks
+        password = _in_keyring([program, "get", service, unquote(parts["user"])], environ)
+        if password:
+            secret = quote(password, safe="")
+            return f"{parts['scheme']}://{parts['user']}:{secret}@{parts['place']}{parts['rest']}"
+    return address
+
+
+def _in_keyring(command: list[str], environ: Mapping[str, str]) -> str | None:
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_KEYRING_TIMEOUT,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None  # the index answers that it wants a password
+    return done.stdout.rstrip("\r\n") if done.returncode == 0 else None
 
 
 def _standard(origin: Origin, environ: Mapping[str, str]) -> str | None:

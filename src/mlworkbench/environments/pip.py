@@ -19,7 +19,7 @@ from ..model import JsonDict
 from ..remote.environments.network import why_not_reached
 from ..remote.programs import is_shim, safe_path, which
 from .build_guard import guard_words
-from .channels import Indexes, mask, user_indexes, without_secret
+from .channels import Indexes, keyring_filler, mask, user_indexes, without_secret
 from .credentials import credentials_in, headers_for
 from .dependencies import PipLine
 from .local_files import allowed_file, check_repository, digest_of, folders_of, local_path
@@ -125,13 +125,13 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
     words += ["--python-platform", wanted.platform.uv, "--python-version", wanted.python]
     # As pip does it: files of that time name a second index for some packages, and pip took the best of both.
     settings = {"UV_INDEX_STRATEGY": "unsafe-best-match", **environ, "UV_PYTHON_DOWNLOADS": "never"}
-    if _asks_plainly(wanted, environ):
-        settings.pop("UV_KEYRING_PROVIDER", None)  # uv asks a keyring by the host, whatever the scheme
     if settings.pop("UV_NO_CACHE", None):
         settings["UV_CACHE_DIR"] = str(folder / "cache")  # what was built must be found again when uv is asked again
 
+    fill = keyring_filler(environ, wanted.root)
+
     def ask(options: Sequence[str], lines: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        _write(source, [*wanted.indexes.lines(), *links, *lines])
+        _write(source, [*map(fill, wanted.indexes.lines()), *links, *map(fill, lines)])
         return run_uv([*words, *options], settings, wanted.root)
 
     options = ["--constraint", str(limits), *wanted.options]
@@ -140,7 +140,7 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
     asking = Asking(
         ask=ask,
         explain=lambda said: _explain(said, wanted, folder),
-        fetch=lambda url, path: _fetch(url, path, wanted.indexes, environ),
+        fetch=lambda url, path: _fetch(url, path, [*map(fill, wanted.indexes.places())], environ),
         guard=guard_words(find_uv(environ), run_uv, settings, wanted.cache or folder),
         options=options,
         lines=wanted.lines,
@@ -150,17 +150,10 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
     return resolve(asking, folder)
 
 
-def _asks_plainly(wanted: Wanted, environ: Mapping[str, str]) -> bool:
-    """Whether the project names a place that is asked over plain HTTP."""
-    own = user_indexes(environ, wanted.root).places()
-    places = [one for one in wanted.indexes.places() if one not in own]
-    return any("http://" in one.lower() for one in (*places, *wanted.lines))
-
-
-def _fetch(url: str, path: Path, indexes: Indexes, environ: Mapping[str, str]) -> str:
+def _fetch(url: str, path: Path, places: Sequence[str], environ: Mapping[str, str]) -> str:
     from ..remote.environments import tools  # noqa: PLC0415 - seldom needed, and slow to import
 
-    headers = headers_for(url, credentials_in((*indexes.places(), url)), environ)
+    headers = headers_for(url, credentials_in((*places, url)), environ)
     host = urlsplit(url).netloc.rpartition("@")[2]
     try:
         return tools.fetch(urlsplit(url)._replace(netloc=host).geturl(), str(path), headers)

@@ -20,7 +20,7 @@ from ..remote.environments.network import NOT_FETCHED
 from ..remote.environments.supplies import archive_of
 from ..remote.environments.tools import NoEnvironment, fetch, get, take_in
 from ..remote.folder import Root
-from .channels import indexes_of
+from .channels import indexes_of, keyring_filler
 from .credentials import Credentials, credentials_in, headers_for
 from .dependencies import Dependencies
 from .local_files import digest_of
@@ -41,7 +41,8 @@ def stock(
         if missing:
             indexes = indexes_of(dependencies, environ, root)
             addresses = [*indexes.places(), *dependencies.channels, *(one.url for one in dependencies.pip if one.url)]
-            _fetch(missing, store, credentials_in(addresses), environ)
+            fill = keyring_filler(environ, root)
+            _fetch(missing, store, credentials_in(map(fill, addresses)), environ)
     except NoEnvironment as error:
         raise _complaint(error) from None
     except OSError as error:

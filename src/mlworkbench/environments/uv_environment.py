@@ -3,8 +3,8 @@
 uv replaces ``${NAME}`` in the addresses of requirements, also in those that packages name in their metadata: an index
 could ask for ``https://…/${AWS_SECRET_ACCESS_KEY}``. So uv gets only what it needs, and no secret. Names are replaced
 in upper case only, therefore proxies, which may hold a password, are passed in lower case. Indexes with their passwords
-are in the file of requirements (``channels.py``), never in the environment. So are passwords of ``.netrc``, which uv
-would send over plain HTTP, and to every port of a host (``credentials.py``).
+are in the file of requirements (``channels.py``), never in the environment. So are passwords of ``.netrc`` and of a
+keyring, which uv would send over plain HTTP, and to every port of a host (``credentials.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UV = (
     *("INDEX_STRATEGY", "PRERELEASE", "RESOLUTION", "FORK_STRATEGY", "EXCLUDE_NEWER", "TORCH_BACKEND", "NO_BUILD"),
     *("NO_BINARY", "CONSTRAINT", "OVERRIDE", "BUILD_CONSTRAINT", "SYSTEM_CERTS", "NATIVE_TLS", "INSECURE_HOST"),
     *("CACHE_DIR", "NO_CACHE", "OFFLINE", "HTTP_TIMEOUT", "HTTP_CONNECT_TIMEOUT", "REQUEST_TIMEOUT", "HTTP_RETRIES"),
-    *("CONCURRENT_DOWNLOADS", "CONCURRENT_BUILDS", "KEYRING_PROVIDER", "CREDENTIALS_DIR", "PYTHON_DOWNLOADS"),
+    *("CONCURRENT_DOWNLOADS", "CONCURRENT_BUILDS", "CREDENTIALS_DIR", "PYTHON_DOWNLOADS"),
     *("GIT_LFS", "NO_GITHUB_FAST_PATH", "LINK_MODE"),
 )
 # uv's git clones repositories that packages name, with their submodules: without hooks, and from servers only. A path

@@ -32,6 +32,7 @@ class Root:
         self.tools = _join(path, "tools")  # what builds environments, and Pythons that several of them share
         self.packages = _join(path, "pkgs")  # files that were sent along, by their SHA-256
         self.caches = _join(path, "cache")
+        self.conda_packages = _join(self.caches, "conda-by-sha256")  # unpacked
 
     def run(self, run_id: str) -> "RunFolder":
         return RunFolder(_join(self.outside if is_outside(run_id) else self.runs, run_id))

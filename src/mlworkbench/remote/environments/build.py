@@ -17,7 +17,7 @@ from ..tree import make_private, remove
 from .bounds import TOO_LARGE, Bounds, is_too_large, most_for, written
 from .built_in import is_for_image, set_aside
 from .bytecode import borrow, compile_all, drop_compiled
-from .conda_guard import check_links, checked_folder, fetch_unchecked, library_of, write_interpreter
+from .conda_guard import check_links, fetch_missing, library_of, write_interpreter
 from .environment import (
     damage,
     describe,
@@ -33,6 +33,7 @@ from .environment import (
     python_of,
     unprotect,
 )
+from .md5_packages import with_sha256
 from .network import address_in, why_not_reached
 from .running import LOOK, run_program
 from .sources import ImageBuilds, check_place, file_name, sources_of
@@ -178,8 +179,8 @@ class _Builder:
             wrong = damage(self._root, self._lock)
             self._say("the environment was damaged and is built anew: %s" % (describe(wrong) or "its note differs"))
             # Its files may be the caches' too (hard links): what was changed here was changed there.
-            for name in ("uv", "conda"):
-                remove(os.path.join(self._root.caches, name))
+            for path in (os.path.join(self._root.caches, "uv"), self._root.conda_packages):
+                remove(path)
         discard(self._prefix)
         remove(self._scratch)
         make_private(self._root.envs, self._root.caches)
@@ -200,19 +201,23 @@ class _Builder:
         """``check``: refuse packages that write outside the environment."""
         packages = self._lock["conda"]
         self._say("conda: %d packages" % len(packages))
-        entries = [dict(one, url=one.get("url") or _SENT % (one["subdir"], one["file"])) for one in packages]
-        checked = checked_folder(self._root)
         if check:
-            fetch_unchecked(packages, checked, self._named)
+            fetch_missing(packages, self._root, self._named)
+        else:
+            packages = with_sha256(self._root, packages)
+        entries = [dict(one, url=one.get("url") or _SENT % (one["subdir"], one["file"])) for one in packages]
         for one in entries:
-            if "file" in one or (one["sha256"] and os.path.isfile(self._root.package(one["sha256"]))):
-                one["from"] = "file://" + self._named(one)
+            if os.path.isdir(os.path.join(self._root.conda_packages, one["sha256"])):
+                continue  # unpacked already: its archive may be gone
+            if "file" in one or os.path.isfile(self._root.package(one["sha256"])):
+                one["from"] = self._named(one)
         request = {
             "path": provide(self._root, self._lock, "py-rattler"),
             "prefix": self._prefix,
-            "cache": os.path.join(self._root.caches, "conda"),
+            "cache": self._root.conda_packages,
+            "work": os.path.join(self._root.conda_packages, "build-%s" % self._lock["digest"]),
             "packages": entries,
-            "check": checked if check else None,
+            "check": check,
             "library": library_of(self._lock),
         }
         path = os.path.join(self._scratch, "conda.json")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     Piece = Tuple[str, str, str]  # kind, name, path
 
 YOUNG = 3600.0  # a package that came in the last hour: a run may be about to need it
-BUILDERS = ("uv", "conda")  # below cache/
+# Below cache/. Earlier versions filled "conda", where a name decides and not the content: nothing reads it any more.
+BUILDERS = ("uv", "conda-by-sha256", "conda")
 CARRIED = ("packages", "repodata")  # below cache/ of a client, which fetches for others
 _TOOL = re.compile(r"(uv|py-rattler)-.+-[0-9a-f]{8,32}(\.[0-9a-f]{8}\.part)?")
 _LEFT = re.compile(r"\.clean-[0-9a-f]{16}")

@@ -45,21 +45,13 @@ def library_of(lock: Lock) -> str:
     return site.rsplit("/site-packages", 1)[0]
 
 
-def checked_folder(root: Root) -> str:
-    """Notes, by SHA-256, of packages whose paths were checked; removed together with the cache.
-
-    The number is that of the check: what an older version checked counts as unchecked.
-    """
-    return os.path.join(root.caches, "conda", "mlw-checked-2")
-
-
-def fetch_unchecked(packages: List[Dict[str, Any]], checked: str, fetch: Callable[[Dict[str, Any]], str]) -> None:
-    """Fetch the archives of packages whose paths were not checked yet. Raises NoEnvironment."""
+def fetch_missing(packages: List[Dict[str, Any]], root: Root, fetch: Callable[[Dict[str, Any]], str]) -> None:
+    """Fetch the archives of packages that the cache does not contain. Raises NoEnvironment."""
     for package in packages:
         if not re.fullmatch(r"[0-9a-f]{64}", str(package.get("sha256"))):
             text = "the conda channel has no SHA-256 of %s, which containers require; hint: use another channel"
             raise NoEnvironment(text % package["name"])
-    missing = [package for package in packages if not os.path.exists(os.path.join(checked, package["sha256"]))]
+    missing = [one for one in packages if not os.path.isdir(os.path.join(root.conda_packages, one["sha256"]))]
     with ThreadPoolExecutor(_DOWNLOADS) as pool:
         for _ in pool.map(fetch, missing):
             pass  # raises what a download raised

@@ -1,18 +1,24 @@
 """Installs conda packages with py-rattler: ``python -I -S rattle.py REQUEST``, a process of its own.
 
-REQUEST is a file: {"path": where py-rattler is, "prefix", "cache", "packages": entries of a lock}. Lines on stdout
-say how far it is. Files are hard links of the cache's where they hold nothing of the prefix.
+REQUEST is a file: {"path": where py-rattler is, "prefix", "cache", "work", "packages": entries of a lock}. Lines on
+stdout say how far it is. Files are hard links of the cache's where they hold nothing of the prefix.
 
-With "check", a folder for notes, no package may contain paths or links that lead out of the prefix: py-rattler reads
-and writes where they lead. A package that has no note yet must be a file ("from"). "library" is the ``lib/python3.x``
-of the prefix.
+The cache contains unpacked packages by the SHA-256 of their archives. py-rattler's own cache has one slot for a name,
+version, and build: whoever filled the slot first decides what all others get. So py-rattler gets a cache folder for
+this build only, below "work", whose slots are links to the right content.
+
+With "check", no package may contain paths or links that lead out of the prefix: py-rattler reads and writes where they
+lead. A package that the cache does not contain must then be a file ("from"). "library" is the ``lib/python3.x`` of the
+prefix.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -20,13 +26,17 @@ from pathlib import Path
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
-    from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 _OWN = "__clobbers__"  # folder in the prefix that py-rattler uses for files of several packages
 # Files that py-rattler reads to find out what to install, and how.
 _METADATA = ("index.json", "paths.json", "files", "has_prefix", "no_link", "no_softlink", "link.json")
 _MOST_METADATA = 1 << 26  # bytes of one file: the largest packages have some 10 MB
 _MOST_STEPS = 4096  # to resolve a link; hostile links can make the path longer with each step
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_UNPACKED_AT_ONCE = 8
+# The number is that of the check: what an older version checked counts as unchecked.
+_CHECKED = ".paths-1"
 _LEADS_OUT = "%s contains a path that leads out of the environment: %s"
 
 
@@ -34,44 +44,130 @@ def main(request: Dict[str, Any]) -> None:
     sys.path.insert(0, request["path"])
     import rattler  # noqa: PLC0415 - found only now
 
-    if request.get("check"):
-        packages = [(package, check_paths(rattler, package, request["check"])) for package in request["packages"]]
-        check_together(packages, request["library"])
-    records = [_record(rattler, one) for one in request["packages"]]
+    work = request["work"]
+    if os.path.lexists(work):  # of a build that was killed
+        shutil.rmtree(work)
+    os.makedirs(os.path.join(work, "slots"), 0o700)
+    try:
+        asyncio.run(_install(rattler, request))
+    finally:
+        # py-rattler may still write after an error. The next build of this environment removes what is left then.
+        shutil.rmtree(work, ignore_errors=True)
+
+
+async def _install(rattler: Any, request: Dict[str, Any]) -> None:
+    packages, cache, slots = request["packages"], request["cache"], os.path.join(request["work"], "slots")
+    await unpack_files(packages, cache, request["work"])
+    if request["check"]:
+        contents = [(package, check_paths(rattler, package, cache)) for package in packages]
+        check_together(contents, request["library"])
+    records = [_record(rattler, package) for package in packages]
+    link_slots(packages, cache, slots)
     reporter: Any = _Reporter(len(records))
-    work = rattler.install(
-        records,
-        target_prefix=request["prefix"],
-        cache_dir=request["cache"],
-        show_progress=False,
-        reporter=reporter,
+    await rattler.install(
+        records, target_prefix=request["prefix"], cache_dir=slots, show_progress=False, reporter=reporter
     )
-    asyncio.run(_run(work))
+    adopt_slots(packages, cache, slots)
 
 
-def check_paths(rattler: Any, package: Dict[str, Any], checked: str) -> Dict[str, Any]:
-    """Folders and links of the package. Raises ValueError if a path leads outside of it.
+# -- the cache -----------------------------------------------------------------------------------------
 
-    What was checked once is known by its SHA-256. The package is unpacked as py-rattler does it for its cache: an
-    archive may contain two lists of paths.
+
+def content_of(cache: str, package: Dict[str, Any]) -> str:
+    """The folder of the unpacked package. Raises ValueError for a package without SHA-256."""
+    if not _DIGEST.fullmatch(package.get("sha256") or ""):
+        raise ValueError("%s has no SHA-256" % package["name"])
+    return os.path.join(cache, package["sha256"])
+
+
+async def unpack_files(packages: List[Dict[str, Any]], cache: str, work: str) -> None:
+    """Unpack the packages that are files ("from") and not in the cache yet. Raises ValueError for another content.
+
+    py-rattler's installer verifies no digest of a file.
     """
-    mark = os.path.join(checked, package["sha256"])
+    from rattler.networking import Client  # noqa: PLC0415 - found only now
+    from rattler.package_streaming import download_and_extract  # noqa: PLC0415
+
+    client, limit = Client(), asyncio.Semaphore(_UNPACKED_AT_ONCE)
+
+    async def unpack(package: Dict[str, Any]) -> None:
+        content = content_of(cache, package)
+        if not package.get("from") or os.path.isdir(content):
+            return
+        folder = os.path.join(work, package["sha256"])
+        async with limit:
+            sha256, _ = await download_and_extract(client, Path(package["from"]).as_uri(), Path(folder))
+        if sha256.hex() != package["sha256"]:
+            raise ValueError(
+                "%s is not the file that was locked: its SHA-256 differs; hint: solve again" % package["name"]
+            )
+        _move(folder, content)
+
+    results = await asyncio.gather(*[unpack(package) for package in packages], return_exceptions=True)
+    for result in results:
+        if result is not None:
+            raise result
+
+
+def link_slots(packages: List[Dict[str, Any]], cache: str, slots: str) -> None:
+    """Let py-rattler find the packages that the cache contains. Raises ValueError if two want the same slot."""
+    owners: Dict[str, str] = {}
+    for package in packages:
+        content = content_of(cache, package)
+        for name in _slot_names(package):
+            if "/" in name or owners.setdefault(name, content) != content:
+                raise ValueError("%s has an invalid file name: %s" % (package["name"], name))
+            if os.path.isdir(content):
+                os.symlink(content, os.path.join(slots, name))
+
+
+def adopt_slots(packages: List[Dict[str, Any]], cache: str, slots: str) -> None:
+    """Move what py-rattler downloaded for this build to the cache.
+
+    It verifies the SHA-256 of downloads over HTTP, and of nothing else.
+    """
+    for package in packages:
+        if not package["url"].startswith(("https://", "http://")):
+            continue
+        for name in _slot_names(package):
+            slot = os.path.join(slots, name)
+            if os.path.isdir(slot) and not os.path.islink(slot):
+                _move(slot, content_of(cache, package))
+
+
+def _move(folder: str, content: str) -> None:
+    try:
+        os.rename(folder, content)
+    except OSError as error:  # another build was faster; its content is the same
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def _slot_names(package: Dict[str, Any]) -> Set[str]:
+    """Names by which versions of py-rattler look for a package: by its record, or by the file in its address."""
+    stem = re.sub(r"(\.conda|\.tar\.bz2)\Z", "", package["url"].rsplit("/", 1)[1])
+    return {"%s-%s-%s" % (package["name"].lower(), package["version"], package["build"]), stem}
+
+
+# -- paths of packages ---------------------------------------------------------------------------------
+
+
+def check_paths(rattler: Any, package: Dict[str, Any], cache: str) -> Dict[str, Any]:
+    """Folders and links of a package in the cache. Raises ValueError if a path leads outside of it.
+
+    A file beside the package contains what was found once.
+    """
+    folder = content_of(cache, package)
+    mark = folder + _CHECKED
     if os.path.exists(mark):
         with open(mark, encoding="ascii") as file:
             known: Dict[str, Any] = json.load(file)
             return known
-    from rattler.package_streaming import extract  # noqa: PLC0415 - found only now
-
-    folder = "%s.%d" % (mark, os.getpid())
-    os.makedirs(folder, 0o700)
-    try:
-        extract(Path(package["from"][len("file://") :]), Path(folder))
-        content = _inspect(rattler, package["name"], folder)
-    finally:
-        shutil.rmtree(folder)
-    with open(folder, "w", encoding="ascii") as file:
+    content = _inspect(rattler, package["name"], folder)
+    part = "%s.%d" % (mark, os.getpid())
+    with open(part, "w", encoding="ascii") as file:
         json.dump(content, file)
-    os.replace(folder, mark)
+    os.replace(part, mark)
     return content
 
 
@@ -217,10 +313,6 @@ def _stays_inside(path: str, links: Dict[str, Set[str]]) -> bool:
     return True
 
 
-async def _run(work: Awaitable[None]) -> None:
-    await work
-
-
 def _record(rattler: Any, one: Dict[str, Any]) -> Any:
     build = rattler.BuildString(one["build"]) if hasattr(rattler, "BuildString") else one["build"]
     record = rattler.PackageRecord(
@@ -237,7 +329,7 @@ def _record(rattler: Any, one: Dict[str, Any]) -> Any:
         python_site_packages_path=one.get("python_site_packages_path"),
     )
     channel = one["url"].rpartition("/")[0].rpartition("/")[0] + "/"
-    return rattler.RepoDataRecord(record, one["url"].rsplit("/", 1)[1], one.get("from") or one["url"], channel)
+    return rattler.RepoDataRecord(record, one["url"].rsplit("/", 1)[1], one["url"], channel)
 
 
 def _bytes(text: Optional[str]) -> Optional[bytes]:
