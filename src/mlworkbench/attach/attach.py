@@ -43,8 +43,15 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
     attachments = Attachments(paths)
     dead = bury(attachments)
     old = attachments.find(wish.address, who.username, who.port, wish.jump)
-    old = old if old and old.jump == wish.jump else None  # by another way it may be another machine
-    draft = attachments.draft(who.identity, address=wish.address, username=who.username, port=who.port, jump=wish.jump)
+    draft = attachments.draft(
+        who.identity,
+        address=wish.address,
+        username=who.username,
+        port=who.port,
+        jump=wish.jump,
+        default_port=who.default_port,
+        default_way=who.default_way,
+    )
     attempt = Attempt(draft, paths, talk, old)
     files = _Files(project, wish.name)
     try:
@@ -68,7 +75,7 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
         tuple(str(path) for path in written),
         tuple(findings),
         wish.kind,
-        saved.identity,
+        saved.where,
         key_in_words(saved),
         saved.host_key,
     )
@@ -161,7 +168,7 @@ def _compute(wish: Wish, draft: Attachment, python: str | None, brings: bool) ->
         type=wish.kind or "",
         address=wish.address,
         username=draft.username,
-        port=None if draft.port == 22 else draft.port,
+        port=draft.file_port,
         jump_host=draft.jump,
         base_docker_image=wish.image,
         shared_volumes=contained,
