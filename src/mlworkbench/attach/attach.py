@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ..attachments import Attachment, Attachments
+from ..attachments import Attachment, Attachments, through
 from ..config.files import create_target
 from ..config.keys import IN_CONTAINER, USES_CONDA
 from ..config.place import FOLDER, GPU_PACKAGES
@@ -30,19 +30,22 @@ from . import login
 from .attached import Attached
 from .attempt import Attempt, bury, key_in_words
 from .here import attach_here, compute_of
-from .wish import Talk, Wish, complete
+from .wish import Talk, Wish, complete, confirm_way
 
 
 def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Callable[[float], str]) -> Attached:
     """Make a machine a target of the project. A failure changes nothing, here or there."""
+    typed = wish
     wish, there = complete(project, wish)
     assert wish.kind
     if wish.address is None:
         return attach_here(project, wish, paths, there)
     who = contact.resolve(wish.address, wish.username, wish.port, wish.jump)
     attachments = Attachments(paths)
-    dead = bury(attachments)
     old = attachments.find(wish.address, who.username, who.port, wish.jump)
+    if old is None:  # one that this user attached before, by this way, needs no second word
+        confirm_way(typed, wish, through(who.identity, wish.jump or who.default_way), talk)
+    dead = bury(attachments)
     draft = attachments.draft(
         who.identity,
         address=wish.address,
