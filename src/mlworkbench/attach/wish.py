@@ -108,16 +108,15 @@ def confirm_way(typed: Wish, filled: Wish, machine: str, talk: Talk) -> None:
     added = {f"--{one}": getattr(filled, one) for one in names if getattr(typed, one) != getattr(filled, one)}
     if not added:
         return
-    file = f"aml_config/{filled.name}.compute"
-    answer = talk.confirm(f"Connect to {printable(machine)}, as {file} says?")
+    file, machine = f"aml_config/{filled.name}.compute", printable(machine)
+    answer = talk.confirm(f"Connect to {machine}, as {file} says?")
     if answer:
         return
     words = printable(shlex.join(word for name, value in added.items() for word in (name, str(value))))
-    why = "there is no terminal to confirm it" if answer is None else "you did not confirm it"
-    raise UsageError(
-        f"nothing was attached: {file} says {printable(machine)}, and {why}",
-        f"if you trust this project with that machine, add: {words}",
-    )
+    hint = f"if you trust this project with that machine, add: {words}"
+    if answer is None:
+        raise UsageError(f"nothing was attached: {file} says {machine}, and there is no terminal to confirm it", hint)
+    raise UsageError(f"nothing was attached: {file} says {machine}, and you did not confirm it", hint)
 
 
 def _machine(compute: Compute) -> str:
