@@ -221,21 +221,21 @@ def _leave_there(host: SshHost, found: Attachment, purge: bool, lines: list[str]
 
 def update(
     project: Project, name: str, paths: UserPaths, *, allow: tuple[Consent, ...], forbid: tuple[Consent, ...]
-) -> tuple[Consent, ...]:
-    """Change what containers may have there, and resolve its folders again; print all that is allowed."""
+) -> Attachment:
+    """Change what containers may have there, and resolve its folders again."""
     found = _attached(project, name, paths)
     kept = {(one.kind, one.value): one for one in found.allowed}
     for one in forbid:
         if kept.pop((one.kind, one.value), None) is None:
             what = ", ".join(known.text for known in found.allowed) or "nothing"
-            raise UsageError(f"{one.text} was not allowed on {name}", f"allowed is: {what}")
+            raise UsageError(f"{one.text} was not allowed on {name}, {found.where}", f"allowed is: {what}")
     changed = replace(found, allowed=tuple(kept.values()))
     if allow or not forbid:  # to withdraw something needs no contact
         host = SshHost(found, paths)
         allowed, places = resolve_consents(host, changed.allowed, allow)
         host.close()
         changed = replace(changed, allowed=allowed, places=places)
-    return Attachments(paths).save(changed).allowed
+    return Attachments(paths).save(changed)
 
 
 def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_key: str | None) -> list[str]:
@@ -245,7 +245,7 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
         return [_accept(found, paths, talk, host_key)]
     if found.key != MADE:
         raise UsageError(
-            f"{name} uses keys of your own; there is none of mlw's to be replaced",
+            f"{name}, {found.where}, uses keys of your own; there is none of mlw's to be replaced",
             "a changed key of the machine itself: --host-key FINGERPRINT",
         )
     host = SshHost(found, paths)
@@ -269,7 +269,7 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
     host.ask({"do": "key", "action": "remove", "line": old})
     host.disconnect()  # what comes next is let in by the new key
     contact.forget(saved)
-    return ["a new key was installed, and the old one removed"]
+    return [f"a new key was installed on {found.where}, and the old one removed"]
 
 
 def _accept(found: Attachment, paths: UserPaths, talk: Talk, host_key: str) -> str:
