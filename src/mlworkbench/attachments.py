@@ -36,11 +36,13 @@ class Attachment:
     """One machine, as one user of it."""
 
     folder: Path
-    identity: str  # user@host:port as ssh resolved them: who that is does not change with ~/.ssh/config
+    identity: str  # user@host:port as ssh resolved them; private addresses repeat, so `where` adds the way
     address: str  # as typed: may be an alias of ~/.ssh/config
     username: str
     port: int
     jump: str | None = None
+    default_port: int = 22  # that of ssh's configuration at attach: what a .compute file without a port means
+    default_way: str | None = None  # that of ssh's configuration at attach, for when there is no `jump`
     key: str = OWN
     password: bool = False  # it is in the keyring, because the server takes no keys
     root: str = ""  # ~/.mlw there, spelt out
@@ -64,8 +66,23 @@ class Attachment:
         return Path(self.key[len(FILE) :]) if self.key.startswith(FILE) else None
 
     @property
+    def where(self) -> str:
+        """user@host:port and the way: with another jump host the same address is another machine."""
+        return through(self.identity, self.jump or self.default_way)
+
+    @property
     def keyring_name(self) -> str:
-        return f"ssh:{self.identity}"
+        return f"ssh:{self.where}"
+
+    @property
+    def file_port(self) -> int | None:
+        """For a .compute file; left out only where it means the same to everybody."""
+        return None if self.port == self.default_port == 22 else self.port
+
+
+def through(machine: str, way: str | None) -> str:
+    """A machine and the way to it, for messages."""
+    return f"{machine} through {way}" if way else machine
 
 
 class Attachments:
@@ -75,18 +92,21 @@ class Attachments:
         self._folder = paths.home / "targets"
 
     def list(self) -> list[Attachment]:
-        return sorted(self._read_all(), key=lambda one: one.identity)
+        return sorted(self._read_all(), key=lambda one: one.where)
 
     def find(
         self, address: str, username: str | None = None, port: int | None = None, jump: str | None = None
     ) -> Attachment | None:
-        """By what a .compute file says; where several would do, the same way to it goes first, then port 22."""
-        fitting = [
+        """The machine that a .compute file names. With another port or jump host it would be another machine."""
+        fitting = (
             one
             for one in self.list()
-            if one.address.lower() == address.lower() and username in (None, one.username) and port in (None, one.port)
-        ]
-        return min(fitting, key=lambda one: (one.jump != jump, one.port != 22, one.identity), default=None)
+            if one.address.lower() == address.lower()
+            and username in (None, one.username)
+            and (port or one.default_port) == one.port
+            and same_way(one.jump, jump)
+        )
+        return next(fitting, None)
 
     def of_project(self, root: str, name: str) -> Attachment | None:
         """The one that a project used under this name, whatever became of its file."""
@@ -172,6 +192,16 @@ class Attachments:
             found = _read(folder)
             if found is not None:
                 yield found
+
+
+def same_way(one: str | None, other: str | None) -> bool:
+    """Whether two lists of jump hosts are the same; host names have no case, names of users do."""
+    return _hops(one) == _hops(other)
+
+
+def _hops(jump: str | None) -> list[tuple[str, str]]:
+    parts = [hop.strip().rpartition("@") for hop in jump.split(",")] if jump else []
+    return [(user, host.lower()) for user, _, host in parts]
 
 
 def _name(attachment: Attachment) -> str:

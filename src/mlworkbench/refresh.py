@@ -32,7 +32,9 @@ def refresh(
         if isinstance(target.host, Stranger):  # nobody is asked; each says of itself that it is not attached
             found[run.id] = Follower(history, run, target).refresh()
             continue
-        groups.setdefault(target.host.identity, (target, []))[1].append(run)
+        attachment = target.host.attachment
+        key = str(attachment.folder) if attachment else target.host.identity
+        groups.setdefault(key, (target, []))[1].append(run)
     for _, ours in groups.values():
         ours.sort(key=lambda run: run.spec.number)  # the runs of a sweep in the order of their turns
     deadline = time.monotonic() + patience

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -289,6 +290,7 @@ def test_a_cloned_project_is_not_trusted(laptop, machine, project):
     laptop.ssh_config(f"Host {gateway.address}\n  IdentityFile {gateway.key}\n")
     attached(laptop, host, project, "--port", "2222", "--jump", f"ada@{gateway.address}")
     run = runs_there(laptop, project, host).run
+    machine_there = f"ada@{host.address}:2222 through ada@{gateway.address}"
     clone = laptop.home / "clone"
     shutil.copytree(project, clone)
     laptop.env["MLW_HOME"] = str(laptop.store.with_name("another"))  # somebody else's laptop
@@ -300,21 +302,33 @@ def test_a_cloned_project_is_not_trusted(laptop, machine, project):
     ):
         done = laptop.mlw(*command, cwd=clone)
         assert done.code == 69 and "mlw computetarget attach remote --name box" in done.err, done
-        assert f"ada@{host.address}:2222, which you have not attached" in done.err
+        assert f"box is {machine_there}, which you have not attached" in done.err
     assert laptop.mlw("logs", run, cwd=clone).code == 66, "nobody here knows the run"
     listed = laptop.mlw("computetarget", "list", cwd=clone, check=True).out
     assert re.search(rf"box +remote +{host.address} +no ", listed)
     assert host.log == seen, "nobody was called"
-    files = tree(clone)
-    done = laptop.mlw(
-        *("computetarget", "attach", "--name", "box", "--password-stdin"),
-        *("--host-key", host.host_key_fingerprint),
-        cwd=clone,
-        input=f"{SECRET}\n",
-    )
-    assert done.code == 0, done
+    files, before = tree(clone), gateway.log
+    short = ("computetarget", "attach", "--name", "box", "--host-key", host.host_key_fingerprint)
+    refused = laptop.mlw(*short, "--password-stdin", cwd=clone, input=f"{SECRET}\n")
+    assert refused.code == 2 and f"box.compute says {machine_there}, and there is no terminal" in refused.err, refused
+    typed = ["--address", host.address, "--port", "2222", "--jump", f"ada@{gateway.address}"]
+    assert f"add: {shlex.join(typed)}" in refused.err
+    terminal = laptop.spawn(*short, cwd=clone)
+    terminal.expect_exact(f"Connect to {machine_there}, as aml_config/box.compute says? [y/N]")
+    terminal.sendline("n")
+    terminal.expect(pexpect.EOF)
+    assert gateway.log == before, "nobody was called, neither there nor on the way"
+    terminal = laptop.spawn(*short, cwd=clone)
+    terminal.expect_exact("compute says? [y/N]")
+    terminal.sendline("y")
+    terminal.expect_exact(f"Password of {machine_there}")
+    terminal.sendline(SECRET)
+    terminal.expect(pexpect.EOF)
     assert tree(clone) == files
     runs_there(laptop, clone, host)
+    laptop.mlw("computetarget", "detach", "box", "--keep-files", cwd=clone, check=True)
+    done = laptop.mlw(*short, *typed, "--password-stdin", cwd=clone, input=f"{SECRET}\n")
+    assert done.code == 0 and tree(clone) == files, done
 
 
 def test_two_projects_on_one_machine(laptop, machine, project):
@@ -428,12 +442,17 @@ def test_allowed_mounts(laptop, machine, project):
     allowed = laptop.mlw(
         "computetarget", "update", "box", "--allow-mount", "/data/", "--allow-mount", "/x", cwd=project
     )
-    assert "/data, /x" in allowed.err
+    machine_there = f"box, ada@{host.address}:22"  # the name alone is the project's choice
+    assert f"containers of all your projects on {machine_there}, may mount: /data, /x" in allowed.err
     laptop.mlw("computetarget", "update", "box", "--forbid-mount", "/x", cwd=project, check=True)
     assert _shown(laptop, project)["allowedMounts"] == ["/data"]
     for words_, said in ((["--forbid-mount", "/y"], "was not allowed"), (["--allow-mount", "/"], "full path")):
         wrong = laptop.mlw("computetarget", "update", "box", *words_, cwd=project)
         assert wrong.code == 2 and said in wrong.err
+    terminal = laptop.spawn("computetarget", "detach", "box", "--purge", cwd=project)
+    terminal.expect_exact(f"delete ~/.mlw on {machine_there}, with all runs in it? [y/N]")
+    terminal.sendline("n")
+    terminal.expect(pexpect.EOF)
     assert tree(project) == before, "outside the project"
 
 

@@ -392,6 +392,7 @@ def test_ci(walk, project, machine):
     (project / "aml_config" / "my_dsvm.compute").write_text(f"type: remote\naddress: {host.address}\nusername: ada\n")
     (project / "aml_config" / "my_dsvm.runconfig").write_text("Target: my_dsvm\nFramework: Python\n")
     walk.laptop.env |= {"KEY_FILE": str(host.key), "CI_PIPELINE_ID": "17", "HF_TOKEN": "canary"}
+    walk.laptop.env["GPU_HOST"] = host.address
     walk.words["SHA256:…"] = host.host_key_fingerprint
     walk.through()
     assert '"Completed"' in (project / "result.json").read_text()

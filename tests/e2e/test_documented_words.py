@@ -260,7 +260,8 @@ def as_its_file_says(shop: Workshop, text: str) -> tuple[str, Circumstances]:
     config = shop.root / "aml_config" / "my_dsvm"
     config.with_suffix(".compute").write_text(f"type: remotedocker\naddress: {shop.host.address}\nusername: ada\n")
     config.with_suffix(".runconfig").write_text("Target: my_dsvm\nFramework: Python\n")
-    return text, Circumstances(after=lambda _: shop.mlw("computetarget", "detach", "my_dsvm"))
+    typed = f"{text} --address {shop.host.address}"  # without a terminal the address has to be given
+    return typed, Circumstances(after=lambda _: shop.mlw("computetarget", "detach", "my_dsvm"))
 
 
 def as_it_is(shop: Workshop, text: str) -> tuple[str, Circumstances]:

@@ -102,7 +102,7 @@ def test_a_type_for_another_machine_is_attached_as_what_it_is_like(laptop, machi
     refused = laptop.mlw("submit", "-c", "far", "train.py", cwd=root, env=env)
     assert refused.code == 69 and "mlw computetarget attach remote --name far" in refused.err, refused
     before = file.read_text()
-    key = ("--private-key-file", str(host.key), "--host-key", host.host_key_fingerprint)
+    key = ("--address", host.address, "--private-key-file", str(host.key), "--host-key", host.host_key_fingerprint)
     laptop.mlw("computetarget", "attach", "remote", "--name", "far", *key, cwd=root, env=env, check=True)
     assert file.read_text() == before
     done = laptop.mlw("submit", "-c", "far", "train.py", cwd=root, env=env)

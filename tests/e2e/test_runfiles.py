@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import zipfile
@@ -220,6 +221,26 @@ def test_promote_and_fetch(done):
     link.write_text(link.read_text().replace('"2"', '"1"'))
     assert user.mlw("asset", "download", "-l", str(link), cwd=user.home).code == 0
     assert (user.home / "pictures" / "plots" / "deep" / "a.png").read_bytes() == b"p" * 10
+
+
+def test_a_link_in_a_project_fetches_no_asset_of_another(done):
+    """A cloned project would get the files, and take them along with its next run."""
+    user, project, run = done
+    user.mlw("history", "promote", "-r", run, "-ap", "model.pkl", "-n", "model", cwd=project, check=True)
+    link = project / "assets" / "model.link"
+    clone = user.project("clone", train="")
+    (clone / "assets").mkdir()
+    shutil.copy(link, clone / "assets")
+    fetch = ("asset", "download", "-l", "assets/model.link", "-d", "got")
+    refused = user.mlw(*fetch, cwd=clone)
+    assert refused.code == 2 and "version 1 of asset model belongs to another project" in refused.err, refused
+    shutil.copy(project / "aml_config" / "project.json", clone / "aml_config")
+    same = user.mlw(*fetch, cwd=clone)
+    assert same.code == 78 and f"has the same ID as the project in {project}" in same.err, same
+    assert not (clone / "got").exists()
+    assert user.mlw("asset", "download", "-l", str(link), "-d", "got", cwd=clone).code == 0, (
+        "the user named the project"
+    )
 
 
 def test_promote_refuses(done):

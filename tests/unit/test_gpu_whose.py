@@ -71,10 +71,17 @@ class Fake:
 
     def __init__(self, folder):
         self.folder = folder
+        self.put_into_table("self", "pid:[1]")
 
-    def add(self, pid, parent, groups="0::/user.slice\n", environ=b"", state="S", cmdline=b"python\0x.py\0", uid=0):
+    def put_into_table(self, pid, table):
+        (self.folder / str(pid) / "ns").mkdir(parents=True)
+        (self.folder / str(pid) / "ns" / "pid").symlink_to(table)
+
+    def add(
+        self, pid, parent, groups="0::/user.slice\n", environ=b"", state="S", cmdline=b"python\0x.py\0", uid=0, **more
+    ):
         place = self.folder / str(pid)
-        place.mkdir()
+        self.put_into_table(pid, more.get("table", "pid:[1]"))
         rest = ["0"] * 50
         rest[0], rest[1], rest[19] = state, str(parent), str(pid * 10)
         (place / "stat").write_text(f"{pid} (a ) b) {' '.join(rest)}\n")
@@ -133,6 +140,38 @@ def test_the_right_one_of_two_runs(proc):
     proc.add(72, 71)
     runs = Owner("a", "/s/runs/a", [70]), Owner("b", "/s/runs/b", [71])
     assert [owner(proc, pid, *runs) for pid in (70, 72)] == ["a", "b"]
+
+
+EVIL, VICTIM = (b"MLW_RUN_ID=%s\0MLW_RUN_FOLDER=/s/runs/%s\0" % (one, one) for one in (b"evil", b"victim"))
+
+
+def test_a_mark_does_not_make_a_process_anothers(proc):
+    proc.add(100, 10, environ=EVIL)
+    proc.add(101, 100, environ=VICTIM)  # env MLW_RUN_ID=victim …
+    evil, victim = Owner("evil", "/s/runs/evil", [100]), Owner("victim", "/s/runs/victim", [999])
+    for owners in ([evil, victim], [victim, evil]):
+        assert owner(proc, 101, *owners) == "evil"
+    assert owner(proc, 101, victim) is None, "the supervisor of a run does not know the others"
+
+
+def test_nor_does_a_mark_in_a_container(proc):
+    proc.add(110, 1, V2_SHIM)
+    proc.add(111, 110, V2.format(ID), environ=EVIL, table="pid:[2]")
+    proc.add(112, 110, V2.format(ID), environ=VICTIM, table="pid:[2]")  # docker exec: the script chose all of it
+    proc.add(113, 110, V2.format(OTHER), environ=VICTIM, table="pid:[3]")
+    evil = Owner("evil", "/s/runs/evil", init=111)
+    for victim in (Owner("victim", "/s/runs/victim", [999]), Owner("victim", "/s/runs/victim", init=113)):
+        assert owner(proc, 112, victim, evil) == "evil"
+        assert owner(proc, 112, victim) is None
+    assert owner(proc, 113, victim, evil) == "victim"
+
+
+def test_a_run_that_was_started_by_another(proc):
+    proc.add(120, 10)
+    proc.add(121, 120, environ=b"MLW_SUPERVISOR=1\0")
+    proc.add(122, 121)
+    outer, inner = Owner("outer", "/s/runs/outer", [120]), Owner("inner", "/s/runs/inner", [122])
+    assert owner(proc, 122, outer, inner) == owner(proc, 122, inner, outer) == "inner"
 
 
 def test_a_dead_process_is_nobodys(proc):

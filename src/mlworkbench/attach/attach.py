@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ..attachments import Attachment, Attachments
+from ..attachments import Attachment, Attachments, through
 from ..config.files import create_target
 from ..config.keys import IN_CONTAINER, USES_CONDA
 from ..config.place import FOLDER, GPU_PACKAGES
@@ -30,23 +30,33 @@ from . import login
 from .attached import Attached
 from .attempt import Attempt, bury, key_in_words
 from .here import attach_here, compute_of
-from .wish import Talk, Wish, complete
+from .wish import Talk, Wish, complete, confirm_way
 
 
 def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Callable[[float], str]) -> Attached:
     """Make a machine a target of the project. A failure changes nothing, here or there."""
+    typed = wish
     wish, there = complete(project, wish)
     assert wish.kind
     if wish.address is None:
         return attach_here(project, wish, paths, there)
     who = contact.resolve(wish.address, wish.username, wish.port, wish.jump)
     attachments = Attachments(paths)
-    dead = bury(attachments)
     old = attachments.find(wish.address, who.username, who.port, wish.jump)
-    old = old if old and old.jump == wish.jump else None  # by another way it may be another machine
-    if old and (str(project.root), wish.name) in old.projects:
+    if old is None:  # one that this user attached before, by this way, needs no second word
+        confirm_way(typed, wish, through(who.identity, wish.jump or who.default_way), talk)
+    elif (str(project.root), wish.name) in old.projects:
         old = replace(old, called=wish.name)
-    draft = attachments.draft(who.identity, address=wish.address, username=who.username, port=who.port, jump=wish.jump)
+    dead = bury(attachments)
+    draft = attachments.draft(
+        who.identity,
+        address=wish.address,
+        username=who.username,
+        port=who.port,
+        jump=wish.jump,
+        default_port=who.default_port,
+        default_way=who.default_way,
+    )
     attempt = Attempt(draft, paths, talk, old)
     files = _Files(project, wish.name)
     try:
@@ -70,7 +80,7 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
         tuple(str(path) for path in written),
         tuple(findings),
         wish.kind,
-        saved.identity,
+        saved.where,
         key_in_words(saved),
         saved.host_key,
     )
@@ -163,7 +173,7 @@ def _compute(wish: Wish, draft: Attachment, python: str | None, brings: bool) ->
         type=wish.kind or "",
         address=wish.address,
         username=draft.username,
-        port=None if draft.port == 22 else draft.port,
+        port=draft.file_port,
         jump_host=draft.jump,
         base_docker_image=wish.image,
         shared_volumes=contained,

@@ -15,7 +15,7 @@ class Attached:
     written: tuple[str, ...]
     findings: tuple[Finding, ...]
     kind: str
-    identity: str  # user@host:port, or the master of a cluster that is reached from here
+    identity: str  # user@host:port and the way, or the master of a cluster that is reached from here
     key: str | None = None  # the way in, in words
     host_key: str | None = None
 

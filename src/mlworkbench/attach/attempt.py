@@ -72,7 +72,7 @@ class Attempt:
 
     def unused(self, dead: tuple[Attachment, ...]) -> list[str]:
         """Lines there that nobody will use after a success: of an earlier attach, or of one that was killed."""
-        found = {line_of(one) for one in dead if one.identity == self.draft.identity}
+        found = {line_of(one) for one in dead if one.where == self.draft.where}
         if self.old is not None and self.old.key == MADE:
             found.add(line_of(self.old))
         return sorted(found - {"", line_of(self.draft)})
@@ -88,9 +88,17 @@ class Attempt:
                 self.talk.say(f"a key without use is left in ~/.ssh/authorized_keys there: {error.message}")
             finally:
                 host.close()
+        if self.old is not None and self.old.password:
+            self._forget_password(self.old.keyring_name)
         for one in dead:
-            if one.identity == saved.identity:
+            if one.where == saved.where:
                 Attachments(self.paths).remove(one)
+
+    def _forget_password(self, name: str) -> None:
+        """An entry of an older version, whose name has no way in it; unless another machine still uses it."""
+        kept = Attachments(self.paths).list()
+        if all(one.keyring_name != name for one in kept if one.password):
+            secret.forget(name)
 
 
 def bury(attachments: Attachments) -> tuple[Attachment, ...]:

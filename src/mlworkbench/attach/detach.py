@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from ..attachments import FILE, MADE, Attachment, Attachments
 from ..config.project import Project
@@ -79,11 +79,13 @@ def detach(
     found = attachment_of(project, name, paths)
     told = Told()
     done = told.done
+    if found is None and purge and name in project.computes() and project.compute(name).address:
+        raise not_attached(project.compute(name))  # to delete nothing must not look like having deleted
     if found is not None:
         others = _others(found, project, name)
         if others and not purge:
             Attachments(paths).save(replace(found, projects=others))
-            done.append(f"{found.identity} stays known: {others[0][0]} uses it as {others[0][1]}")
+            done.append(f"{found.where} stays known: {others[0][0]} uses it as {others[0][1]}")
         else:
             left = _leave(found, paths, done, _Wish(purge, force, progress))
             _tell_left(told, left, found, purge, project.compute(name) if name in project.computes() else None)
@@ -114,7 +116,7 @@ class _Wish:
 def _leave(found: Attachment, paths: UserPaths, done: list[str], wish: _Wish) -> Left:
     host = SshHost(found, paths)
     attachments = Attachments(paths)
-    dead = tuple(one for one in bury(attachments) if one.identity == found.identity)
+    dead = tuple(one for one in bury(attachments) if one.where == found.where)
     history = History(paths)
     try:
         host.connect()
@@ -139,7 +141,7 @@ def _leave(found: Attachment, paths: UserPaths, done: list[str], wish: _Wish) ->
     for one in (*dead, found):
         attachments.remove(one)
     history.close()
-    done.append(f"forgot {found.identity}")
+    done.append(f"forgot {found.where}")
     return left
 
 
@@ -147,14 +149,13 @@ def _check(left: Left, found: Attachment, wish: _Wish) -> None:
     """Nothing is deleted that a run needs, or that is there alone."""
     if wish.purge and left.busy:
         raise Busy(
-            f"~/.mlw on {found.identity} could not be deleted: runs are going on:"
-            f" {named([run.id for run in left.busy])}",
+            f"~/.mlw on {found.where} could not be deleted: runs are going on: {named([run.id for run in left.busy])}",
             "wait for its runs, or end them with mlw cancel",
         )
     if wish.purge and left.missing and not wish.force:
         first = left.missing[0][0].id
         raise Busy(
-            f"~/.mlw on {found.identity} holds results that are not here: {_missing(left)}",
+            f"~/.mlw on {found.where} holds results that are not here: {_missing(left)}",
             f"bring them here with mlw history download -r {first}, or say --force to delete them all the same",
         )
 
@@ -199,10 +200,10 @@ def _leave_there(host: SshHost, found: Attachment, purge: bool, lines: list[str]
         reply = Reply(host.identity, host.ask({"do": "purge"}, patience=600.0))
         if not reply.ok:
             raise Busy(
-                f"~/.mlw on {found.identity} could not be deleted: {reply.problem}",
+                f"~/.mlw on {found.where} could not be deleted: {reply.problem}",
                 "wait for its runs, or end them with mlw cancel",
             )
-        done.append(f"deleted ~/.mlw on {found.identity}")
+        done.append(f"deleted ~/.mlw on {found.where}")
     if found.linger:
         off = Reply(host.identity, host.ask({"do": "linger", "on": False})).ok
         done.append("switched linger off again" if off else "linger could not be switched off again")
@@ -220,21 +221,21 @@ def _leave_there(host: SshHost, found: Attachment, purge: bool, lines: list[str]
 
 def update(
     project: Project, name: str, paths: UserPaths, *, allow: tuple[Consent, ...], forbid: tuple[Consent, ...]
-) -> tuple[Consent, ...]:
-    """Change what containers may have there, and resolve its folders again; print all that is allowed."""
+) -> Attachment:
+    """Change what containers may have there, and resolve its folders again."""
     found = _attached(project, name, paths)
     kept = {(one.kind, one.value): one for one in found.allowed}
     for one in forbid:
         if kept.pop((one.kind, one.value), None) is None:
             what = ", ".join(known.text for known in found.allowed) or "nothing"
-            raise UsageError(f"{one.text} was not allowed on {name}", f"allowed is: {what}")
+            raise UsageError(f"{one.text} was not allowed on {name}, {found.where}", f"allowed is: {what}")
     changed = replace(found, allowed=tuple(kept.values()))
     if allow or not forbid:  # to withdraw something needs no contact
         host = SshHost(found, paths)
         allowed, places = resolve_consents(host, changed.allowed, allow)
         host.close()
         changed = replace(changed, allowed=allowed, places=places)
-    return Attachments(paths).save(changed).allowed
+    return Attachments(paths).save(changed)
 
 
 def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_key: str | None) -> list[str]:
@@ -244,7 +245,7 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
         return [_accept(found, paths, talk, host_key)]
     if found.key != MADE:
         raise UsageError(
-            f"{name} uses keys of your own; there is none of mlw's to be replaced",
+            f"{name}, {found.where}, uses keys of your own; there is none of mlw's to be replaced",
             "a changed key of the machine itself: --host-key FINGERPRINT",
         )
     host = SshHost(found, paths)
@@ -257,7 +258,7 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
         host.ask({"do": "key", "action": "add", "line": line})
         failpoint("key-added")
         if not contact.key_works(made):
-            raise HostError(f"{found.identity} does not accept the new key; the old one stays")
+            raise HostError(f"{found.where} does not accept the new key; the old one stays")
         saved = Attachments(paths).save(made)
     except BaseException:
         if line:
@@ -268,7 +269,7 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
     host.ask({"do": "key", "action": "remove", "line": old})
     host.disconnect()  # what comes next is let in by the new key
     contact.forget(saved)
-    return ["a new key was installed, and the old one removed"]
+    return [f"a new key was installed on {found.where}, and the old one removed"]
 
 
 def _accept(found: Attachment, paths: UserPaths, talk: Talk, host_key: str) -> str:
@@ -280,13 +281,13 @@ def _accept(found: Attachment, paths: UserPaths, talk: Talk, host_key: str) -> s
     except BaseException:
         Attachments(paths).remove(draft)
         raise
-    return f"{found.identity} has the key {met.host_key} from now on"
+    return f"{found.where} has the key {met.host_key} from now on"
 
 
 def _copy(found: Attachment, paths: UserPaths) -> Attachment:
     """A draft that is the same machine by the same way in."""
-    names = "address username port jump key password root python host_key allowed places projects linger facts"
-    draft = Attachments(paths).draft(found.identity, **{name: getattr(found, name) for name in names.split()})
+    names = [one.name for one in fields(Attachment) if one.name not in ("folder", "identity")]
+    draft = Attachments(paths).draft(found.identity, **{name: getattr(found, name) for name in names})
     for name in ("known_hosts", "key", "key.pub", "sent"):
         login.copy_files(found, draft, name)
     return draft

@@ -22,7 +22,6 @@ from ..targets.opening import open_target
 from ..targets.remote import find_attachment
 
 _NAMED = 10
-_SSH = 22
 _LARGEST_SPEC = 64 << 20
 
 
@@ -126,8 +125,8 @@ def _has_spec(host: SshHost, run: Run) -> bool:
 
 def as_attached(compute: Compute, found: Attachment) -> Compute:
     """The target of a run by the name and the way that lead to its machine now."""
-    port = None if found.port == _SSH else found.port
-    return replace(compute, address=found.address, username=found.username, port=port, jump_host=found.jump)
+    port, jump = found.file_port, found.jump
+    return replace(compute, address=found.address, username=found.username, port=port, jump_host=jump)
 
 
 def _bring(history: History, run: Run, compute: Compute, progress: Progress) -> tuple[Run, str | None]:

@@ -34,7 +34,7 @@ def meet(
     if host_key is not None:
         if not contact.key_fits(shown, host_key):
             raise HostError(
-                f"{draft.identity} shows the key {shown.fingerprint}, not {host_key}; nothing was sent",
+                f"{draft.where} shows the key {shown.fingerprint}, not {host_key}; nothing was sent",
                 "compare it with the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
                 more="host-key-changed",
             )
@@ -46,13 +46,13 @@ def meet(
 
 
 def _ask_about_key(draft: Attachment, shown: contact.Contact, talk: Talk) -> None:
-    talk.say(f"{draft.identity} has never been met; it shows the key {shown.fingerprint} ({shown.kind})")
+    talk.say(f"{draft.where} has never been met; it shows the key {shown.fingerprint} ({shown.kind})")
     answer = talk.confirm("Is that the key of the machine?")
     if answer is None:
         raise Unanswered(
-            f"nobody vouches for the key of {draft.identity}, and there is no terminal to ask at",
+            f"nobody vouches for the key of {draft.where}, and there is no terminal to ask at",
             f"compare it with the machine itself, then say --host-key {shown.fingerprint}",
-            {"asks": "host_key", "identity": draft.identity, "host_key": shown.fingerprint, "kind": shown.kind},
+            {"asks": "host_key", "identity": draft.where, "host_key": shown.fingerprint, "kind": shown.kind},
         )
     if not answer:
         raise UsageError(
@@ -75,7 +75,7 @@ def get_in(attempt: Attempt, wish: Wish, methods: tuple[str, ...]) -> None:
         return
     if methods and not {"password", "keyboard-interactive"} & set(methods):
         raise LoginRefused(
-            f"{draft.identity} does not know any of your keys, and takes no passwords",
+            f"{draft.where} does not know any of your keys, and takes no passwords",
             "say --private-key-file, or -k for a key to be appended to ~/.ssh/authorized_keys there",
             methods,
         )
@@ -88,19 +88,19 @@ def _log_in_with_password(attempt: Attempt, given: str | None, methods: tuple[st
     """The password that was accepted. One that is typed may be wrong twice, as with ssh itself."""
     draft, talk = attempt.draft, attempt.talk
     for rest in (0,) if given else range(_TRIES - 1, -1, -1):
-        password = given or talk.secret(f"Password of {draft.identity}")
+        password = given or talk.secret(f"Password of {draft.where}")
         if not password:
             break
         try:
             contact.login_with_password(draft, password, talk.secret)
             return password
         except LoginRefused as error:
-            refused = f"{draft.identity} does not accept the password"
+            refused = f"{draft.where} does not accept the password"
             if not rest:
                 raise LoginRefused(refused, "check user name and password", error.methods) from None
             talk.say(f"{refused}; try again")
     raise LoginRefused(
-        f"none of your keys opens {draft.identity}, and no password was given",
+        f"none of your keys opens {draft.where}, and no password was given",
         "say --password-stdin or --private-key-file, or run it at a terminal to be asked",
         methods,
     )
@@ -114,7 +114,7 @@ def _keep_access(attempt: Attempt, password: str) -> None:
         return
     if not secret.keep(draft.keyring_name, password):
         raise HostError(
-            f"{draft.identity} accepts no keys, and this machine has no keyring to keep the password in",
+            f"{draft.where} accepts no keys, and this machine has no keyring to keep the password in",
             "install one (gnome-keyring, KWallet), or let the server accept keys: PubkeyAuthentication yes",
             more="permission-denied",
         )
@@ -133,7 +133,7 @@ def _install_key(attempt: Attempt) -> bool:
     added = Reply(host.identity, host.ask({"do": "key", "action": "add", "line": line}))
     if not added.ok:
         raise HostError(
-            f"no key could be put into ~/.ssh/authorized_keys on {draft.identity}: {added.problem}",
+            f"no key could be put into ~/.ssh/authorized_keys on {draft.where}: {added.problem}",
             "see that your user can write that file, or say --private-key-file",
         )
     failpoint("key-installed")
@@ -158,7 +158,7 @@ def _with_key_file(attempt: Attempt, wish: Wish) -> None:
             attempt.entered(draft)
             return
         raise LoginRefused(
-            f"{draft.identity} does not know the key {path}",
+            f"{draft.where} does not know the key {path}",
             "append its public half to ~/.ssh/authorized_keys there, or give another key",
             (),
         )
@@ -175,7 +175,7 @@ def _with_key_file(attempt: Attempt, wish: Wish) -> None:
             why = f"the key {path} has a passphrase, and there is no terminal to ask for it"
             raise UsageError(why, "load it into your ssh-agent (ssh-add) and leave --private-key-file out")
         raise LoginRefused(
-            f"{draft.identity} does not let us in with the key {path}", "is it the right key and passphrase?", ()
+            f"{draft.where} does not let us in with the key {path}", "is it the right key and passphrase?", ()
         )
     attempt.entered(draft)
     if not _install_key(attempt):
@@ -203,9 +203,9 @@ def _with_own_key(attempt: Attempt) -> None:
     if answer and contact.key_works(with_key):
         attempt.entered(with_key)
         return
-    words = f"{draft.identity} does not know that key yet", "append the line, and attach again"
+    words = f"{draft.where} does not know that key yet", "append the line, and attach again"
     if answer is None:
-        raise Unanswered(*words, {"asks": "public_key", "identity": draft.identity, "line": f"restrict {line}"})
+        raise Unanswered(*words, {"asks": "public_key", "identity": draft.where, "line": f"restrict {line}"})
     raise LoginRefused(*words, ())
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from ..attachments import same_way
 from ..config.place import is_plain_name
 from ..config.project import Project
 from ..consents import Consent
 from ..errors import ConfigError, HostError, UsageError
 from ..frameworks.pyspark import is_master
+from ..hosts.replies import printable
 from ..model import Compute, JsonDict
+from ..targets.remote import machine_of
 
 DEFAULT_KIND = "remotedocker"  # the original's, when --type was left out
 
@@ -59,41 +63,64 @@ class Talk(Protocol):
 def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
     """What the command line leaves out comes from the target's file, as in a project that was cloned.
 
-    Also tells what that file says: it stays as it is if it is about the same machine.
+    With --replace nothing does: the file may be a stranger's. Also returns what the file says if it is about the same
+    machine: then it stays as it is.
     """
     if not is_plain_name(wish.name):
         raise UsageError(f"{wish.name!r} cannot be the name of a target", "it becomes the name of two files")
     there = _there(project, wish)
-    _check_master(wish, there)
-    if there is None:
-        if wish.address is None and wish.master is None:
-            other = ", or --master spark://host:7077 from here" if wish.kind == "cluster" else ""
-            raise UsageError("--address is missing", f"for example: --name {wish.name} --address 10.0.0.7{other}")
-        return replace(wish, kind=wish.kind or DEFAULT_KIND), None
-    asked = (wish.kind or there.kind, wish.address or there.address, wish.username or there.username)
-    same = asked == (there.kind, there.address, there.username) and wish.port in (None, there.port or 22)
-    same = same and wish.master in (None, there.spark_master)
-    if not same and not wish.replace:
+    _check_master(wish, None if wish.replace else there)
+    given = wish if there is None or wish.replace else _filled(wish, there)
+    given = replace(given, kind=given.kind or DEFAULT_KIND)
+    if given.address is None and given.master is None:
+        other = ", or --master spark://host:7077 from here" if given.kind == "cluster" else ""
+        raise UsageError("--address is missing", f"for example: --name {wish.name} --address 10.0.0.7{other}")
+    same = there is not None and _is_same(given, there)
+    if there is not None and not same and not wish.replace:
         raise UsageError(
             f"aml_config/{wish.name}.compute is there and names another machine: {there.type} {_machine(there)}",
             "choose another --name, or say --replace",
         )
-    filled = replace(
+    return given, there if same else None
+
+
+def _filled(wish: Wish, there: Compute) -> Wish:
+    return replace(
         wish,
-        kind=asked[0],
-        address=asked[1],
-        username=asked[2],
+        kind=wish.kind or there.kind,
+        address=wish.address or there.address,
+        username=wish.username or there.username,
         port=wish.port or there.port,
         jump=wish.jump or there.jump_host,
         master=wish.master or there.spark_master,
     )
-    if filled.address is None and filled.master is None:
-        raise UsageError("--address is missing")
-    return filled, there if same else None
+
+
+def _is_same(wish: Wish, there: Compute) -> bool:
+    asked = (wish.kind, wish.address, wish.username, wish.port or 22, wish.master)
+    known = (there.kind, there.address, there.username, there.port or 22, there.spark_master)
+    return asked == known and same_way(wish.jump, there.jump_host)
+
+
+def confirm_way(typed: Wish, filled: Wish, machine: str, talk: Talk) -> None:
+    """Before any connection: address, port, and jump host of a cloned project are not the user's own word."""
+    names = ("address", "port", "jump")
+    added = {f"--{one}": getattr(filled, one) for one in names if getattr(typed, one) != getattr(filled, one)}
+    if not added:
+        return
+    file, machine = f"aml_config/{filled.name}.compute", printable(machine)
+    answer = talk.confirm(f"Connect to {machine}, as {file} says?")
+    if answer:
+        return
+    words = printable(shlex.join(word for name, value in added.items() for word in (name, str(value))))
+    hint = f"if you trust this project with that machine, add: {words}"
+    if answer is None:
+        raise UsageError(f"nothing was attached: {file} says {machine}, and there is no terminal to confirm it", hint)
+    raise UsageError(f"nothing was attached: {file} says {machine}, and you did not confirm it", hint)
 
 
 def _machine(compute: Compute) -> str:
-    return f"{compute.username or ''}@{compute.address}" if compute.address else str(compute.spark_master)
+    return machine_of(compute) if compute.address else str(compute.spark_master)
 
 
 def _check_master(wish: Wish, there: Compute | None) -> None:

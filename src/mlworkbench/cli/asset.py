@@ -22,6 +22,7 @@ from .completion import complete_run
 from .download import SHOWN, tell, tell_more, unasked
 from .opening import open_run
 from .options import debugging, in_project, maybe_project, rendering
+from .project_id import check_project
 from .verbs import Verbs
 
 _COLUMNS = ("name", "version", "files", "size", "run_id", "artifact", "created_utc")
@@ -82,6 +83,8 @@ def download(link: str, place: str | None, overwrite: bool) -> int:
         project: Project | None = find_project(Path(os.path.abspath(link)).parent)
     except ConfigError:
         project = None
+    if project is not None:
+        check_project(project, History(paths))
     found = kept.find_asset(paths, name, version, project.id if project else None)
     place = place or unasked(found.name, maybe_project(None))
     with render.Progress("asset", found.size) as progress:

@@ -160,7 +160,8 @@ def detach(name: str, purge: bool, keep_files: bool, force: bool, yes: bool, fol
     What runs of any project have left there comes home first. Runs that go on do so; --purge is refused while they do.
     """
     here = the_project(folder)
-    if purge and not yes and not Terminal().confirm(f"delete ~/.mlw on {name}, with all runs in it?"):
+    found = detaching.attachment_of(here, name, user_paths()) if purge and not yes else None
+    if found and not Terminal().confirm(f"delete ~/.mlw on {name}, {found.where}, with all runs in it?"):
         raise UsageError("nothing was detached", "say --yes to delete without being asked")
     with render.Progress("results") as progress:
         told = detaching.detach(
@@ -189,18 +190,19 @@ def update(name: str, folder: str | None, **asked: tuple[str, ...]) -> None:
     """
     forbid = [mount_consent(text, "--forbid-mount") for text in asked["forbid_mount"]]
     forbid += [network_consent(text, "--forbid-network") for text in asked["forbid_network"]]
-    allowed = detaching.update(
+    found = detaching.update(
         the_project(folder),
         name,
         user_paths(),
         allow=asked_consents(asked["mounts"], asked["networks"]),
         forbid=tuple(forbid),
     )
-    mounts = [one.shown for one in of_kind(allowed, MOUNT)]
-    render.message(f"containers on {name} may mount: {', '.join(mounts) or 'nothing but their own folders'}")
-    networks = [one.shown for one in of_kind(allowed, NETWORK)]
+    containers = f"containers of all your projects on {name}, {found.where}, may"
+    mounts = [one.shown for one in of_kind(found.allowed, MOUNT)]
+    render.message(f"{containers} mount: {', '.join(mounts) or 'nothing but their own folders'}")
+    networks = [one.shown for one in of_kind(found.allowed, NETWORK)]
     if networks:
-        render.message(f"containers on {name} may join the networks: {', '.join(networks)}")
+        render.message(f"{containers} join the networks: {', '.join(networks)}")
 
 
 @click.command("reset-key", epilog="Example: mlw computetarget reset-key my_dsvm")

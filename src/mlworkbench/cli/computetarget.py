@@ -83,7 +83,7 @@ def _rows(here: Project) -> list[dict[str, str | None]]:
                 "type": found.type if found else None,
                 "address": found.address if found else None,
                 "attached": ("yes" if attachment else "no") if elsewhere else None,
-                "identity": attachment.identity if attachment else found.spark_master if found else None,
+                "identity": attachment.where if attachment else found.spark_master if found else None,
                 "run_configurations": ", ".join(users.get(name, ())),
             }
         )
@@ -132,7 +132,7 @@ def _attached(compute: Compute, paths: UserPaths, tidy: bool) -> dict[str, objec
         return {"attached": False}
     known: dict[str, object] = {
         "attached": True,
-        "identity": found.identity,
+        "identity": found.where,
         "key": key_in_words(found),
         "hostKey": found.host_key,
         "allowedMounts": [one.shown for one in of_kind(found.allowed, MOUNT)],

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import click
 
-from ..attachments import Attachments
 from ..config.dialects import override
 from ..config.keys import is_elsewhere
 from ..config.project import Project
@@ -20,6 +19,7 @@ from ..preflight.check import preflight
 from ..preflight.finding import ERROR, Finding
 from ..preflight.fix import apply
 from ..targets.opening import open_target
+from ..targets.remote import find_attachment
 from . import render
 from .options import in_project, rendering, run_configuration, the_project
 
@@ -118,7 +118,7 @@ def _facts(compute: Compute, paths: UserPaths) -> Facts | None:
             return open_target(compute, paths).host.facts()
         except MlwError:
             return None  # a type that is not here; what the files say can be judged all the same
-    attachment = Attachments(paths).find(compute.address or "", compute.username, compute.port, compute.jump_host)
+    attachment = find_attachment(compute, paths)
     return Facts.from_json(attachment.facts) if attachment and attachment.facts else None
 
 

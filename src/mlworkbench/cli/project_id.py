@@ -32,6 +32,11 @@ def own_project(project: Project, history: History, *, dry_run: bool) -> Project
     return project
 
 
+def check_project(project: Project, history: History) -> None:
+    """Raise ``SameId`` where the project may have copied the ID of another."""
+    check_root(history.paths, project, _folders(history))
+
+
 def _ask(project: Project, history: History, error: SameId) -> Project:
     render.message(f"{error.message[0].upper()}{error.message[1:]}.")
     what = "run history, container home, and shared folder"

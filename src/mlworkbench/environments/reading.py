@@ -169,7 +169,7 @@ def _placed(at: Line, place: str, marker: str | None, hashes: tuple[str, ...], f
     made = PipLine(at.text, at.file, at.line, name=_name_in(at, place), marker=marker, hashes=hashes)
     if re.match(r"(?:git|hg|svn|bzr)\+file:", place, re.IGNORECASE):
         raise _wrong(at, f"{place} is a repository of this machine", "name one on a server, or build a wheel of it")
-    if is_open_repository(place):
+    if place.lower().startswith("git+") and is_open_repository(place):
         raise _wrong(at, f"{place[:200]} is a repository that is reached without encryption", "name it by https or ssh")
     if _ADDRESS.match(place) and not place.lower().startswith("file:"):
         return replace(made, url=place)

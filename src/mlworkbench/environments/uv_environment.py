@@ -32,8 +32,8 @@ _UV = (
 _GIT = (
     ("core.hooksPath", os.devnull),
     ("protocol.allow", "never"),
-    *((f"protocol.{name}.allow", "always") for name in ("https", "ssh", "http", "git")),
-    ("protocol.file.allow", "user"),
+    *((f"protocol.{name}.allow", "always") for name in ("https", "ssh")),
+    *((f"protocol.{name}.allow", "user") for name in ("http", "git", "file")),
 )
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,7 +45,8 @@ class Resolved:
     host: str
     username: str
     port: int
-    jump: str | None  # from ~/.ssh/config, which ssh obeys by itself
+    default_port: int  # the one that ssh's configuration gives
+    default_way: str | None  # jump host of ssh's configuration, which ssh obeys by itself
 
     @property
     def identity(self) -> str:
@@ -70,11 +71,16 @@ def resolve(address: str, username: str | None = None, port: int | None = None, 
         said = done.stderr.decode(errors="replace").strip()
         raise HostError(f"ssh does not understand {address}: {said}", "check ~/.ssh/config")
     found = dict(line.partition(" ")[::2] for line in reversed(done.stdout.decode(errors="replace").splitlines()))
-    made = Resolved(
-        address, found.get("hostname", address), found["user"], int(found.get("port", 22)), found.get("proxyjump")
-    )
-    check_names(made.host, made.username)
-    return made
+    host, user, number = found.get("hostname", address), found["user"], int(found.get("port", 22))
+    check_names(host, user)
+    default = resolve(address, username).default_port if port else number
+    return Resolved(address, host, user, number, default, _default_way(address, found))
+
+
+def _default_way(address: str, found: Mapping[str, str]) -> str | None:
+    if found.get("proxyjump", "none") != "none":
+        return printable(found["proxyjump"])
+    return f"the ProxyCommand of {address}" if found.get("proxycommand", "none") != "none" else None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class News:
 class Host(Protocol):
     """One machine. May raise HostError only; Unreachable if contact was lost."""
 
-    identity: str  # "local", or user@host:port
+    identity: str  # "local", or user@host:port and the way; for messages
     distant: bool  # another machine: bytes have to travel
 
     @property

@@ -49,7 +49,7 @@ class SshHost:
 
     def __init__(self, attachment: Attachment, paths: UserPaths, contained: bool = False) -> None:
         self.attachment = attachment
-        self.identity = attachment.identity
+        self.identity = attachment.where
         self._paths = paths
         self._master = Master(attachment)
         self._slots = Slots(self._master.place)

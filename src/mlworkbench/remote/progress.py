@@ -60,7 +60,7 @@ def told_in(path: str) -> Set[str]:
 
 def how_ended(child: RunFolder) -> Optional[Facts]:
     """What the child's last event tells, if that is its end."""
-    return _event(child, "finished")
+    return _event(child, "finished", max(0, size(child.events) - MOST_EVENTS))  # its script may have written before it
 
 
 def when_started(child: RunFolder) -> Optional[float]:
@@ -68,11 +68,12 @@ def when_started(child: RunFolder) -> Optional[float]:
     return moment if isinstance(moment, float) else None
 
 
-def _event(child: RunFolder, kind: str) -> Optional[Facts]:
+def _event(child: RunFolder, kind: str, start: int = 0) -> Optional[Facts]:
+    """The latest event of a kind in the part of the journal that begins there."""
     mark = b'"%s"' % kind.encode("ascii")
     from .serve import read_plain  # noqa: PLC0415 - only a sweep needs it
 
-    lines = [line for line in read_plain(child.events, 0, MOST_EVENTS).splitlines() if mark in line]
+    lines = [line for line in read_plain(child.events, start, MOST_EVENTS).splitlines() if mark in line]
     for line in reversed(lines):
         try:
             event = parse_json(line)

@@ -216,15 +216,19 @@ def read_link(path: Path) -> tuple[str, str]:
 
 
 def find_asset(paths: UserPaths, name: str, version: str, project_id: str | None) -> Asset:
-    """That of the project; without one, or if the link was carried elsewhere, the only one of that name."""
+    """That of the project: a cloned one must not get the files of another. Outside of projects, the only one."""
     known = list(assets(paths))
     fitting = [one for one in known if (one.name, one.version) == (name, version)]
-    own = [one for one in fitting if one.project_id == project_id]
-    found = own or fitting
+    found = [one for one in fitting if project_id in (None, one.project_id)]
     if len(found) == 1:
         return found[0]
     if found:
         raise UsageError(f"several projects have version {version} of an asset {name}", "run this in the project")
+    if fitting:
+        raise UsageError(
+            f"version {version} of asset {name} belongs to another project",
+            f"to fetch it, name the link file in that project: mlw asset download -l PROJECT/assets/{name}.link",
+        )
     raise UnknownName("asset", f"{name} {version}", [f"{one.name} {one.version}" for one in known])
 
 

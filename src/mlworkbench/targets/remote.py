@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..attachments import Attachment, Attachments
+from ..attachments import Attachment, Attachments, through
 from ..errors import HostError
 from ..hosts import library
 from ..hosts.replies import Reply, printable
@@ -74,14 +74,17 @@ def look(host: SshHost, python: str | None, reach: str | None = None, *, named: 
 
 
 def not_attached(compute: Compute) -> HostError:
-    who = f"{compute.username}@{compute.address}" if compute.username else compute.address
-    if compute.port:
-        who = f"{who}:{compute.port}"
     return HostError(
-        f"{compute.name} is {who}, which you have not attached",
+        f"{compute.name} is {machine_of(compute)}, which you have not attached",
         f"if you trust this project with that machine: {attach_command(compute)}",
         more="not-attached",
     )
+
+
+def machine_of(compute: Compute) -> str:
+    """The machine that a .compute file names, and the way to it."""
+    who = f"{compute.username}@{compute.address}" if compute.username else str(compute.address)
+    return printable(through(f"{who}:{compute.port}" if compute.port else who, compute.jump_host), 300)
 
 
 def attach_command(compute: Compute, key_file: str | None = None) -> str:

@@ -1,7 +1,8 @@
 """Whose process is that: a run's of ours, or another user's. NVML tells pids only, those of the host.
 
-A process belongs to a run if it carries the run's mark in its environment, descends from a process of the run, or is in
-the control group of the run's container. Container ids are not parsed: engines write them in too many ways.
+A process belongs to a run if it descends from a process of the run, is in the control group of the run's container, or
+carries the run's mark in its environment. A script writes any mark it likes, so marks come last.
+Container ids are not parsed: engines write them in too many ways.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 _HOST_TABLE = "pid:[4026531836]"  # the process table that a machine is born with: a constant of Linux
 _DEEPEST = 64
@@ -99,6 +100,13 @@ class Processes:
                 found[name] = value
         return found
 
+    def process_table(self, pid: "Union[int, str]") -> Optional[str]:
+        """Name of the process table (namespace) that it is in; None where this machine does not show it."""
+        try:
+            return os.readlink("%s/%s/ns/pid" % (self._proc, pid))
+        except OSError:
+            return None
+
     def _read(self, pid: int, name: str) -> bytes:
         try:
             with open("%s/%d/%s" % (self._proc, pid, name), "rb") as file:
@@ -111,19 +119,29 @@ def owner_of(pid: int, owners: Sequence[Owner], processes: Optional[Processes] =
     """Id of the run that a process belongs to; None if it is nobody's of these."""
     table = processes or Processes()
     above = list(table.ancestors(pid))
-    by_id = {one.run: one for one in owners}
-    by_folder = {one.folder: one for one in owners}
+    for one in above:  # the nearest first: a run may have been started by a script of another
+        for owner in owners:
+            if one in owner.roots:
+                return owner.run
+    found = _by_group(pid, owners, table) or _by_mark(pid, above, owners, table)
+    return found or _by_application(above, owners, table)
+
+
+def _by_mark(pid: int, above: "Iterable[int]", owners: Sequence[Owner], table: Processes) -> Optional[str]:
+    """By the mark that is nearest to the supervisor: those below are what the script made of it."""
+    marks: Dict[str, str] = {}
     for one in above:
-        marks = table.marks(one)
-        if marks.get("MLW_SUPERVISOR"):
+        found = table.marks(one)
+        if found.get("MLW_SUPERVISOR"):
             break  # above it there is nothing of the run
-        found = by_folder.get(marks.get("MLW_RUN_FOLDER", "")) or by_id.get(marks.get("MLW_RUN_ID", ""))
-        if found:
-            return found.run
-    for owner in owners:
-        if owner.roots.intersection(above):
-            return owner.run
-    return _by_group(pid, owners, table) or _by_application(above, owners, table)
+        marks = found or marks
+    folder, run = marks.get("MLW_RUN_FOLDER"), marks.get("MLW_RUN_ID")
+    owner = next((one for one in owners if one.folder == folder), None)
+    owner = owner or next((one for one in owners if one.run == run), None)
+    # A process in the container of another run has another process table.
+    if owner is None or table.process_table(pid) != table.process_table(owner.init or "self"):
+        return None
+    return owner.run
 
 
 def _by_application(above: "Iterable[int]", owners: Sequence[Owner], table: Processes) -> Optional[str]:

@@ -21,7 +21,7 @@ from ...model import Compute, Interpreter
 from ...paths import UserPaths
 from ...report import units
 from ...targets.check import Finding, judge
-from ...targets.remote import find_attachment, not_attached
+from ...targets.remote import find_attachment, machine_of, not_attached
 
 KINDS = ("remotedocker", "remote", "cluster")  # those that are attached
 
@@ -123,7 +123,7 @@ def _card(project: Project, name: str, paths: UserPaths, uses: tuple[Use, ...]) 
         name=name,
         file=file,
         type=compute.type,
-        address=_address(compute),
+        address=machine_of(compute) if compute.address else None,
         image=compute.base_docker_image if compute.kind in IN_CONTAINER else None,
         elsewhere=elsewhere,
         contained=compute.kind in IN_CONTAINER,
@@ -138,7 +138,7 @@ def _card(project: Project, name: str, paths: UserPaths, uses: tuple[Use, ...]) 
 
 def _attached(found: Attachment, facts: Facts | None) -> Attached:
     return Attached(
-        identity=found.identity,
+        identity=found.where,
         key=key_in_words(found),
         host_key=found.host_key,
         made=found.key == "mlw",
@@ -146,13 +146,6 @@ def _attached(found: Attachment, facts: Facts | None) -> Attached:
         networks=tuple(one.text for one in of_kind(found.allowed, NETWORK)),
         checked=facts.time if facts and isinstance(facts.time, (int, float)) else None,
     )
-
-
-def _address(compute: Compute) -> str | None:
-    if compute.address is None:
-        return None
-    who = f"{compute.username}@{compute.address}" if compute.username else compute.address
-    return f"{who}:{compute.port}" if compute.port else who
 
 
 def file_address(key: str, path: str) -> str:

@@ -49,8 +49,10 @@ class AttachForm:
         self._secret.on("enter", enter)
         self._file = _field("Private key on this machine", "", "~/.ssh/id_ed25519").classes("mlw-full")
         self._note = ui.label("A line is shown that you append to ~/.ssh/authorized_keys there.").classes("mlw-faint")
+        shown = bool(known and (known.port or known.jump_host))  # a cloned project's way must not go unseen
+        more = ui.expansion("More: port, jump host, image, mounts", value=shown)
         with (
-            ui.expansion("More: port, jump host, image, mounts").classes("mlw-full mlw-more").props("dense"),
+            more.classes("mlw-full mlw-more").props("dense"),
             ui.element("div").classes("mlw-fields"),
         ):
             self._port = ui.number(

@@ -84,10 +84,17 @@ async def prepare(view: CardView, configuration: str) -> None:
             tell(error)
 
 
+def _machine(view: CardView) -> None:
+    """The machine itself: its name in the project is the project's choice."""
+    if view.card.attached is not None:
+        ui.label(plain(view.card.attached.identity, 300)).classes("mlw-mono mlw-said")
+
+
 async def detach(view: CardView) -> None:
     name = view.card.name
     box = Box(f"Detach {name}?")
     with box.body:
+        _machine(view)
         ui.label("The key that attach installed there is removed, and the target's two files here.")
         keep = ui.checkbox("Keep the files in aml_config").props("dense")
         purge = ui.checkbox("Also delete ~/.mlw there, with all runs in it").props("dense")
@@ -108,6 +115,7 @@ async def reset_key(view: CardView) -> None:
     name, known = view.card.name, view.card.attached
     box = Box(f"A new key for {name}")
     with box.body:
+        _machine(view)
         if known is not None:
             ui.label(f"Way in now: {plain(known.key, 300)}").classes("mlw-faint")
             ui.label(f"The machine's own key: {plain(known.host_key, 200)}").classes("mlw-mono mlw-faint mlw-said")
@@ -144,6 +152,7 @@ async def consents(view: CardView, which: ConsentKind) -> None:
     box = Box(which.title.format(name))
     allowed: tuple[str, ...] = getattr(known, f"{which.kind}s") if known else ()
     with box.body:
+        _machine(view)
         kept = {text: ui.checkbox(plain(text, 300), value=True).props("dense") for text in allowed}
         if not allowed:
             ui.label("None but their own.").classes("mlw-faint")
