@@ -45,8 +45,7 @@ def attach(project: Project, wish: Wish, paths: UserPaths, talk: Talk, size: Cal
     old = attachments.find(wish.address, who.username, who.port, wish.jump)
     if old is None:  # one that this user attached before, by this way, needs no second word
         confirm_way(typed, wish, through(who.identity, wish.jump or who.default_way), talk)
-    elif (str(project.root), wish.name) in old.projects:
-        old = replace(old, called=wish.name)
+    old = old and _called(old, project, wish.name)
     dead = bury(attachments)
     draft = attachments.draft(
         who.identity,
@@ -196,6 +195,11 @@ def _packages(project: Project, attempt: Attempt, compute: Compute, anew: bool) 
     if is_managed(compute):
         attempt.talk.say(f"the machine has NVIDIA GPUs: runs get the packages of {FOLDER}/{GPU_PACKAGES}")
     return {"CondaDependenciesFile": f"{FOLDER}/{GPU_PACKAGES}"}
+
+
+def _called(old: Attachment, project: Project, name: str) -> Attachment:
+    """With its name in this project, if it has one here already."""
+    return replace(old, called=name) if (str(project.root), name) in old.projects else old
 
 
 def _kept(draft: Attachment, old: Attachment | None, project: tuple[str, str]) -> Attachment:
