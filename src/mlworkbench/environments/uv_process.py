@@ -62,7 +62,7 @@ def _listen(process: subprocess.Popen[str], bounds: Bounds, cache: str) -> tuple
             excess = bounds.exceeded(process.pid)
         if excess:
             _end(process, cache)
-            raise SolveError(f"uv was stopped: {excess} while it read packages", TOO_LARGE)
+            raise SolveError(f"uv was stopped: {excess[0]} while it read packages", excess[1])
         if time.monotonic() > until:
             raise SolveError(f"uv gave no answer within {_TIMEOUT // 60} minutes", "try again, or pin versions")
 

@@ -105,7 +105,7 @@ def build_command(
     words += ["--workdir", environment["HOME"], *_guards(container), *_limits(dict(container, network=network))]
     for mount in mounts:
         words += ["--mount", mount_option(*mount)]
-    for name, value in sorted(environment.items()):
+    for name, value in sorted(dict(environment, NVIDIA_VISIBLE_DEVICES="void").items()):
         words += ["--env", "%s=%s" % (name, value)]
     words += container.get("options") or ()
     return [*words, "--entrypoint", argv[0], container["image"], *argv[1:]]
@@ -115,6 +115,7 @@ def probe_command(container: Container, mounts: "Sequence[List[str]]", argv: "Li
     """A container that inspects the project's image: guarded like a run's, without a network, removed when it ends."""
     words = [container["program"], "run", "--rm", "--pull", "never", *_guards(container)]
     words += [*_limits({"network": "none"}), *gpu_options(container)]
+    words += [] if container.get("gpus") else ["--env", "NVIDIA_VISIBLE_DEVICES=void"]
     for mount in mounts:
         words += ["--mount", mount_option(*mount)]
     words += container.get("options") or ()

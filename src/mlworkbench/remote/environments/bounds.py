@@ -11,13 +11,14 @@ import shutil
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, Mapping, Optional, Set
+    from typing import Any, Dict, Iterable, Mapping, Optional, Set, Tuple
 
 LARGEST_FILE = 1 << 34  # bytes
 MOST = 1 << 34
 _FACTOR = 20  # packages unpack to less than that
-_RESERVE = 1 << 30
+_RESERVE = 64 << 20  # bytes of the disk that are left to everybody else
 TOO_LARGE = "a package unpacks to more than any real one; remove the one that was added last"
+_MAKE_ROOM = "free some of it, for instance with mlw experiment clean"
 _TEMPORARY = ".tmp"  # how uv's temporary folders in its cache begin
 
 
@@ -48,12 +49,12 @@ class Bounds:
         except (ProcessLookupError, PermissionError):
             pass  # it has ended, or may not be limited: the other bounds hold
 
-    def exceeded(self, pid: int) -> "Optional[str]":
-        """Why the program has to be ended, in a few words."""
+    def exceeded(self, pid: int) -> "Optional[Tuple[str, str]]":
+        """Why the program has to be ended, in a few words, and what to do about it."""
         if written(pid) > self._most:
-            return "more than %d GB were written" % (self._most >> 30)
+            return "more than %d GB were written" % (self._most >> 30), TOO_LARGE
         if _free(self._folder) < self._reserve:
-            return "the disk that holds %s became full" % self._folder
+            return "the disk that holds %s became full" % self._folder, _MAKE_ROOM
         return None
 
 

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 
+from ..cause import HINT
 from ..tree import remove
-from .bounds import TOO_LARGE, Bounds, temporary_folders, uv_cache
+from .bounds import Bounds, temporary_folders, uv_cache
 from .tools import NoEnvironment
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -52,7 +53,7 @@ def run_program(
                 excess = bounds.exceeded(program.pid)
                 if excess:
                     _end(program, uv_cache(environ, folder))
-                    raise NoEnvironment("%s while packages were unpacked; hint: %s" % (excess, TOO_LARGE))
+                    raise NoEnvironment("%s while packages were unpacked; hint: %s" % excess)
         except BaseException:
             _kill(program)
             raise
@@ -86,7 +87,7 @@ def _kill(program: "subprocess.Popen[bytes]") -> None:
 def _last_words(log: str, start: int) -> str:
     with open(log, "rb") as file:
         file.seek(max(start, os.fstat(file.fileno()).st_size - _TAIL))
-        text = file.read().decode("utf-8", "replace")
+        text = file.read().decode("utf-8", "replace").replace(HINT, "; hint - ")  # advice comes from us only
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return text
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
