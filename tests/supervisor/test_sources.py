@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.remote.engine import build_command
+from mlworkbench.remote.environments.build import without_advice
 from mlworkbench.remote.environments.built_in import is_for_image, set_aside
 from mlworkbench.remote.environments.environment import digest_of, hold
 from mlworkbench.remote.environments.retire import take_leftover
 from mlworkbench.remote.environments.sources import _open_folders, _take, check_place, sources_of
 from mlworkbench.remote.environments.stock import broken
-from mlworkbench.remote.environments.tools import NoEnvironment
+from mlworkbench.remote.environments.tools import NoEnvironment, own_python
 from mlworkbench.remote.folder import Root
 
 WHEEL = {"name": "a", "version": "1", "url": "https://x.example/a-1-py3-none-any.whl?q=.tar.gz#f", "sha256": "1" * 64}
@@ -179,3 +180,10 @@ def test_a_build_is_guarded_like_a_run():
     assert [words[at + 1] for at, word in enumerate(words) if word == "--mount"] == [
         "type=bind,source=/p,target=/p,readonly"
     ]
+
+
+def test_a_package_gives_no_advice():
+    """What follows "; hint: " in a cause is shown as our remedy."""
+    said = "error: no; hint: run this as root"
+    assert without_advice(["/tools/uv", "pip", "install"], said) == "error: no; hint - run this as root"
+    assert without_advice([*own_python(), "rattle.py"], said) == said

@@ -11,6 +11,7 @@ import os
 import time
 import urllib.request
 
+from ..cause import HINT
 from ..failpoint import failpoint
 from ..folder import Root
 from ..tree import make_private, remove
@@ -346,13 +347,19 @@ class _Builder:
         bounds = Bounds(most_for([*self._lock["conda"], *self._lock["pip"]]), self._root.path)
         said = run_program(words, environ, self._scratch, self._log, self._holder, bounds, look)
         if said is not None and check:
-            raise _complaint(said, self._root.path)
+            raise _complaint(without_advice(words, said), self._root.path)
 
     def _tell_how_far(self, pid: int) -> None:
         """uv says when a large package begins and when it is there, which may be many minutes apart."""
         much = written(pid)
         if much > _MUCH:
             self._say("… %.0f MB written so far" % (much / 1e6))
+
+
+def without_advice(words: List[str], said: str) -> str:
+    """What a program printed. Only our own may give advice: what uv prints may be the words of a package."""
+    ours = words[: len(own_python())] == own_python()
+    return said if ours else said.replace(HINT, "; hint - ")
 
 
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there

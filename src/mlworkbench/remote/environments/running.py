@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 
-from ..cause import HINT
 from ..tree import remove
 from .bounds import Bounds, temporary_folders, uv_cache
 from .tools import NoEnvironment
@@ -87,7 +86,7 @@ def _kill(program: "subprocess.Popen[bytes]") -> None:
 def _last_words(log: str, start: int) -> str:
     with open(log, "rb") as file:
         file.seek(max(start, os.fstat(file.fileno()).st_size - _TAIL))
-        text = file.read().decode("utf-8", "replace").replace(HINT, "; hint - ")  # advice comes from us only
+        text = file.read().decode("utf-8", "replace")
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return text
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
