@@ -321,6 +321,18 @@ def test_a_server_cannot_claim_the_key_of_another(laptop, machine, project, way)
     assert wrong.log.count("Accepted password") == (way == "accepted before")
 
 
+def test_a_key_that_only_the_users_known_hosts_have_is_a_changed_one(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    old = host.host_key_fingerprint
+    host.stop_sshd(sessions=True)
+    host.start_sshd()
+    host.change_host_key()
+    laptop.knows(host)
+    done = by_password(laptop, project, host, key="")
+    assert done.code == 69 and old in done.err and host.host_key_fingerprint in done.err, done
+
+
 def test_a_changed_key_stops_everything(laptop, machine, project):
     host = machine(password=SECRET, sshd="LogLevel DEBUG2")
     old = host.host_key_fingerprint

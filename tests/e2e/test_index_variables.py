@@ -106,6 +106,8 @@ def test_a_password_in_netrc_is_for_addresses_that_the_user_names(user, project,
         refused = user.mlw(*words, cwd=project, env=given)
         assert index.asked and leaked(index) == [], "of a project that names the same host"
         assert refused.code == 78 and "Traceback" not in refused.err, refused
+        place = index.url.partition("//")[2]
+        assert f"mlw settings add index-hosts {place}" in refused.err.partition("hint:")[2], refused
         ask(project, "closed")
         done = user.mlw(*words, cwd=project, env={**given, "PIP_INDEX_URL": f"{index.url}/main/simple"})
         assert done.out == "closed from behind the door\n", done

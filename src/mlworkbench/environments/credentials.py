@@ -74,6 +74,15 @@ def with_netrc(address: str, environ: Mapping[str, str], *, named: bool) -> str:
     return urlunsplit(parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{parts.netloc}"))
 
 
+def withheld(addresses: Iterable[str], environ: Mapping[str, str]) -> str | None:
+    """The first host and port for which ``.netrc`` has a password that is not sent there."""
+    for address in addresses:
+        origin = origin_of(address) if PLAIN.fullmatch(address) else None
+        if origin and not _standard(origin, environ) and _in_netrc(origin[1], environ):
+            return f"{origin[1]}:{origin[2]}"
+    return None
+
+
 def with_keyring(address: str, environ: Mapping[str, str], *, named: bool) -> str:
     """The address with the password that the keyring has for the user in it. ``named``: by the user's settings.
 

@@ -20,7 +20,7 @@ from ..remote.environments.network import why_not_reached
 from ..remote.programs import is_shim, safe_path, which
 from .build_guard import guard_words
 from .channels import Indexes, keyring_filler, mask, user_indexes, without_secret
-from .credentials import credentials_in, headers_for
+from .credentials import credentials_in, headers_for, withheld
 from .dependencies import PipLine
 from .local_files import allowed_file, check_repository, digest_of, folders_of, local_path
 from .platforms import Platform
@@ -139,7 +139,7 @@ def _compile(wanted: Wanted, folder: Path, environ: Mapping[str, str]) -> dict[s
         options += ["--no-emit-package", name]
     asking = Asking(
         ask=ask,
-        explain=lambda said: _explain(said, wanted, folder),
+        explain=lambda said: _explain(said, wanted, folder, withheld(wanted.indexes.places(), environ)),
         fetch=lambda url, path: _fetch(url, path, [*map(fill, wanted.indexes.places())], environ),
         guard=guard_words(find_uv(environ), run_uv, settings, wanted.cache or folder),
         options=options,
@@ -181,7 +181,8 @@ def write_stub(folder: Path, name: str, version: str) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
-def _explain(said: str, wanted: Wanted, folder: Path) -> SolveError:
+def _explain(said: str, wanted: Wanted, folder: Path, unnamed: str | None) -> SolveError:
+    """``unnamed``: an index that got no password, although the user has one for its host."""
     lines = [line for line in mask(said).splitlines() if line.strip()]
     start = next((index for index, line in enumerate(lines) if line.startswith("error:")), 0)
     told = [line for line in lines[start:] if not _NOISE.match(line)]
@@ -198,6 +199,11 @@ def _explain(said: str, wanted: Wanted, folder: Path) -> SolveError:
         hint = f"check the spelling in {wanted.file}, or name the index that has it: --extra-index-url"
     else:
         hint = f"change the versions in {wanted.file}"
+    if unnamed:
+        hint += (
+            f"; your password in .netrc is not sent to {unnamed}, which only the project names: if you trust it, say"
+            f" mlw settings add index-hosts {unnamed}"
+        )
     problem = f"no set of pip packages is what {wanted.file} asks for:\n{shorten(text)}"
     return SolveError(problem, hint, more="cannot-be-solved")
 

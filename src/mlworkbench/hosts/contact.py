@@ -32,6 +32,7 @@ from .replies import printable
 from .ssh import names
 
 _KIND = re.compile(r"ssh-(rsa|dss|ed25519)|ecdsa-sha2-nistp\d+|sk-(ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com")
+_ALGORITHMS = {"ssh-rsa": "rsa-sha2-512,rsa-sha2-256"}  # by which a key of this kind signs
 _NO_LOGIN = ("PreferredAuthentications=none", "PubkeyAuthentication=no")
 _KEYS_ONLY = ("PreferredAuthentications=publickey",)
 _PASSWORD_ONLY = ("PreferredAuthentications=password,keyboard-interactive", "PubkeyAuthentication=no")
@@ -110,9 +111,10 @@ def first_contact(draft: Attachment, alone: bool = False, known: Path | None = N
     added = [line for line in _lines(draft.known_hosts) if line not in before]
     if added:
         draft.known_hosts.chmod(0o600)
-    keys = {fingerprint_of(line): line for line in added or before}
-    if not keys:
+    if not added and not before:
         return Contact(True, *_users_key(draft), methods(said))
+    # The user's own known_hosts may vouch for another key than the one of the earlier attach.
+    keys = {fingerprint_of(line): line for line in added or [_shown_key(draft, before)]}
     if len(keys) != 1 or "" in keys:
         raise HostError(
             f"the host key of {draft.identity} is not clear: ssh stored {len(keys)}", "attach it with --host-key"
@@ -140,18 +142,26 @@ def _lines(file: Path) -> list[str]:
     return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
 
 
+def _shown_key(draft: Attachment, known: Sequence[str] = ()) -> str:
+    """A line with the key that the machine shows now; of the kind of a key that is known, if one is."""
+    kinds = dict.fromkeys(line.split()[1] for line in known if len(line.split()) > 1)
+    algorithms = [_ALGORITHMS.get(kind, kind) for kind in kinds]
+    options = [f"HostKeyAlgorithms={','.join(algorithms)}"] if algorithms else []
+    file = draft.folder / "shown_hosts"
+    file.unlink(missing_ok=True)
+    try:
+        _knock(draft, [*_only(file), *options])
+        return next(iter(_lines(file)), "")
+    finally:
+        file.unlink(missing_ok=True)
+
+
 def _users_key(draft: Attachment) -> tuple[str, str]:
     """Fingerprint and kind of the key that the machine shows, if the user's known_hosts have it; else two times "".
 
     They may have a name for the machine, or an authority, that is not to be found so: ssh checks them, this is shown.
     """
-    file = draft.folder / "shown_hosts"
-    file.unlink(missing_ok=True)
-    try:
-        _knock(draft, _only(file))
-        shown = next(iter(_lines(file)), "").split()
-    finally:
-        file.unlink(missing_ok=True)
+    shown = _shown_key(draft).split()
     host, port = draft.identity.rpartition("@")[2].rsplit(":", 1)
     name = host if port == "22" else f"[{host}]:{port}"
     for place in ("known_hosts", "known_hosts2"):
