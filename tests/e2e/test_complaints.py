@@ -25,7 +25,7 @@ def configure(project: Path, name: str, line: str) -> None:
     path.write_text(f"{path.read_text()}\n{line}\n")
 
 
-def test_a_large_project_is_reported_by_folder_and_runs(user):
+def test_the_largest_files_of_a_project_are_named_and_it_runs(user):
     """Complaint: a project over 25 MB was refused, at first without a clear message."""
     project = user.project("demo", train="print(1)")
     for folder, size in (("texts", 40_000_000), ("images/raw", 90_000_000)):
@@ -34,7 +34,7 @@ def test_a_large_project_is_reported_by_folder_and_runs(user):
         os.truncate(project / folder / "all.bin", size)
     dry = user.mlw("submit", "--dry-run", "train.py", cwd=project)
     assert dry.code == 0 and "130 MB" in dry.err
-    assert dry.err.index("images/raw/ (90.0 MB in 1 file)") < dry.err.index("texts/ (40.0 MB in 1 file)")
+    assert dry.err.index("images/raw/all.bin (90.0 MB)") < dry.err.index("texts/all.bin (40.0 MB)")
     assert "list what the run does not need in .mlwignore" in dry.err
     assert user.runs() == [], "a dry run records nothing"
     assert user.mlw("submit", "train.py", cwd=project).code == 0
