@@ -22,7 +22,8 @@ def same_id_remedies(desk: Desk, root: Path, again: Callable[[], Awaitable[None]
             return
 
         async def answer(verb: str) -> None:
-            with telling():
+            # The page, not this button: the dialog is deleted as soon as the browser has closed it.
+            with dialog.client, telling():
                 await desk.errands.do("project", verb, cwd=root)
                 dialog.close()
                 await again()
