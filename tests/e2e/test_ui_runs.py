@@ -87,6 +87,16 @@ def command(page, word: str):
     return page.get_by_role("toolbar", name="Chosen runs").get_by_role("button", name=word, exact=True)
 
 
+def test_where_all_runs_are_archived_the_filter_shows_them(user, demo, tmp_path):
+    root, runs = demo
+    assert user.mlw("history", "archive", *runs, cwd=root).code == 0
+    with looking(user, root, tmp_path) as looker:
+        page = looker.go("/runs")
+        page.get_by_role("checkbox", name="Archived").click()
+        page.get_by_text("2 runs", exact=True).wait_for()
+        looker.must_be_content()
+
+
 def test_from_the_list_to_what_is_done_with_runs(user, demo, tmp_path):
     root, (first, second) = demo
     failed = user.mlw("submit", "-c", "local", "train.py", "--oops", cwd=root).run

@@ -19,7 +19,7 @@ from tests.machines.payloads import LISTENING, PAYLOADS, file_names, telling
 
 IMAGE = PAYLOADS[27]  # <img src=x onerror=…>
 # What a click must not do here: it ends the visit, or starts and ends things by the dozen.
-LEAVE = re.compile(r"log out|^run$|delete|remove|download|forget|copy|theme|off the list", re.IGNORECASE)
+LEAVE = re.compile(r"log out|^run$|archive|delete|remove|download|forget|copy|theme|off the list", re.IGNORECASE)
 
 
 @pytest.fixture(scope="module")

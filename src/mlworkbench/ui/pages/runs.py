@@ -73,7 +73,7 @@ class RunsPage:
             ui.space()
             self._tools = ui.row().classes("mlw-title-row-tools")
         self._offered = await self._offer()
-        if not any(self._offered.statuses.values()) and not self._view.filtered and not self._view.archived:
+        if await self._is_empty():
             self._count.set_visibility(False)
             await self._nothing()
             return
@@ -130,6 +130,13 @@ class RunsPage:
         has = self._view.chart != "none"
         self._chart.set_visibility(has)
         self._grid.classes(add="mlw-grid-below") if has else self._grid.classes(remove="mlw-grid-below")
+
+    async def _is_empty(self) -> bool:
+        """Whether there is no run at all: where all are archived, the filter must be there to show them."""
+        if any(self._offered.statuses.values()) or self._view.filtered or self._view.archived:
+            return False
+        archived = await self._desk.ask(answers.offered, self._project, True, self._view.children)
+        return not any(archived.statuses.values())
 
     async def _nothing(self) -> None:
         ui.timer(_PAUSE, self._look_for_the_first)
