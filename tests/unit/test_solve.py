@@ -741,7 +741,7 @@ def test_lines_may_be_broken_anywhere(space, tmp_path):
     """How long uv's lines are depends on the names in them."""
     wanted = SimpleNamespace(python="3.11", file="aml_config/conda_dependencies.yml")
     said = f"error: Because connection-refused was not found in the{space}package registry and you require it, …"
-    error = pip._explain(said, wanted, tmp_path)
+    error = pip._explain(said, wanted, tmp_path, None)
     assert error.exit_code == 78 and error.hint.startswith("check the spelling in aml_config"), error.hint
 
 
