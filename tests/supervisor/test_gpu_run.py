@@ -181,9 +181,10 @@ def test_a_request_on_a_machine_without_a_gpu(tmp_path):
 
 
 def test_a_supervisor_that_takes_over_goes_on_measuring(host):
-    folder = host.run("r", "use_gpu(memory=1 << 30, utilisation=80)\n" + FOREVER, gpus="1")
+    using = "use_gpu(memory=1 << 30, utilisation=80)\nopen('using', 'w').close()\n"
+    folder = host.run("r", using + FOREVER, gpus="1")
     host.start("r")
-    until(lambda: (folder / "gpu.jsonl").exists())
+    until(lambda: (folder / "work" / "using").exists() and (folder / "gpu.jsonl").exists())
     os.kill(host.event(folder, "accepted")["pid"], signal.SIGKILL)
     until(lambda: host.call("adopt", "r")["state"] == "adopted")
     size = os.stat(folder / "gpu.jsonl").st_size
