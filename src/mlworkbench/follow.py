@@ -54,7 +54,7 @@ class Follower:
         self.overdue = False  # whether the last refresh met its deadline before it had everything
 
     def refresh(self, deadline: float | None = None) -> Run:
-        """See how the run stands. One that nobody watches gets a new supervisor, which finds out.
+        """Update the state of the run. A run without a supervisor gets a new one.
 
         Asks once whatever the time is; after ``deadline`` (monotonic) not again, however much is left to read.
         """

@@ -50,7 +50,7 @@ def _ask_about_key(draft: Attachment, shown: contact.Contact, talk: Talk) -> Non
     answer = talk.confirm("Is that the key of the machine?")
     if answer is None:
         raise Unanswered(
-            f"nobody vouches for the key of {draft.where}, and there is no terminal to ask at",
+            f"the key of {draft.where} is unknown, and there is no terminal to ask at",
             f"compare it with the machine itself, then say --host-key {shown.fingerprint}",
             {"asks": "host_key", "identity": draft.where, "host_key": shown.fingerprint, "kind": shown.kind},
         )

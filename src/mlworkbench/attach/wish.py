@@ -63,7 +63,7 @@ class Talk(Protocol):
 def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
     """What the command line leaves out comes from the target's file, as in a project that was cloned.
 
-    With --replace nothing does: the file may be a stranger's. Also returns what the file says if it is about the same
+    With --replace nothing does: the file may be untrusted. Also returns what the file says if it is about the same
     machine: then it stays as it is.
     """
     if not is_plain_name(wish.name):

@@ -163,7 +163,7 @@ def _siblings(above: str) -> list[str]:
 def override(compute: Compute, overrides: Values[str, Any]) -> Compute:
     """The target as a run configuration wants it. What has no effect on its type is left out.
 
-    A container is what keeps a stranger's script from the user's files, so the project cannot switch it off.
+    The container isolates an untrusted script from the user's files, so a project cannot switch it off.
     """
     if not overrides:
         return compute

@@ -1,6 +1,6 @@
-"""Whose project it is: one of another user is not taken for one's own.
+"""Ownership of projects: a project that another user created is refused.
 
-In a folder that several people write to, such as /tmp, anybody can put a project above the folders of others.
+In a shared folder such as /tmp, any user can create a project above the folders of other users.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .place import FOLDER
 
 
 def refuse_planted(root: str, start: str) -> None:
-    """Raise ConfigError if the project in ``root`` was found from ``start`` and is somebody else's."""
+    """Raise ConfigError if the project in ``root``, found from ``start``, belongs to another user."""
     owner = _foreign_owner(root, start)
     if owner is not None:
         raise ConfigError(
@@ -22,9 +22,9 @@ def refuse_planted(root: str, start: str) -> None:
 
 
 def _foreign_owner(root: str, start: str) -> int | None:
-    """The user who made a project there, if it is none that the one who works in ``start`` would trust.
+    """The owner of the project in ``root``, if not trusted.
 
-    Trusted are oneself, root, and whoever owns the folder in which one works: to go there was a choice.
+    Trusted are the current user, root, and the owner of ``start``: working in that folder was a choice.
     """
     if os.name != "posix":
         return None

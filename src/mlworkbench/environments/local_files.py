@@ -113,7 +113,7 @@ def allowed_file(name: str, path: Path, folders: Iterable[Path]) -> Path:
 
 
 def is_open_repository(url: str) -> bool:
-    """Whether git would reach it without encryption: it sends passwords of ``.netrc`` to whoever asks for one."""
+    """Whether git connects without encryption: it would send passwords of ``.netrc`` in plain text."""
     found = re.match(r"(?:git\+(?:http|git)|http|git)://(?:[^/@]*@)?(\[[^]]*\]|[^/:]*)", url, re.IGNORECASE)
     return found is not None and found.group(1).lower() not in _LOOPBACK
 

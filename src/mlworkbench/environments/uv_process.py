@@ -24,7 +24,9 @@ def run_bounded(words: Sequence[str], environ: Mapping[str, str], folder: Path) 
     try:
         process = _start(words, environ, folder, bounds)
     except OSError as error:
-        raise SolveError(f"uv could not be started: {error.strerror}", "install uv anew beside mlw") from None
+        raise SolveError(
+            f"uv could not be started: {error.strerror}", "reinstall it: pip install --force-reinstall uv"
+        ) from None
     with process:
         try:
             out, err = _listen(process, bounds, cache)

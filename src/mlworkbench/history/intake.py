@@ -39,7 +39,7 @@ def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run
         if used:
             offsets[name] = offsets.get(name, 0) + used
     if files_left(offsets) <= 0 < files_left(reading.offsets):
-        tally.leave_out("files", 1)  # how many more there are is unknown: nobody sends them
+        tally.leave_out("files", 1)  # the number is unknown: further files are not sent
     return fold(leave_out(tally.run(), left), events), Reading(offsets, seqs)
 
 

@@ -175,7 +175,7 @@ def _describe(path: str, name: str, special: str) -> Dict[str, Any]:
 
 
 class _Hashing:
-    """Digests of files, one after the other, until somebody is in a hurry."""
+    """Digests of files, one after the other, until a cancel asks to stop."""
 
     def __init__(self, hurry: Callable[[], bool]) -> None:
         self._hurry = hurry

@@ -32,7 +32,7 @@ class News:
     """What is new in one run folder since some offsets.
 
     Journal and metrics files are handed out in whole lines. So the client takes in every byte that it gets, and what a
-    script leaves without a line end uses up nobody's room.
+    script leaves without a line end uses no room of the others.
     """
 
     def __init__(self, run: RunFolder, offsets: Dict[str, int]) -> None:
@@ -77,7 +77,7 @@ class News:
         return bool(lines)
 
     def _new_metrics(self) -> List[str]:
-        """Metrics files that hold something and were not asked for: nobody knows of them yet."""
+        """Metrics files with content that the client does not know yet."""
         most = metric_files.files_left(self._offsets)
         found: List[str] = []
         try:

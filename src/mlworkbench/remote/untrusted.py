@@ -1,4 +1,4 @@
-"""Parsing of JSON that somebody else wrote: a script, another machine, a file that others can change."""
+"""Parsing of untrusted JSON: from a script, another machine, or a file that others can change."""
 
 from __future__ import annotations
 

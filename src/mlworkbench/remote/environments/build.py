@@ -357,7 +357,7 @@ class _Builder:
 
 
 def without_advice(words: List[str], said: str) -> str:
-    """What a program printed. Only our own may give advice: what uv prints may be the words of a package."""
+    """The output of a program. Hints are kept only from our own: output of uv may contain text of a package."""
     ours = words[: len(own_python())] == own_python()
     return said if ours else said.replace(HINT, "; hint - ")
 
