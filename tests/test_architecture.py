@@ -18,7 +18,7 @@ LAYERS = [
     {"sweep"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},
     {"hosts"},
-    {"registry", "secret", "attachments", "consents", "settings", "explain"},
+    {"registry", "secret", "attachments", "client_identity", "consents", "settings", "explain"},
     {"paths", "model"},
     {"errors", "version", "isolation", "typed"},
 ]

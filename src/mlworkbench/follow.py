@@ -211,9 +211,12 @@ class Follower:
             return
         if not self._cares():
             return
-        state, heartbeat = self.target.adopt(self.run.id)
+        state, heartbeat = self.target.adopt(self.run.id, self.run.root)
         if state == "away":
-            raise HostError("the folder with its runs is not there at the moment; is the home there mounted?")
+            raise HostError(
+                "the folder with its runs is not there at the moment; is the home there mounted?"
+                f" If it was deleted for good: mlw cancel --forget {self.run.id}"
+            )
         if state == "lost":
             self.run = self.history.note(self.run.id, _lost)
         elif state == "elsewhere":
@@ -245,7 +248,7 @@ class Follower:
             return False
         state = "supervised"
         if not sweep.supervised and self._cares():
-            state, _ = self.target.adopt(parent)
+            state, _ = self.target.adopt(parent, self.history.known(parent)[0].root)
         if state in ("finished", "lost"):
             news = self._ask(dict(self._reading.offsets), 0.0)  # its turn may have come since we looked
             self._take_in(news)

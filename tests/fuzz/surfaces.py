@@ -297,7 +297,7 @@ def _verbs(case: bytes, folder: Path) -> None:
     lock = {"kind": "managed", "digest": samples.SHA, "conda": [], "pip": [], "python": {"source": "host"}}
     stock = Stock(host.root, lambda lock, answer: packages(lock, answer, host.root))
     uses: list[Callable[[], Any]] = [
-        lambda: Target(host).adopt("r"),
+        lambda: Target(host).adopt("r", None),
         lambda: Target(host).cancel("r", "me", None),
         lambda: build_ahead(host, lock, None, stock, lambda data: None),
     ]

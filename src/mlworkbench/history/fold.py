@@ -33,7 +33,8 @@ def fold(run: Run, events: Iterable[Event]) -> Run:
 
 
 def _accepted(run: Run, event: Event) -> Run:
-    return replace(run, status=Status.PREPARING, detail=None, accepted=event.time)
+    root = _text(tame(event.data.get("root")))
+    return replace(run, status=Status.PREPARING, detail=None, accepted=event.time, root=root or run.root)
 
 
 def _step(run: Run, event: Event) -> Run:
