@@ -66,7 +66,7 @@ class History:
         ``children``: the runs of a sweep, which are recorded with it or not at all.
         """
 
-        who = spec.client or client_of(self.paths).id or None
+        who = spec.client if spec.origin else client_of(self.paths).id or None
 
         def insert(connection: apsw.Connection) -> tuple[list[RunSpec], bool]:
             for known in rows.select(connection, "key = ?", (rows.clean(spec.key),)):

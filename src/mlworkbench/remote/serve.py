@@ -16,7 +16,10 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-FILES = ("log", "build.log", "events.jsonl", "outputs.json", "supervisor.log", "exit.json", "gpu.jsonl", "effort.jsonl")
+FILES = (
+    *("log", "build.log", "events.jsonl", "outputs.json", "supervisor.log", "exit.json", "gpu.jsonl", "effort.jsonl"),
+    "spec.json",  # for another client of the same account
+)
 EVENTS = "events.jsonl"
 QUICK, SLOW, QUICK_FOR = 0.004, 0.05, 1.0  # seconds between two looks, and for how long the first kind
 MOST_METRICS = 10000  # files of one run; a script could make any number
