@@ -83,7 +83,7 @@ def _import(
     name = printable(one.id)
     try:
         if known is None:
-            spec, _ = history.add(_spec(host, here, one.id, laptop))
+            spec, _ = history.add(read_spec(host, here, one.id, laptop))
             run = history.known(spec.id)[0]
         else:
             run = known
@@ -118,7 +118,7 @@ def _bring(history: History, run: Run, outputs: bool) -> Run:
 # -- the spec --------------------------------------------------------------------------------------
 
 
-def _spec(host: Host, here: Here, run_id: str, laptop: str) -> RunSpec:
+def read_spec(host: Host, here: Here, run_id: str, laptop: str) -> RunSpec:
     """What describes the run, checked; an error if it is not the spec of such a run."""
     if not is_run_id(run_id) or "." in run_id or is_outside(run_id):
         raise HostError(f"{printable(run_id)} cannot be the ID of a run")
