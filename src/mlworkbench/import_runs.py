@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from .client_identity import client_of
 from .errors import HostError, MlwError
 from .fetch import bring_outputs, is_home
 from .follow import Follower
@@ -61,7 +62,8 @@ def import_runs(history: History, here: Here, progress: Progress, *, outputs: bo
     try:
         survey = ask_survey(target.host, sizes=False)
         known = {run.id: run for run in history.search(Query(hidden=True, inside=False))}
-        found = [one for one in survey.runs if one.claimed and _is_foreign(known.get(one.id))]
+        me = client_of(history.paths).id  # a run from here that is not in the history was removed on purpose
+        found = [one for one in survey.runs if one.claimed and one.client != me and _is_foreign(known.get(one.id))]
         done = []
         for count, one in enumerate(found, 1):
             done.append(_import(history, here, target.host, survey, one, known.get(one.id), outputs))

@@ -247,7 +247,7 @@ def _check_plan(plan: Plan, who: str, force: bool) -> None:
         raise Busy(
             f"~/.mlw on {who} holds results of runs that are not in this history:"
             f" {named([one.id for one in plan.removed_mine()])}",
-            "take them in with mlw history fetch, or say --force to delete them all the same",
+            "they were removed from it before they were fetched; --force deletes them there, too",
             more="purge-refused",
         )
 
