@@ -175,7 +175,7 @@ def test_files_of_a_run(there):
     assert host.read_file("r", "outputs.json", 4, 3) == b"456"
     assert host.read_file("r", "build.log", 0, 3) == b""
     with pytest.raises((HostError, ValueError)):
-        host.read_file("r", "spec.json", 0, 3)
+        host.read_file("r", "gate.json", 0, 3)
 
 
 def test_outputs_come_file_after_file_from_their_offsets(there):

@@ -157,7 +157,7 @@ def test_news_waits_until_something_is_new(place, agent):
 
 
 @pytest.mark.parametrize(
-    "name", ["spec.json", "../r/log", "metrics/../spec.json", "metrics/a/b", "/etc/passwd", "claim/owner.json"]
+    "name", ["gate.json", "../r/log", "metrics/../spec.json", "metrics/a/b", "/etc/passwd", "claim/owner.json"]
 )
 def test_only_files_that_are_meant_to_be_read(place, agent, name):
     place.run("r", "")
