@@ -76,6 +76,7 @@ class Follower:
                 yield data
             elif not live or self.run.detail == INTERRUPTED or (final and not self._failures):
                 self._bring_samples()
+                self._acknowledge()
                 return
             else:
                 self._pause(quiet_since)
@@ -105,6 +106,14 @@ class Follower:
         for name, wanted in ((SAMPLES, used), (EFFORT, self._asked)):
             if wanted and not self._bring_file(self._mirror, name):
                 return
+
+    def _acknowledge(self) -> None:
+        """Where nothing but the log had to be fetched, the run is all at home now."""
+        if self._mirror is None or not self.run.status.final or self.run.outputs or self._failures:
+            return
+        from .fetch import acknowledge  # noqa: PLC0415 - for runs elsewhere that have ended
+
+        acknowledge(self.run, self.target.host, self.history.paths.root.run(self.run.id))
 
     def _bring_file(self, mirror: Mirror, name: str) -> bool:
         offset = mirror.size(name)

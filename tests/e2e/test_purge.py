@@ -74,6 +74,9 @@ def test_results_of_another_laptop_keep_a_purge_away(two):
     assert "Kind" in leave(second, "--purge", "--dry-run").out
 
     first.mlw("logs", "-f", run, check=True)  # fetches, and acknowledges it there
+    ticking = first.detach("work.py", "k", "--ticks")
+    first.await_ticks(ticking)
+    first.mlw("cancel", ticking, "--grace", "0", check=True)  # has its log by now, and there is nothing else
     gone = leave(second, *PURGE)
     assert gone.code == 0, gone
     assert not list((root / "runs").glob("*")) and not (root / "envs").exists() and not (root / "blobs").exists()
