@@ -333,11 +333,17 @@ def test_clients_runs_and_what_was_fetched(place, agent):
     done = finished(place, agent, "done", client=ME, project_name="demo", created=5.0)
     (place.root / "runs" / "b-notes").mkdir()
     (place.root / "runs" / "b-notes" / "mine").write_text("x")
+    (place.root / "runs" / "z-file").write_text("x")
+    (place.root / "runs" / "z-link").symlink_to("/etc")
+    os.mkfifo(place.root / "runs" / "z-pipe")
     (place.root / "thesis").write_text("mine")
     told = agent.ask({"do": "survey", "sizes": True})
     assert [(one["id"], one["name"]) for one in told["clients"]] == [(ME, "ada@1111"), (OTHER, "ada@2222")]
     assert told["other"] == ["thesis"] and told["more"] is False
-    notes, run = told["runs"]
+    notes, run, *odd = told["runs"]
+    assert [(one["id"], one["client"], one["going"], one["empty"]) for one in odd] == [
+        (name, None, False, False) for name in ("z-file", "z-link", "z-pipe")
+    ]
     assert (notes["client"], notes["fetched"], notes["empty"]) == (None, [], False), "nobody's, so somebody else's"
     assert (run["client"], run["project"], run["ended"], run["claimed"]) == (ME, "demo", True, True)
     assert run["bytes"] > 0 and run["changed"] > 1e9
@@ -354,6 +360,9 @@ def test_clients_runs_and_what_was_fetched(place, agent):
     assert agent.ask({"do": "survey"})["runs"][1]["fetched"] == [ME]
     agent.ask({"do": "leave", "client": ME})
     assert [one["id"] for one in agent.ask({"do": "survey"})["clients"]] == [OTHER]
+    every = [one["id"] for one in told["runs"]]
+    assert agent.ask({"do": "purge", "runs": every, "clients": [OTHER]})["left"] == ["thesis"]
+    assert os.path.isdir("/etc")
 
 
 def test_a_purge_removes_what_is_named_and_keeps_the_rest(place, agent):

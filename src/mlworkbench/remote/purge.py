@@ -66,11 +66,17 @@ def _run(root: Root, name: str, sizes: bool) -> Answer:
         "changed": max(_changed(path) for path in (run.path, run.events, run.log, run.heartbeat)),
         "claimed": os.path.exists(run.owner),
         "ended": has_ended(run),
-        "going": machine.is_locked(run.lock),
+        "going": _is_going(root, name),
         "empty": _is_empty(run.path),
         "fetched": fetched_by(run),
         "bytes": size_of(run.path) if sizes else 0,
     }
+
+
+def _is_going(root: Root, name: str) -> bool:
+    """Whether a run is supervised; a file or a link among the runs is none."""
+    run = root.run(name)
+    return os.path.isdir(run.path) and not os.path.islink(run.path) and machine.is_locked(run.lock)
 
 
 def _folders(place: str, sizes: bool) -> List[Answer]:
@@ -94,7 +100,7 @@ def purge(root: Root, request: Answer) -> Answer:
     A run that is not among ``runs`` came after the survey: then nothing is removed.
     """
     named = {str(name) for name in request["runs"]}
-    going = [name for name in names_in(root.runs) if machine.is_locked(root.run(name).lock)]
+    going = [name for name in names_in(root.runs) if _is_going(root, name)]
     if going:
         return {"ok": False, "problem": "runs are going on: %s" % ", ".join(sorted(going)[:10])}
     new = sorted(set(names_in(root.runs)) - named)
@@ -129,8 +135,11 @@ def _remove_below(place: str, names: Iterable[object]) -> None:
     """Entries of a folder of ours, then the folder itself if nothing is left in it."""
     known = set(names_in(place))
     for name in map(str, names):
-        if name in known:  # so it is no path
-            remove(os.path.join(place, name))
+        path = os.path.join(place, name)
+        if name in known and os.path.isdir(path):  # a name of this folder, so no path
+            remove(path)
+        elif name in known:
+            os.unlink(path)  # a file, a pipe, or a link that leads nowhere
     if _is_empty(place):
         os.rmdir(place)
 
