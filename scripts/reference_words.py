@@ -85,7 +85,7 @@ OF_RUNS = (
 EVENTS = {
     "accepted": (
         "A supervisor has taken the run on",
-        "`machine`, `boot_id`, `processes`: which machine, boot and process table; `protocol`; `pid`",
+        "`machine`, `boot_id`, `processes`: which machine, boot and process table; `protocol`; `pid`; `root`: ID of the root folder",
     ),
     "step": (
         "The preparation goes on",

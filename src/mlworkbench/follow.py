@@ -83,6 +83,7 @@ class Follower:
                 yield data
             elif not live or self.run.detail == INTERRUPTED or (final and not self._failures):
                 self._bring_samples()
+                self._acknowledge()
                 return
             else:
                 self._pause(quiet_since)
@@ -112,6 +113,14 @@ class Follower:
         for name, wanted in ((SAMPLES, used), (EFFORT, self._asked)):
             if wanted and not self._bring_file(self._mirror, name):
                 return
+
+    def _acknowledge(self) -> None:
+        """Where nothing but the log had to be fetched, the run is all at home now."""
+        if self._mirror is None or not self.run.status.final or self.run.outputs or self._failures:
+            return
+        from .fetch import acknowledge  # noqa: PLC0415 - for runs elsewhere that have ended
+
+        acknowledge(self.run, self.target.host, self.history.paths.root.run(self.run.id))
 
     def _bring_file(self, mirror: Mirror, name: str) -> bool:
         offset = mirror.size(name)
@@ -219,9 +228,12 @@ class Follower:
             return
         if not self._cares():
             return
-        state, heartbeat = self.target.adopt(self.run.id)
+        state, heartbeat = self.target.adopt(self.run.id, self.run.root)
         if state == "away":
-            raise HostError("the folder with its runs is not there at the moment; is the home there mounted?")
+            raise HostError(
+                "the folder with its runs is not there at the moment; is the home there mounted?"
+                f" If it was deleted for good: mlw cancel --forget {self.run.id}"
+            )
         if state == "lost":
             self.run = self.history.note(self.run.id, _lost)
         elif state == "elsewhere":
@@ -253,7 +265,7 @@ class Follower:
             return False
         state = "supervised"
         if not sweep.supervised and self._cares():
-            state, _ = self.target.adopt(parent)
+            state, _ = self.target.adopt(parent, self.history.known(parent)[0].root)
         if state in ("finished", "lost"):
             news = self._ask(dict(self._reading.offsets), 0.0)  # its turn may have come since we looked
             self._take_in(news)

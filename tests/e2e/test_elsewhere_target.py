@@ -96,8 +96,11 @@ def test_a_home_that_is_not_there_for_a_while_loses_nothing(away):
     shown = away.ps()
     assert [(one["run_id"], one["status"]) for one in shown] == [(run, "Running")], shown
     assert "is the home there mounted?" in shown[0]["contact"]
-    if mlw.exists():
-        shutil.rmtree(mlw)  # the agent made a new one
+    # What is below the mount point may have been used before, and looks like a home with other runs.
+    other = away.detach("work.py", "k2")
+    away.await_end(other)
+    assert away.laptop.info(run)["status"] == "Running", "another folder in its place is no evidence either"
+    shutil.rmtree(mlw)
     mlw.with_name(".hidden").rename(mlw)
     away.let_go()
     assert away.mlw("logs", "-f", run).code == 0

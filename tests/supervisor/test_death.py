@@ -198,7 +198,8 @@ def test_run_folder_deleted_under_a_running_script(place):
     place.start("r")
     ticking(folder)
     subprocess.run(["rm", "-rf", str(folder)], check=True)
-    assert place.call("adopt", "r")["state"] == "lost"
+    root = json.loads((place.root / "root.json").read_text())["id"]
+    assert place.call("adopt", "r", message={"root": root})["state"] == "lost"
 
 
 def test_a_torn_event_line_does_not_hide_the_next(place):

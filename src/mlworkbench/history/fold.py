@@ -43,7 +43,8 @@ def leave_out(run: Run, lines: Iterable[str]) -> Run:
 
 
 def _accepted(run: Run, event: Event) -> Run:
-    return replace(run, status=Status.PREPARING, detail=None, accepted=event.time)
+    root = _text(tame(event.data.get("root")))
+    return replace(run, status=Status.PREPARING, detail=None, accepted=event.time, root=root or run.root)
 
 
 def _step(run: Run, event: Event) -> Run:

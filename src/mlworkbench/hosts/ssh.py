@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..attachments import Attachment, Attachments
+from ..client_identity import client_of
 from ..errors import HostError, Unreachable
 from ..paths import UserPaths
 from ..remote.folder import Root
@@ -352,7 +353,8 @@ class SshHost:
         return loader.warm(self.attachment.python, agent, nonce), nonce
 
     def _start(self, words: str, nonce: str) -> Channel:
-        return Channel(command(self.attachment, [], words, socket=self._master.socket), nonce)
+        who = client_of(self._paths).card
+        return Channel(command(self.attachment, [], words, socket=self._master.socket), nonce, who)
 
     def _greeted(self, channel: Channel, patience: float, brought: bytes | None) -> Channel:
         try:

@@ -10,7 +10,8 @@ import os
 import stat
 import time
 
-from . import PROTOCOL, endings, machine
+from . import endings, machine
+from .clients import acceptance
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .gpus.watch import GpuWatch
@@ -59,7 +60,7 @@ class Supervisor:
     def begin(self, secrets: Dict[str, str], umask: int) -> None:
         """From the claim to the end of a new run."""
         self._secrets = secrets
-        self.journal.add("accepted", dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid()))
+        self.journal.add("accepted", acceptance(self.root))
         failpoint("accepted")
         if os.path.exists(self.run.cancel):
             self.never("cancelled before it started")

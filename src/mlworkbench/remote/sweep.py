@@ -10,8 +10,9 @@ import json
 import os
 import time
 
-from . import PROTOCOL, endings, machine
+from . import endings, machine
 from .children import read_child
+from .clients import acceptance, root_identity
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .journal import Journal, drop_room, keep_room, log, read_json, touch, write_first
@@ -46,6 +47,7 @@ class Conductor:
         self.journal = Journal(run)
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
         self._secrets = secrets
+        self._root_id = root_identity(root)  # another folder may be in its place later
         self._order: List[str] = [str(name) for name in spec["sweep"]["children"]]
         self._waiting: List[str] = []
         self._running: List[str] = []
@@ -61,7 +63,7 @@ class Conductor:
 
     def begin(self) -> None:
         """From the claim to the end of a new sweep."""
-        self.journal.add("accepted", dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid()))
+        self.journal.add("accepted", acceptance(self.root))
         failpoint("sweep-accepted")
         try:
             keep_room(self.run)
@@ -215,7 +217,7 @@ class Conductor:
                 return False
             supervisor = Supervisor(self.root, child, spec)
             try:
-                supervisor.journal.add("accepted", dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid()))
+                supervisor.journal.add("accepted", acceptance(self.root))
                 gate = read_gate(child)
                 if gate and gate["decision"] == "never":  # a cancel; and what it would take over holds descriptors
                     supervisor.finish_unstarted(gate)
@@ -245,7 +247,7 @@ class Conductor:
 
     def _adopt(self, child: RunFolder) -> "Optional[Facts]":
         try:
-            state = adopt(self.root, child, [], {}).get("state")
+            state = adopt(self.root, child, [], {"root": self._root_id}).get("state")
         except OSError as error:
             log("%s has no supervisor: %s" % (child.path, error))
             return None

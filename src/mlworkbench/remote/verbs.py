@@ -11,6 +11,7 @@ import signal
 import time
 
 from . import PROTOCOL, SPEC, machine
+from .clients import mark_root, root_identity
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .gpus.watch import join
@@ -65,6 +66,7 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     umask = private()
     if "spec" in message:
         _receive_spec(root, run, message["spec"])
+    mark_root(root)
     spec = read_json(run.spec)
     if spec is None:
         return {"ok": False, "problem": "there is no run in %s" % run.path}
@@ -134,7 +136,7 @@ def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     """Put a new supervisor to work on a run whose old one is gone; do nothing if there is nothing to do."""
     spec, owner = read_json(run.spec), read_json(run.owner, "machine", "boot_id", "processes")
     if spec is None:
-        return {"ok": True, "state": "lost" if _is_lost(root, run) else "away"}
+        return {"ok": True, "state": "lost" if _is_lost(root, run, message.get("root")) else "away"}
     if owner is None:
         return {"ok": True, "state": "unclaimed"}
     here = machine.identity()
@@ -161,12 +163,17 @@ def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     return _leave_behind(run, body)
 
 
-def _is_lost(root: Root, run: RunFolder) -> bool:
-    """A home that is not mounted at the moment, or cannot be read, is no evidence about a run."""
+def _is_lost(root: Root, run: RunFolder, recorded: Optional[str]) -> bool:
+    """Whether the root folder that took the run on is here, and the run is not.
+
+    Another folder in its place, as below the mount point of a home, is no evidence about a run.
+    """
+    if recorded is None or root_identity(root) != recorded:
+        return False
     try:
         os.stat(run.spec)
     except FileNotFoundError:
-        return os.path.isdir(root.runs)
+        return True
     except OSError:
         return False
     return True  # there, and damaged
