@@ -26,6 +26,7 @@ CARE = 1.0  # seconds between attempts to put a new supervisor to work
 BUILD = "build.log"
 SAMPLES, EFFORT = "gpu.jsonl", "effort.jsonl"
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
+PENDING = "ended; its ending waits to be written"  # the disk of the target refuses it
 
 
 class Follower:
@@ -135,8 +136,19 @@ class Follower:
             if self._reading == before or news.parts.get(LOG):
                 if not news.supervised and not news.parts.get(LOG) and not self.run.status.final:
                     self._look_after(news)
+                if not self.run.status.final:
+                    self._note_pending(news.pending)
                 return news
         return self._ask(log, 0.0)
+
+    def _note_pending(self, why: str) -> None:
+        """The run is over, and its machine cannot write so; or it can again."""
+        detail = f"{PENDING}: {why}" if why else None
+        if detail != self.run.detail and (why or is_pending(self.run)):
+            self.run = self.history.note(
+                self.run.id, lambda run: run if run.status.final else replace(run, detail=detail)
+            )
+            self.tell_state(self.run)
 
     def _preparing(self, log: dict[str, int]) -> dict[str, int]:
         """Before the start, whoever follows the log also sees what the preparation says: an image that is pulled."""
@@ -256,6 +268,11 @@ class Follower:
             self.run = self.history.note(self.run.id, wait_for_turn)
             self.tell_state(self.run)
         return True
+
+
+def is_pending(run: Run) -> bool:
+    """Whether it is over, and its machine cannot write how it ended."""
+    return (run.detail or "").startswith(PENDING)
 
 
 def in_sweep(run: Run) -> bool:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from ..errors import HistoryError, HostError, LaunchError
-from ..follow import INTERRUPTED, Follower
+from ..follow import INTERRUPTED, Follower, is_pending
 from ..hosts.stranger import Stranger
 from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
@@ -125,6 +125,8 @@ class Standing:
     def __call__(self, run: Run) -> None:
         if run.status is Status.QUEUED and run.detail:
             self._say(f"queued: {plain(run.detail)}")
+        if is_pending(run):
+            self._say(plain(run.detail or ""))
         if run.gpu:
             self._tell_gpus(run.gpu, warn=not run.status.final)
         if run.spark:

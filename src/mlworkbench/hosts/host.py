@@ -24,6 +24,7 @@ class News:
     exists: bool = True  # the run folder is there
     claimed: bool = True  # a supervisor has taken the run on, be it alive or not
     supervised: bool = True  # one watches it now
+    pending: str = ""  # why its ending, which is known, cannot be written there
 
 
 class Host(Protocol):

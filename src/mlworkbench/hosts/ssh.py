@@ -118,7 +118,8 @@ class SshHost:
                 self._pack = came / (time.monotonic() - begun + 1e-6) < _SLOW
             if not message.get("more"):
                 told = self._checked(message)
-                return News(parts, told.flag("exists"), told.flag("claimed"), told.flag("supervised"))
+                standing = (told.flag("exists"), told.flag("claimed"), told.flag("supervised"))
+                return News(parts, *standing, printable(told.text("pending")))
             name = str(message.get("name"))
             if (name not in offsets and not _is_metrics(name)) or len(parts) > _MOST_PARTS:
                 raise FrameError(f"a file that nobody asked for: {name[:80]!a}")

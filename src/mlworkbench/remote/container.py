@@ -35,6 +35,7 @@ from .journal import spare_room, write_note
 from .launcher import encode, launch_facts, pass_gate, stand_fast
 from .mounts import Refused, inspect, make, refuse_written, translate
 from .notes import alive, promote, read_gate, read_started
+from .run_lock import hold
 from .watcher import close_door, note_unstarted, reap, remove_if_ours, remove_patiently, see_out, watch_again
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -149,7 +150,7 @@ class Contained:
 def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> None:
     """Body of the launcher process."""
     stand_fast()
-    held = machine.lock(run.watch)
+    held = hold(run.watch)
     failpoint("before-gate")
     if held is None or not pass_gate(run, "start"):
         return

@@ -46,7 +46,7 @@ def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oo
 
     For a container ``exit`` also says: ``oom``, its own limit did; ``limited``, it has one, and so what the kernel
     killed elsewhere is no evidence; ``stopped``, who ended it if not the script; ``unstarted``, a cancel came before
-    the script had its word.
+    the script had its word. ``unknown`` is why there is neither code nor signal.
     """
     oom = oom and not (exit and exit.get("limited"))
     if exit and exit.get("unstarted"):
@@ -60,7 +60,7 @@ def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oo
     if exit and exit.get("stopped") and not (exit["signal"] == _SIGKILL and oom):
         return ENGINE_STOPPED, exit["stopped"]
     if exit is None or (exit["code"] is None and exit["signal"] is None and not exit.get("problem")):
-        return EXIT_UNKNOWN, "the process ended while nothing of ours was there to see how"
+        return EXIT_UNKNOWN, (exit or {}).get("unknown") or "no exit status was recorded"
     if exit.get("problem"):
         return COULD_NOT_START, exit["problem"]
     if exit["signal"] == _SIGKILL and oom:

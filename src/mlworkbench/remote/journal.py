@@ -9,20 +9,26 @@ import sys
 import time
 
 from . import machine
+from .exit_slot import make_slot
 from .folder import RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
 RESERVE = 64 * 1024
+MOST_PENDING = 1000  # events that wait for a disk
 
 
 def write_whole(path: str, data: Dict[str, Any]) -> None:
     """The file is there whole or not at all, also after a power cut."""
     part = "%s.%s.part" % (path, os.urandom(8).hex())
     write_part(part, data)
-    os.replace(part, path)
+    try:
+        os.replace(part, path)
+    except OSError:
+        os.unlink(part)
+        raise
     machine.sync_folder(os.path.dirname(path))
 
 
@@ -97,11 +103,17 @@ def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
 
 
 class Journal:
-    """The events of one run. Only its supervisor writes, and there is one at a time (it holds the lock)."""
+    """The events of one run. Only its supervisor writes, and there is one at a time (it holds the lock).
+
+    Events that the disk refuses are kept in memory and written, in order, as soon as it takes them.
+    """
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._seq = 0
+        self._torn = False  # whether the file may end in the middle of a line
+        self._pending: List[Tuple[bytes, bool]] = []
+        self._complaint: Optional[int] = None
         self._descriptor = os.open(run.events, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.kinds: List[str] = []
         self._resume()
@@ -117,15 +129,41 @@ class Journal:
                 self.kinds.append(event["kind"])
             except (ValueError, KeyError, TypeError):
                 continue
-        if content and not content.endswith(b"\n"):
-            _write_all(self._descriptor, b"\n")
+        self._torn = bool(content) and not content.endswith(b"\n")
 
     def add(self, kind: str, data: Dict[str, Any], lasting: bool = False) -> None:
-        """``lasting``: on disk before this returns. What else happened can be told again from the other files."""
+        """Record an event. ``lasting``: it must survive a power cut; ``flush`` then tells whether it is on disk."""
+        if len(self._pending) >= MOST_PENDING and not lasting:
+            return
         self._seq += 1
         self.kinds.append(kind)
         line = json.dumps({"w": "sup", "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
-        spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n", lasting))
+        self._pending.append((line.encode("ascii") + b"\n", lasting))
+        try:
+            self.flush()
+        except OSError as error:
+            if error.errno != self._complaint:
+                self._complaint = error.errno
+                log("cannot write the event journal, trying again with the next event: %s" % error)
+
+    def flush(self) -> None:
+        """Write the events that wait; raises OSError if the disk refuses one."""
+        while self._pending:
+            try:
+                spare_room(self._run, lambda: self._append(*self._pending[0]))
+            except OSError:
+                self._reopen()
+                raise
+            del self._pending[0]
+
+    def _reopen(self) -> None:
+        """The file may have become another one: of a disk that was mounted again, of a server that was restarted."""
+        try:
+            descriptor = os.open(self._run.events, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            return  # the one that we have is as good as any
+        os.close(self._descriptor)
+        self._descriptor = descriptor
 
     def close(self) -> None:
         """For whoever tells of many runs, one after the other."""
@@ -134,16 +172,20 @@ class Journal:
     def _append(self, line: bytes, lasting: bool) -> None:
         size = os.fstat(self._descriptor).st_size
         try:
-            _write_all(self._descriptor, line)
+            _write_all(self._descriptor, b"\n" + line if self._torn else line)
+            if lasting:
+                os.fsync(self._descriptor)
         except OSError:
+            before, self._torn = self._torn, True
             os.ftruncate(self._descriptor, size)  # no half line before the next attempt
+            self._torn = before
             raise
-        if lasting:
-            os.fsync(self._descriptor)
+        self._torn = False
 
 
 def keep_room(run: RunFolder) -> None:
     """Hold back a little disk, so that the ending can be written even when the script has filled it."""
+    make_slot(run)
     descriptor = os.open(run.reserve, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         _write_all(descriptor, b"\0" * RESERVE)
@@ -174,5 +216,5 @@ def log(text: str) -> None:
 def drop_room(run: RunFolder) -> None:
     try:
         os.unlink(run.reserve)
-    except FileNotFoundError:
-        pass
+    except OSError:
+        pass  # it is gone already, or the disk takes no changes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from . import machine
+from .exit_slot import fill_slot, read_slot
 from .folder import RunFolder
 from .journal import read_json, spare_room, write_whole
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     Note = Optional[Dict[str, Any]]
 
 _START = ("pid", "start", "launcher", "time", "clock")
+_EXIT = ("code", "signal", "ended", "elapsed")
 
 
 def read_gate(run: RunFolder) -> Note:
@@ -34,11 +36,26 @@ def read_starting(run: RunFolder) -> Note:
 
 
 def read_exit(run: RunFolder) -> Note:
-    return read_json(run.exit, "code", "signal", "ended", "elapsed")
+    return read_json(run.exit, *_EXIT) or _in_slot(run)
+
+
+def _in_slot(run: RunFolder) -> Note:
+    record = read_slot(run)
+    return record if record and all(key in record for key in _EXIT) else None
 
 
 def write_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
-    spare_room(run, lambda: write_whole(run.exit, ending))
+    """In a file of its own, else in the slot; raises OSError where the disk takes neither."""
+    try:
+        spare_room(run, lambda: write_whole(run.exit, ending))
+    except OSError:
+        try:
+            fill_slot(run, ending)
+        except OSError:
+            pass  # why the file could not be written says more
+        else:
+            return
+        raise
 
 
 def promote(run: RunFolder) -> Note:

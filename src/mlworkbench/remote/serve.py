@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from . import machine
 from .folder import RunFolder
 from .frames import CHUNK
+from .pending_ending import why_pending
 from .tree import FOLDER, NOFOLLOW, Folders
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -40,6 +41,10 @@ class News:
         # The lock first: what a supervisor wrote before it let go of the lock must not be missed.
         supervised = machine.is_locked(run.lock)
         return {"exists": os.path.exists(run.spec), "claimed": os.path.exists(run.owner), "supervised": supervised}
+
+    def pending(self) -> str:
+        """Why the ending of the run, which is over, cannot be written."""
+        return why_pending(self._run)
 
     def wait(self, seconds: float, pause: Callable[[float], bool]) -> None:
         """Until something is new, ``pause`` says that we are wanted, or the time is over."""

@@ -12,9 +12,11 @@ from . import PROTOCOL, endings, machine
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .gpus.watch import GpuWatch
+from .heartbeat import Heartbeat
 from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json
 from .launcher import pass_gate
-from .notes import read_exit, read_gate, read_started
+from .notes import read_exit, read_gate, read_started, write_exit
+from .pending_ending import REFUSED, probe, until_written
 from .processes import Processes
 from .stopping import Stopping
 from .tracking.watch import Tracking
@@ -23,12 +25,11 @@ from .workcopy import place, recycle
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from .spark.watch import SparkWatch
     from .stopping import Work
 
-HEARTBEAT = 5.0
 LOOK = 0.4  # how long a cancel may go unnoticed
 
 
@@ -46,7 +47,7 @@ class Supervisor:
         self._tracking = Tracking(run, spec)
         self._usage = Usage(run)
         self._spark = spark_of(run, spec, self.journal, self._masked)
-        self._beat = 0.0
+        self._heartbeat = Heartbeat(run)
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
 
@@ -57,7 +58,7 @@ class Supervisor:
         self._secrets = secrets
         self.journal.add("accepted", dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid()))
         failpoint("accepted")
-        if os.path.exists(self.run.cancel):
+        if self._is_cancelled():
             self.never("cancelled before it started")
             return
         ending = endings.COULD_NOT_START
@@ -66,7 +67,7 @@ class Supervisor:
             if problem is not None:
                 ending = endings.ENVIRONMENT_FAILED
             else:
-                problem = self._gpus.obtain(self._beat_heart)
+                problem = self._gpus.obtain(self._heartbeat.beat)
         except (OSError, ValueError) as error:
             problem = "cannot prepare the run: %s" % error
         if problem is not None:
@@ -87,7 +88,7 @@ class Supervisor:
         if self._is_managed():
             from .environments.ready import make_ready  # noqa: PLC0415 - other runs do without
 
-            problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._beat_heart, self._secrets)
+            problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._heartbeat.beat, self._secrets)
             if problem:
                 return problem
         if self.spec.get("spark"):
@@ -113,13 +114,20 @@ class Supervisor:
 
     def never(self, reason: str, ending: str = endings.COULD_NOT_START) -> None:
         """Make sure that the run does not start; if it did meanwhile, watch it."""
-        if pass_gate(self.run, "never", reason, ending):
+        won: List[bool] = []
+
+        def decide() -> None:
+            won.append(pass_gate(self.run, "never", reason, ending))
+
+        if not until_written(self.run, decide, "the start decision", self._settle):
+            return
+        if won[0]:
             self.finish_unstarted({"reason": reason, "ending": ending})
         else:
             self.go_on()
 
     def finish_unstarted(self, gate: Dict[str, Any]) -> None:
-        cancelled = os.path.exists(self.run.cancel)
+        cancelled = self._is_cancelled()
         reason = gate.get("reason") or "it was decided not to start it"
         ending = endings.CANCELLED if cancelled else gate.get("ending") or endings.COULD_NOT_START
         self.finish(ending, "cancelled before it started" if cancelled else reason, None)
@@ -178,7 +186,7 @@ class Supervisor:
             if ended:
                 break
             self._tell_step()
-            self._beat_heart()
+            self._heartbeat.beat()
             self._settle()
             self._pause(wait, facts)
         self._stopping.sweep(facts)
@@ -188,7 +196,7 @@ class Supervisor:
 
     def _pause(self, wait: Callable[[float], bool], facts: Optional[Dict[str, Any]]) -> None:
         """Until there is reason for a thorough look. Runs for days beside the user's work, so it must be cheap."""
-        while time.monotonic() < self._beat + HEARTBEAT:
+        while not self._heartbeat.is_due():
             self._stopping.look(facts)
             self._gpus.tick(facts)
             self._usage.tick(facts)
@@ -214,12 +222,6 @@ class Supervisor:
         if step:
             self.journal.add("step", step)
 
-    def _beat_heart(self) -> None:
-        if time.monotonic() - self._beat >= HEARTBEAT:
-            self._beat = time.monotonic()
-            with open(self.run.heartbeat, "ab"):
-                os.utime(self.run.heartbeat)
-
     # -- the end -----------------------------------------------------------------------------------
 
     def conclude(self, ended: Dict[str, Any]) -> None:
@@ -227,10 +229,11 @@ class Supervisor:
         kills = machine.oom_kills()
         before = facts.get("oom_kills") if facts else None
         oom = kills is not None and before is not None and kills > before
-        ending, reason = endings.decide(ended, self._stopping.why, self._stopping.forced, oom)
+        stop = self._stopping.reason(facts, ended)
+        ending, reason = endings.decide(ended, stop, self._stopping.forced, oom)
         if ending == endings.TIMEOUT:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
-        elif self._stopping.why == "cancel" and not ended.get("unstarted"):
+        elif stop == "cancel" and not ended.get("unstarted"):
             reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "somebody")
         if self._spark:
             self._follow_safely(self._spark, self._spark.end)
@@ -268,6 +271,7 @@ class Supervisor:
         facts = read_started(self.run)
         data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": _size(self.run.log)}
         if ended:
+            self._keep_exit(ended)
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
             data.update(self._collect_safely())
             data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
@@ -276,6 +280,7 @@ class Supervisor:
         self._work.leave()
         failpoint("finishing")
         self.journal.add("finished", data, lasting=True)
+        until_written(self.run, self.journal.flush, "the event journal", self._settle)
         self._settle()
         failpoint("finished")
         drop_room(self.run)
@@ -285,6 +290,11 @@ class Supervisor:
             recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run)
         except OSError as error:
             log("the work copy could not be kept for the next run: %s" % error)
+
+    def _keep_exit(self, ended: Dict[str, Any]) -> None:
+        """What only this process knows: the launcher was killed."""
+        if read_exit(self.run) is None:
+            until_written(self.run, lambda: write_exit(self.run, ended), "the exit status", self._settle)
 
     def _collect_safely(self) -> Dict[str, Any]:
         """Nothing that can be done without may stand between the end of a run and its being told."""
@@ -332,8 +342,21 @@ class Supervisor:
         from .outputs import record_outputs  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold
 
         self.journal.add("collecting", {})
-        count, size = record_outputs(self.run, lambda: os.path.exists(self.run.cancel))
+        done: List[Tuple[int, int]] = []
+
+        def record() -> None:
+            probe(self.run)  # hashing terabytes for a list that cannot be written helps nobody
+            done.append(record_outputs(self.run, self._is_cancelled))
+
+        def hopeless(error: OSError) -> bool:
+            return error.errno not in REFUSED or self._is_cancelled()
+
+        until_written(self.run, record, "the list of outputs", self._settle, hopeless)
+        count, size = done[0] if done else (None, None)
         return {"outputs": count, "output_bytes": size}
+
+    def _is_cancelled(self) -> bool:
+        return os.path.exists(self.run.cancel)
 
 
 def work_of(run: RunFolder, spec: Dict[str, Any]) -> Work:

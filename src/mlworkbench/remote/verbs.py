@@ -16,6 +16,7 @@ from .folder import Root, RunFolder
 from .gpus.watch import join
 from .journal import log, read_json, spare_room, write_first, write_part, write_whole
 from .launcher import launch, pass_gate
+from .run_lock import hold
 from .supervisor import Supervisor
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -122,7 +123,7 @@ def _receive_spec(root: Root, run: RunFolder, spec: Answer) -> None:
 def _lock_patiently(run: RunFolder) -> Optional[int]:
     """Somebody who merely looks holds the lock for a moment; only a claim says that the run is taken."""
     for _ in range(20):
-        held = machine.lock(run.lock)
+        held = hold(run.lock)
         if held is not None or os.path.exists(run.owner):
             return held
         time.sleep(0.01)
@@ -144,7 +145,7 @@ def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     private()
 
     def body(tell: Callable[[Answer], None]) -> None:
-        held = machine.lock(run.lock)
+        held = hold(run.lock)
         if held is None:
             tell({"ok": True, "state": "supervised"})
             return
