@@ -16,6 +16,7 @@ CANCELLED_FORCED = "cancelled (forced)"
 ENVIRONMENT_FAILED = "environment failed"
 COULD_NOT_START = "could not start"
 TARGET_REBOOTED = "target rebooted"
+TARGET_RESTARTED = "target restarted"
 TARGET_LOST = "target lost the run"
 ENGINE_STOPPED = "engine stopped it"
 EXIT_UNKNOWN = "exit unknown"
@@ -30,6 +31,7 @@ ALL = (
     ENVIRONMENT_FAILED,
     COULD_NOT_START,
     TARGET_REBOOTED,
+    TARGET_RESTARTED,
     TARGET_LOST,
     ENGINE_STOPPED,
     EXIT_UNKNOWN,

@@ -16,6 +16,7 @@ from .folder import RunFolder
 from .journal import spare_room, write_first, write_note
 from .notes import promote, write_exit
 from .pending_ending import until_written
+from .restart import origin
 from .run_lock import hold
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -32,7 +33,7 @@ def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None, endin
     data: Dict[str, Any] = {"decision": decision, "reason": reason, "pid": os.getpid(), "time": time.time()}
     if ending:
         data["ending"] = ending
-    data.update(start=machine.start_time(os.getpid()), **machine.identity())
+    data.update(start=machine.start_time(os.getpid()), **origin())
     won: List[bool] = []
     spare_room(run, lambda: won.append(write_first(run.gate, data)))
     return won[0]

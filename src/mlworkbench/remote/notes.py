@@ -8,6 +8,7 @@ from . import machine
 from .exit_slot import fill_slot, read_slot
 from .folder import RunFolder
 from .journal import read_json, spare_room, write_whole
+from .restart import origin
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def read_gate(run: RunFolder) -> Note:
     gate = read_json(run.gate, "decision", "pid", "start", "boot_id")
     if gate is None and os.path.exists(run.gate):
         # Damaged: somebody has decided, and who knows what. It may have started, so it never will again.
-        return dict(machine.identity(), decision="start", pid=None, start=None)
+        return dict(origin(), decision="start", pid=None, start=None)
     return gate
 
 

@@ -13,13 +13,16 @@ from .notes import alive, promote, read_exit, read_gate, read_started, read_star
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
     Facts = Optional[Dict[str, Any]]
 
 
 OUTLIVED = "its launcher and its supervisor were killed while it was running, so nothing could read its exit status"
 UNWRITTEN = "its launcher and its supervisor were gone before its exit status was written"
+
+
+RUNNING = "running"
 
 
 class Processes:
@@ -101,6 +104,10 @@ class Processes:
         elif status is None:
             ended["unknown"] = OUTLIVED if self._orphaned else UNWRITTEN
         return ended
+
+    def after_restart(self, rebooted: bool, waiting: Callable[[], None]) -> Union[str, Facts]:
+        """What is left of the run: nothing."""
+        return None
 
     def living(self, facts: Facts) -> List[Tuple[int, int]]:
         """All living processes of the user's, the main one last."""

@@ -16,6 +16,7 @@ from .environments.tally import Tally
 from .folder import Root
 from .journal import read_json
 from .programs import which
+from .run_removal import remove_run
 from .tree import remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -90,6 +91,8 @@ def _remove(kind: str, path: str) -> None:
         aside = os.path.join(os.path.dirname(path), ".clean-" + os.urandom(8).hex())
         os.rename(path, aside)
         remove(aside)
+    elif kind == "runs":
+        remove_run(path)
     else:
         remove(path)
 

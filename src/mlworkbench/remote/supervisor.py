@@ -17,7 +17,8 @@ from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json
 from .launcher import pass_gate
 from .notes import read_exit, read_gate, read_started, write_exit
 from .pending_ending import REFUSED, probe, until_written
-from .processes import Processes
+from .processes import RUNNING, Processes
+from .restart import REBOOTED, RESTARTED, change_since
 from .stopping import Stopping
 from .tracking.watch import Tracking
 from .usage import Usage
@@ -141,10 +142,11 @@ class Supervisor:
 
             hold(self.root, self.spec["lock"], self.spec["id"])
         gate = read_gate(self.run)
-        here = machine.identity()
-        owner = gate or read_json(self.run.owner) or {}
-        if owner.get("boot_id") != here["boot_id"]:
-            self._after_reboot(gate)
+        change = change_since(gate or read_json(self.run.owner) or {})
+        if change == REBOOTED:
+            self._after_restart(gate, endings.TARGET_REBOOTED, "the machine was rebooted")
+        elif change == RESTARTED:
+            self._after_restart(gate, endings.TARGET_RESTARTED, "the container that the target is was restarted")
         elif gate is None:
             self.never("the supervisor died before the start")
         elif gate["decision"] == "never":
@@ -152,18 +154,26 @@ class Supervisor:
         else:
             self.watch()
 
-    def _after_reboot(self, gate: Optional[Dict[str, Any]]) -> None:
+    def _after_restart(self, gate: Optional[Dict[str, Any]], ending: str, what: str) -> None:
+        """No process of the run is left here; an engine may have a container of it, or a record."""
         if gate and gate["decision"] == "never":
             self.finish_unstarted(gate)
             return
         ended = read_exit(self.run)
+        if not ended and gate:
+            found = self._work.after_restart(ending == endings.TARGET_REBOOTED, self._settle)
+            if found == RUNNING:
+                self.watch()
+                return
+            ended = found if isinstance(found, dict) else None
         if ended:
+            self._stopping.recall()
             self.conclude(ended)
             return
-        pass_gate(self.run, "never", "the machine was rebooted")
+        pass_gate(self.run, "never", what)
         if self._spark:
             self._follow_safely(self._spark, self._spark.end)
-        self.finish(endings.TARGET_REBOOTED, "the machine was rebooted while the run was going on", None)
+        self.finish(ending, what + " while the run was going on", None)
 
     # -- watching ----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from .folder import Root, RunFolder
 from .gpus.watch import join
 from .journal import log, read_json, spare_room, write_first, write_part, write_whole
 from .launcher import launch, pass_gate
+from .restart import ELSEWHERE, RESTARTED, change_since, origin
 from .run_lock import hold
 from .supervisor import Supervisor
 
@@ -41,7 +42,7 @@ def claim(run: RunFolder, nonce: str) -> bool:
     """Win the run by one rename. After a lost answer the owner tells whether it was us."""
     mine = "%s.%s" % (run.claim, nonce)
     os.makedirs(mine, mode=0o700, exist_ok=True)
-    owner = dict(machine.identity(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
+    owner = dict(origin(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
     write_part(os.path.join(mine, "owner.json"), owner)
     failpoint("claiming")
     try:
@@ -137,11 +138,9 @@ def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
         return {"ok": True, "state": "lost" if _is_lost(root, run) else "away"}
     if owner is None:
         return {"ok": True, "state": "unclaimed"}
-    here = machine.identity()
-    if owner["machine"] != here["machine"]:
+    change = change_since(owner)
+    if change == ELSEWHERE or (change == RESTARTED and machine.is_locked(run.watch)):  # its launcher lives
         return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}
-    if owner["boot_id"] == here["boot_id"] and owner["processes"] != here["processes"]:
-        return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}  # in another container
     private()
 
     def body(tell: Callable[[Answer], None]) -> None:

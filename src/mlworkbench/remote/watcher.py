@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 DIED = "the launcher died before the start"
 PATIENCE = 3600.0  # how long we try to remove a container from an engine that is down
 NOTICE = 10.0  # how often we look whether the engine is still the same
+LOST_TRACK = 255  # what Docker records of a container whose end it did not see
 RECENT = 60.0  # an engine gives a container ten seconds or more to end
 
 _UNKNOWN: Dict[str, Any] = {"code": None, "signal": None, "problem": None}
@@ -197,6 +198,8 @@ def read_end(state: Dict[str, Any], engine: Engine, restarted: bool) -> Dict[str
     elif told is None and code == 128 + signal.SIGKILL and engine.container["engine"] == "docker":
         # Killed from within, its first process would have lived to tell.
         ended["stopped"] = "somebody killed the container (docker kill), or the engine did"
+    elif told is None and code == LOST_TRACK and engine.container["engine"] == "docker":
+        ended.update(code=None, stopped="the engine was restarted, and found the container dead (Exited (255))")
     return ended
 
 
