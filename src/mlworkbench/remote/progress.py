@@ -148,6 +148,7 @@ def is_full(path: str) -> bool:
     if not hasattr(os, "statvfs"):
         return False
     facts = os.statvfs(path)
+    # Not zero: the reserve was given back, and file systems refuse a write while a little is left.
     return facts.f_bavail * facts.f_frsize < 16 * RESERVE
 
 

@@ -13,11 +13,13 @@ from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .gpus.watch import GpuWatch
 from .heartbeat import Heartbeat
-from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json
+from .journal import Journal, drop_room, keep_room, log, read_json
 from .launcher import pass_gate
 from .notes import read_exit, read_gate, read_started, write_exit
 from .pending_ending import REFUSED, probe, until_written
 from .processes import RUNNING, Processes
+from .progress import is_full
+from .progress import size as file_size
 from .restart import REBOOTED, RESTARTED, change_since
 from .stopping import Stopping
 from .tracking.watch import Tracking
@@ -251,7 +253,7 @@ class Supervisor:
             reason = self._explain(ended)
             if self._spark:
                 ending, reason = self._blame_safely(self._spark, ended, reason)
-            if _full(self.run.path):
+            if is_full(self.run.path):
                 reason += "; the disk that holds %s is full" % self.run.path
             if oom:
                 reason += "; meanwhile the kernel killed a process of this machine for want of memory"
@@ -279,7 +281,7 @@ class Supervisor:
         if "finished" in self.journal.kinds:
             return
         facts = read_started(self.run)
-        data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": _size(self.run.log)}
+        data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": file_size(self.run.log)}
         if ended:
             self._keep_exit(ended)
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
@@ -387,18 +389,3 @@ def spark_of(
     from .spark.watch import SparkWatch  # noqa: PLC0415 - what other runs need not hold
 
     return SparkWatch(run, spec, journal, mask)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
-def _full(path: str) -> bool:
-    if not hasattr(os, "statvfs"):
-        return False
-    facts = os.statvfs(path)
-    # Not zero: the reserve was given back, and file systems refuse a write while a little is left.
-    return facts.f_bavail * facts.f_frsize < 16 * RESERVE

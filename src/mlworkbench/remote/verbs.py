@@ -19,6 +19,7 @@ from .launcher import launch, pass_gate
 from .restart import ELSEWHERE, RESTARTED, change_since, origin
 from .run_lock import hold
 from .supervisor import Supervisor
+from .unresponsive import rouse
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -201,6 +202,8 @@ def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> A
     failpoint("cancel-asked")
     if read_json(run.gate) is None:
         pass_gate(run, "never", "cancelled before it started")
+    if machine.FORKS:
+        rouse(run)
     return {"ok": True, "state": "asked"}
 
 
