@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlworkbench.cli.view import Standing
 from mlworkbench.history.fold import ending_words, event_from, fold
 from mlworkbench.history.reading import parse_events, parse_lines
 from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
@@ -126,6 +127,14 @@ def test_duration_is_never_negative():
         Run(SPEC), events(("started", {"time": 5000.0}), ("finished", {"ending": "exit unknown", "ended": 1400.0}))
     )
     assert run.duration == 0
+
+
+def test_a_variable_that_the_target_replaced_is_shown_once(capsys):
+    run = fold(Run(SPEC), events(("gpus", {"gpus": [], "held": True, "replaced": "1"})))
+    standing = Standing()
+    standing(run)
+    standing(run)
+    assert capsys.readouterr().err.count('CUDA_VISIBLE_DEVICES="1" is replaced') == 1
 
 
 def test_words():

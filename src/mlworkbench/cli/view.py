@@ -149,6 +149,10 @@ class Standing:
         for gpu in (told.get("got") or {}).get("gpus") or []:
             if isinstance(gpu, dict):
                 self._say(plain(start_line(gpu)))
+        replaced = (told.get("got") or {}).get("replaced")
+        if replaced:
+            words = f'CUDA_VISIBLE_DEVICES="{replaced}" is replaced by the GPUs that the run got through its request'
+            self._say(f"note: {plain(words)}")
         idle = told.get("idle") or {}
         if warn and idle.get("warning"):
             found = idle.get("diagnosis") or {}
