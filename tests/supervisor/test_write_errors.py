@@ -105,6 +105,8 @@ def test_a_disk_without_a_byte_takes_the_exit_code(small_disk, tmp_path):
     small_disk.call("adopt", "r")
     told = small_disk.ended(folder)
     assert (told["ending"], told["exit"]) == ("failed", 7)
+    until(lambda: not (folder / "exit.slot").exists())
+    assert json.loads((folder / "exit.json").read_text())["code"] == 7
 
 
 def test_the_supervisor_waits_for_room(small_disk, tmp_path):
@@ -121,6 +123,20 @@ def test_the_supervisor_waits_for_room(small_disk, tmp_path):
     assert alive(supervisor)
     ballast.unlink()
     told = small_disk.ended(folder)
+    assert (told["ending"], told["exit"]) == ("failed", 7)
+
+
+def test_a_home_that_goes_away_with_only_the_supervisor_left(place, tmp_path):
+    """The launcher was killed before, and the exit code is in the supervisor's memory alone."""
+    folder, facts = begin(place, tmp_path)
+    kill(facts["launcher"])
+    hidden = place.root.with_name("hidden")
+    place.root.rename(hidden)
+    (tmp_path / "go").touch()
+    until(lambda: not alive(facts["pid"]))
+    until(lambda: "start decision" in (hidden / "runs" / "r" / "supervisor.log").read_text())
+    hidden.rename(place.root)
+    told = place.ended(folder)
     assert (told["ending"], told["exit"]) == ("failed", 7)
 
 

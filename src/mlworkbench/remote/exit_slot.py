@@ -21,7 +21,10 @@ _TEXTS = ("problem", "stopped", "unknown")  # may be long, and are cut to fit
 
 
 def make_slot(run: RunFolder) -> None:
-    """Allocate the block. Zeros would be enough for most file systems; some store them as a hole."""
+    """Allocate the block. Zeros would be enough for most file systems; some store them as a hole.
+
+    It need not be on disk yet, which would cost time at the start: the space is taken all the same.
+    """
     descriptor = os.open(run.slot, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         _write(descriptor, b"-" * SIZE)
@@ -34,6 +37,7 @@ def fill_slot(run: RunFolder, record: Dict[str, Any]) -> None:
     descriptor = os.open(run.slot, os.O_WRONLY)
     try:
         _write(descriptor, _packed(record))
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -64,4 +68,3 @@ def _packed(record: Dict[str, Any]) -> bytes:
 def _write(descriptor: int, block: bytes) -> None:
     if os.write(descriptor, block) != len(block):
         raise OSError(28, "No space left on device")
-    os.fsync(descriptor)

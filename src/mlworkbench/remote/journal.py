@@ -176,11 +176,15 @@ class Journal:
             if lasting:
                 os.fsync(self._descriptor)
         except OSError:
-            before, self._torn = self._torn, True
-            os.ftruncate(self._descriptor, size)  # no half line before the next attempt
-            self._torn = before
+            self._cut(size)  # no half line before the next attempt
             raise
         self._torn = False
+
+    def _cut(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError:
+            self._torn = True  # why the line could not be written says more
 
 
 def keep_room(run: RunFolder) -> None:

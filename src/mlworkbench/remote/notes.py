@@ -59,6 +59,17 @@ def write_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
         raise
 
 
+def settle_exit(run: RunFolder) -> None:
+    """At the end of a run: what is in the slot gets its file, and the slot goes."""
+    try:
+        record = _in_slot(run)
+        if record and read_json(run.exit, *_EXIT) is None:
+            write_whole(run.exit, record)
+        os.unlink(run.slot)
+    except OSError:
+        pass  # then it stays where it is, and is read from there
+
+
 def promote(run: RunFolder) -> Note:
     """What a launcher that died between its word to the child and its note of the start would have done next."""
     try:

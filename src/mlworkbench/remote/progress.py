@@ -145,9 +145,10 @@ def last_value(child: RunFolder, metric: str) -> Optional[str]:
 
 def is_full(path: str) -> bool:
     """Whether what is started now would have no room to say how it ended."""
-    if not hasattr(os, "statvfs"):
+    try:
+        facts = os.statvfs(path)
+    except (AttributeError, OSError):  # Windows; a disk that is not mounted at the moment
         return False
-    facts = os.statvfs(path)
     # Not zero: the reserve was given back, and file systems refuse a write while a little is left.
     return facts.f_bavail * facts.f_frsize < 16 * RESERVE
 

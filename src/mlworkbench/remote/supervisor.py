@@ -15,7 +15,7 @@ from .gpus.watch import GpuWatch
 from .heartbeat import Heartbeat
 from .journal import Journal, drop_room, keep_room, log, read_json
 from .launcher import pass_gate
-from .notes import read_exit, read_gate, read_started, write_exit
+from .notes import read_exit, read_gate, read_started, settle_exit, write_exit
 from .pending_ending import REFUSED, probe, until_written
 from .processes import RUNNING, Processes
 from .progress import is_full
@@ -237,6 +237,7 @@ class Supervisor:
     # -- the end -----------------------------------------------------------------------------------
 
     def conclude(self, ended: Dict[str, Any]) -> None:
+        self._keep_exit(ended)
         facts = self._started_facts()
         kills = machine.oom_kills()
         before = facts.get("oom_kills") if facts else None
@@ -283,7 +284,6 @@ class Supervisor:
         facts = read_started(self.run)
         data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": file_size(self.run.log)}
         if ended:
-            self._keep_exit(ended)
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
             data.update(self._collect_safely())
             data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
@@ -296,6 +296,7 @@ class Supervisor:
         self._settle()
         failpoint("finished")
         drop_room(self.run)
+        settle_exit(self.run)
         if data.get("leftovers"):
             return  # something of the run still lives and may write into its work copy
         try:
