@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -91,6 +92,35 @@ def test_the_ending_waits_for_a_disk_that_is_read_only(place, tmp_path):
     assert (told["ending"], told["exit"], told["outputs"]) == ("failed", 7, 0)
     assert waiting(folder) == ""
     assert "Traceback" not in (folder / "supervisor.log").read_text()
+
+
+def test_a_disk_that_failed_and_was_mounted_again(place, tmp_path):
+    """The kernel makes a disk with an error read-only, open files included. What is mounted later is another one to
+    all who have files open: the lock of the supervisor counts no more, and the run still ends once."""
+    image, healed = tmp_path / "disk", tmp_path / "healed"
+    subprocess.run(["truncate", "--size", "16M", str(image)], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    place.root.mkdir()
+    with mounted("-o", "loop,errors=remount-ro", str(image), str(place.root)):
+        words = ["findmnt", "--noheadings", "--output", "SOURCE", str(place.root)]
+        device = Path(subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()).name
+        trigger = Path(f"/sys/fs/ext4/{device}/trigger_fs_error")
+        if not trigger.exists():
+            pytest.skip("this kernel cannot be told to find an error on a disk")
+        folder, facts = begin(place, tmp_path)
+        supervisor = place.event(folder, "accepted")["pid"]
+        subprocess.run(["sync", "--file-system", str(folder)], check=True)
+        trigger.write_text("1")
+        (tmp_path / "go").touch()
+        until(lambda: waiting(folder) == f"the file system of {folder} is read-only")
+        shutil.copy(image, healed)
+        subprocess.run(["e2fsck", "-fy", str(healed)], check=False, stdout=subprocess.DEVNULL)
+    with mounted("-o", "loop", str(healed), str(place.root)):
+        place.call("adopt", "r")
+        told = place.ended(folder)
+        assert (told["ending"], told["exit"]) == ("failed", 7)
+        until(lambda: not alive(supervisor) and not alive(facts["launcher"]))
+        assert [event["kind"] for event in place.events(folder)].count("finished") == 1
 
 
 def test_a_disk_without_a_byte_takes_the_exit_code(small_disk, tmp_path):

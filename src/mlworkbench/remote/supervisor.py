@@ -21,6 +21,7 @@ from .processes import RUNNING, Processes
 from .progress import is_full
 from .progress import size as file_size
 from .restart import REBOOTED, RESTARTED, change_since
+from .run_lock import is_replaced
 from .stopping import Stopping
 from .tracking.watch import Tracking
 from .usage import Usage
@@ -279,7 +280,7 @@ class Supervisor:
 
     def finish(self, ending: str, reason: Optional[str], ended: Optional[Dict[str, Any]]) -> None:
         """Tell the ending, once."""
-        if "finished" in self.journal.kinds:
+        if "finished" in self.journal.kinds or is_replaced(self.run.lock):
             return
         facts = read_started(self.run)
         data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": file_size(self.run.log)}
