@@ -139,6 +139,18 @@ def test_a_disk_without_a_byte_takes_the_exit_code(small_disk, tmp_path):
     assert json.loads((folder / "exit.json").read_text())["code"] == 7
 
 
+def test_the_reserve_is_enough_for_the_list_of_outputs(small_disk, tmp_path):
+    """Others fill the disk; what this run holds back is still there when it ends."""
+    folder, _ = begin(small_disk, tmp_path)
+    (folder / "work" / "outputs" / "model.bin").write_bytes(b"x" * 10)
+    with open(small_disk.root / "ballast", "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    (tmp_path / "go").touch()
+    told = small_disk.ended(folder)
+    assert (told["ending"], told["exit"], told["outputs"]) == ("failed", 7, 1)
+
+
 def test_the_supervisor_waits_for_room(small_disk, tmp_path):
     """The launcher was killed: what the supervisor reads of the process is only in its memory."""
     folder, facts = begin(small_disk, tmp_path)

@@ -124,7 +124,7 @@ class Contained:
         An engine outside of a restarted container has kept it going, and is waited for; after a reboot none has.
         """
         state = self._engine.inspect()
-        while state["status"] == "down" and not rebooted:
+        while state["status"] == "down" and not rebooted and not os.path.exists(self._run.cancel):
             waiting()
             time.sleep(1.0)
             state = self._engine.inspect()

@@ -13,7 +13,7 @@ from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .gpus.watch import GpuWatch
 from .heartbeat import Heartbeat
-from .journal import Journal, drop_room, keep_room, log, read_json
+from .journal import Journal, drop_room, keep_room, log, read_json, spare_room
 from .launcher import pass_gate
 from .notes import read_exit, read_gate, read_started, settle_exit, write_exit
 from .pending_ending import REFUSED, probe, until_written
@@ -359,7 +359,8 @@ class Supervisor:
         done: List[Tuple[int, int]] = []
 
         def record() -> None:
-            probe(self.run)  # hashing terabytes for a list that cannot be written helps nobody
+            # Hashing terabytes for a list that cannot be written helps nobody.
+            spare_room(self.run, lambda: probe(self.run))
             done.append(record_outputs(self.run, self._is_cancelled))
 
         def hopeless(error: OSError) -> bool:
