@@ -51,7 +51,7 @@ def read_slot(run: RunFolder) -> Optional[Dict[str, Any]]:
         if mark != _MARK or int(checksum, 16) != binascii.crc32(text):
             return None
         record = json.loads(text)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 
