@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from .paths import UserPaths, user_name
 from .remote import machine
 from .remote.clients import CLIENT
 from .remote.journal import write_first
+from .remote.untrusted import parse_json
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def _machine() -> str:
 
 def _read(paths: UserPaths) -> str | None:
     try:
-        found = json.loads(paths.client.read_bytes())
+        found = parse_json(paths.client.read_bytes())
         sound = CLIENT.fullmatch(found["id"]) and found["machine"] == _machine()
         return str(found["id"]) if sound else None
     except (OSError, ValueError, KeyError, TypeError):

@@ -27,6 +27,7 @@ CARE = 1.0  # seconds between attempts to put a new supervisor to work
 BUILD, EVENTS = "build.log", "events.jsonl"
 SAMPLES, EFFORT = "gpu.jsonl", "effort.jsonl"
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
+UNWRITTEN = "ended; its ending waits to be written"  # the disk of the target refuses it
 
 
 class Follower:
@@ -151,11 +152,22 @@ class Follower:
             if self._reading == before or news.parts.get(LOG):
                 if not news.supervised and not news.parts.get(LOG) and not self.run.status.final:
                     self._look_after(news)
+                if not self.run.status.final:
+                    self._note_unwritten(news.unwritten)
                 return news
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self.overdue = not self.run.status.final
                 return news
         return self._ask(log, 0.0)
+
+    def _note_unwritten(self, why: str) -> None:
+        """The run is over, and its machine cannot write so; or it can again."""
+        detail = f"{UNWRITTEN}: {why}" if why else None
+        if detail != self.run.detail and (why or is_unwritten(self.run)):
+            self.run = self.history.note(
+                self.run.id, lambda run: run if run.status.final else replace(run, detail=detail)
+            )
+            self.tell_state(self.run)
 
     def _preparing(self, log: dict[str, int]) -> dict[str, int]:
         """Before the start, whoever follows the log also sees what the preparation says: an image that is pulled."""
@@ -285,6 +297,11 @@ def _end_last(news: News) -> News:
     if events:
         parts[EVENTS] = before_end(events) if news.pending else events
     return replace(news, parts=parts)
+
+
+def is_unwritten(run: Run) -> bool:
+    """Whether it is over, and its machine cannot write how it ended."""
+    return (run.detail or "").startswith(UNWRITTEN)
 
 
 def in_sweep(run: Run) -> bool:

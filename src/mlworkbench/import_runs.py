@@ -6,7 +6,6 @@ fields that describe the run are taken over; where it runs is what this project'
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from .hosts.survey import Survey, TargetRun, ask_survey, is_run_id
 from .model import Compute, JsonDict, Run, RunSpec
 from .remote import SPEC
 from .remote.folder import is_outside
+from .remote.untrusted import parse_json
 from .targets.opening import open_target
 from .typed import is_sound
 
@@ -128,7 +128,7 @@ def read_spec(host: Host, here: Here, run_id: str, laptop: str) -> RunSpec:
     if len(data) >= _LONGEST_SPEC:
         raise HostError(f"the spec of run {run_id} is too large")
     try:
-        given = json.loads(data)
+        given = parse_json(data)
         if not isinstance(given, dict) or given.get("id") != run_id or given.get("spec") != SPEC:
             raise ValueError("not the spec of this run")
         told = RunSpec.from_json(_described(given))

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,30 @@ def test_a_reboot_in_the_middle(away):
     assert out == content(away.there(run) / "log") == content(away.laptop.folder(run) / "log")
     assert (away.count("start", "k"), away.count("end", "k")) == (1, 0), "it was not started again"
     assert away.submit("work.py", "k2").code == 0, "and the machine is as good as before"
+
+
+@pytest.mark.parametrize("kind", ["remote", "remotedocker"])
+def test_a_restarted_container_as_target(laptop, machine, kind):
+    """A rented pod: the same boot of the same host, and all processes are new. Its engine, if any, has a record."""
+    host = machine(docker="own" if kind == "remotedocker" else "no")
+    image = host.load_image() if kind == "remotedocker" else None
+    away = Away(laptop, host, kind, image=image)
+    run, other = away.detach("work.py", "k", "--ticks"), away.detach("work.py", "k2", "--ticks")
+    for one in (run, other):
+        away.await_ticks(one)
+    # Both happen: the kernel numbers the new process namespace as the old one, or otherwise.
+    with open(f"/proc/{host.pid}/ns/pid") if kind == "remote" else nullcontext():
+        host.restart()
+    assert away.mlw("status", run).code == 0
+    assert ending(away, run) == ("Failed", "target restarted")
+    assert "restarted" in away.laptop.info(run)["cause"]
+    done = away.mlw("cancel", other)
+    assert done.code == 0 and "has ended already" in done.err, done
+    assert ending(away, other) == ("Failed", "target restarted")
+    assert away.count("start", "k") == 1 and away.count("end", "k") == 0
+    if image:
+        assert host.run("docker", "ps", "--all", "--quiet").stdout == ""
+    assert away.submit("work.py", "k3").code == 0, "and the machine is as good as before"
 
 
 def test_a_supervisor_that_died_is_replaced_by_whoever_looks(either):

@@ -119,8 +119,8 @@ class SshHost:
                 self._pack = came / (time.monotonic() - begun + 1e-6) < _SLOW
             if not message.get("more"):
                 told = self._checked(message)
-                standing = (told.flag(name) for name in ("exists", "claimed", "supervised", "pending"))
-                return News(parts, *standing)
+                standing = {name: told.flag(name) for name in ("exists", "claimed", "supervised", "pending")}
+                return News(parts, **standing, unwritten=printable(told.text("unwritten")))
             name = str(message.get("name"))
             if (name not in offsets and not _is_metrics(name)) or len(parts) > _MOST_PARTS:
                 raise FrameError(f"a file that nobody asked for: {name[:80]!a}")

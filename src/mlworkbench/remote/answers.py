@@ -101,7 +101,7 @@ def _news(talk: Talk, request: Message, body: bytes) -> Message:
     wait = float(request.get("wait", 0))
     if wait > 0:
         news.wait(min(wait, LONGEST_WAIT), lambda seconds: _pause(talk, seconds))
-    answer: Message = dict(news.standing(), ok=True)
+    answer: Message = dict(news.standing(), ok=True, unwritten=news.unwritten())
     for name, data in news.parts(min(int(request["limit"]), CHUNK)):
         _send_part(talk, {"name": name}, data, bool(request.get("pack")))
     return dict(answer, pending=news.pending)

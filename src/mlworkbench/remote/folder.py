@@ -76,6 +76,7 @@ class RunFolder:
         self.starting = _join(path, "starting.json")
         self.started = _join(path, "started.json")
         self.exit = _join(path, "exit.json")
+        self.slot = _join(path, "exit.slot")  # takes the exit status where exit.json cannot be written
         self.cancel = _join(path, "cancel.json")
         self.stopping = _join(path, "stopping.json")
         self.heartbeat = _join(path, "heartbeat")

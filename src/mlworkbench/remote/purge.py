@@ -16,6 +16,7 @@ from .environments.stock import has_ended, in_building
 from .environments.tally import Tally
 from .folder import Root
 from .journal import read_json
+from .run_removal import remove_run
 from .space import LEFT, names_in, size_of
 from .tree import remove
 
@@ -110,7 +111,7 @@ def purge(root: Root, request: Answer) -> Answer:
         return {"ok": False, "problem": "an environment is being built"}
     real = os.path.realpath(root.path)  # what a link in its place leads to
     before = size_of(real)
-    _remove_below(root.runs, named)
+    _remove_below(root.runs, named, remove_run)
     _remove_below(root.homes, request.get("homes", ()))
     _remove_below(root.share, [*request.get("shared", ()), *_empty_below(root.share)])
     for client in request.get("clients", ()):
@@ -131,13 +132,13 @@ def _is_empty(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path) and not names_in(path)
 
 
-def _remove_below(place: str, names: Iterable[object]) -> None:
+def _remove_below(place: str, names: Iterable[object], remove_one: Callable[[str], None] = remove) -> None:
     """Entries of a folder of ours, then the folder itself if nothing is left in it."""
     known = set(names_in(place))
     for name in map(str, names):
         path = os.path.join(place, name)
         if name in known and os.path.isdir(path):  # a name of this folder, so no path
-            remove(path)
+            remove_one(path)
         elif name in known:
             os.unlink(path)  # a file, a pipe, or a link that leads nowhere
     if _is_empty(place):

@@ -13,6 +13,7 @@ from .environments.stock import InUse, has_ended
 from .folder import Root
 from .journal import read_json
 from .programs import which
+from .run_removal import remove_run
 from .tree import remove
 from .untrusted import parse_json
 
@@ -88,6 +89,8 @@ def _remove(kind: str, path: str) -> None:
         aside = os.path.join(os.path.dirname(path), ".clean-" + os.urandom(8).hex())
         os.rename(path, aside)
         remove(aside)
+    elif kind == "runs":
+        remove_run(path)
     else:
         remove(path)
 

@@ -17,7 +17,10 @@ from .folder import Root, RunFolder
 from .gpus.watch import join
 from .journal import log, read_json, spare_room, write_first, write_part, write_whole
 from .launcher import launch, pass_gate
+from .restart import ELSEWHERE, RESTARTED, change_since, origin
+from .run_lock import hold
 from .supervisor import Supervisor
+from .unresponsive import rouse
 from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -42,7 +45,7 @@ def claim(run: RunFolder, nonce: str) -> bool:
     """Win the run by one rename. After a lost answer the owner tells whether it was us."""
     mine = "%s.%s" % (run.claim, nonce)
     os.makedirs(mine, mode=0o700, exist_ok=True)
-    owner = dict(machine.identity(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
+    owner = dict(origin(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
     write_part(os.path.join(mine, "owner.json"), owner)
     failpoint("claiming")
     try:
@@ -125,7 +128,7 @@ def _receive_spec(root: Root, run: RunFolder, spec: Answer) -> None:
 def _lock_patiently(run: RunFolder) -> Optional[int]:
     """Somebody who merely looks holds the lock for a moment; only a claim says that the run is taken."""
     for _ in range(20):
-        held = machine.lock(run.lock)
+        held = hold(run.lock)
         if held is not None or os.path.exists(run.owner):
             return held
         time.sleep(0.01)
@@ -139,15 +142,13 @@ def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
         return {"ok": True, "state": "lost" if _is_lost(root, run, message.get("root")) else "away"}
     if owner is None:
         return {"ok": True, "state": "unclaimed"}
-    here = machine.identity()
-    if owner["machine"] != here["machine"]:
+    change = change_since(owner)
+    if change == ELSEWHERE or (change == RESTARTED and machine.is_locked(run.watch)):  # its launcher lives
         return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}
-    if owner["boot_id"] == here["boot_id"] and owner["processes"] != here["processes"]:
-        return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}  # in another container
     private()
 
     def body(tell: Callable[[Answer], None]) -> None:
-        held = machine.lock(run.lock)
+        held = hold(run.lock)
         if held is None:
             tell({"ok": True, "state": "supervised"})
             return
@@ -209,6 +210,8 @@ def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> A
     failpoint("cancel-asked")
     if read_json(run.gate) is None:
         pass_gate(run, "never", "cancelled before it started")
+    if machine.FORKS:
+        rouse(run)
     return {"ok": True, "state": "asked"}
 
 
