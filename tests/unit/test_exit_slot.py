@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 
 import pytest
 
 from mlworkbench.remote.exit_slot import SIZE, fill_slot, make_slot, read_slot
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.notes import read_exit
+from mlworkbench.remote.run_lock import holder
+from mlworkbench.remote.serve import News
 
 RECORD = {"code": 3, "signal": None, "problem": None, "ended": 1.5, "elapsed": 0.5}
 
@@ -56,3 +60,26 @@ def test_texts_are_cut_to_fit(run, tmp_path):
 def test_without_a_slot_the_write_fails(tmp_path):
     with pytest.raises(FileNotFoundError):
         fill_slot(RunFolder(str(tmp_path)), RECORD)
+
+
+@pytest.mark.timeout(30)
+def test_a_fifo_in_its_place_holds_nobody_up(run, tmp_path):
+    (tmp_path / "exit.slot").unlink()
+    os.mkfifo(tmp_path / "exit.slot")
+    assert read_exit(run) is None
+    with pytest.raises(OSError):  # noqa: PT011 - which one depends on the system
+        fill_slot(run, RECORD)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["lock", "watch"])
+def test_a_fifo_in_the_place_of_a_lock_holds_nobody_up(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    news = News(RunFolder(str(tmp_path)), {})
+    assert not news.standing()["supervised"] and news.unwritten() == ""
+    reader = os.open(tmp_path / name, os.O_RDWR)
+    fcntl.flock(reader, fcntl.LOCK_EX)
+    try:
+        assert holder(str(tmp_path / name)) is None
+    finally:
+        os.close(reader)

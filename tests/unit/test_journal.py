@@ -111,7 +111,7 @@ def test_a_full_disk_gets_no_half_lines(folder, full_disk):
 
 
 @pytest.mark.parametrize("damage", ["removed", "replaced", "shortened"])
-def test_a_script_that_damages_the_journal_on_a_full_disk(folder, monkeypatch, request, damage):
+def test_a_script_that_damages_the_journal_on_a_full_disk(folder, request, damage):
     """What repairs the file is refused, too: nothing is lost, and all of it is there when the disk has room."""
     journal, path = Journal(RunFolder(str(folder))), folder / "events.jsonl"
     journal.add("accepted", {})

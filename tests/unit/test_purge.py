@@ -18,6 +18,8 @@ from mlworkbench.hosts.survey import Survey, TargetClient, TargetFolder, TargetR
 from mlworkbench.import_runs import Here, read_spec
 from mlworkbench.model import Compute, Status
 from mlworkbench.paths import UserPaths
+from mlworkbench.remote.folder import Root
+from mlworkbench.remote.purge import purge
 from tests.unit.test_fold import SPEC
 
 ME, OTHER = "1" * 32, "2" * 32
@@ -177,3 +179,29 @@ def test_a_spec_that_is_none(change):
 def test_names_that_are_no_runs(name):
     with pytest.raises(HostError, match="cannot be the ID"):
         read({**SPEC.to_json(), "id": name}, name)
+
+
+DOCKER = """#!/bin/sh
+echo "$1" >>{calls}
+[ -e {stopped} ] && echo "Cannot connect to the Docker daemon" >&2 && exit 1
+[ "$1" = inspect ] && echo '{{"id": "1", "state": {{"Status": "exited"}}, "labels": {{"mlw.folder": "{run}"}}}}'
+exit 0
+"""
+
+
+def test_a_purge_takes_containers_that_only_their_run_knows(tmp_path):
+    run, calls, stopped = tmp_path / "root" / "runs" / "r", tmp_path / "calls", tmp_path / "stopped"
+    run.mkdir(parents=True)
+    program = tmp_path / "docker"
+    program.write_text(DOCKER.format(calls=calls, stopped=stopped, run=run))
+    program.chmod(0o755)
+    container = {"engine": "docker", "program": str(program), "name": "mlw-r"}
+    (run / "spec.json").write_text(json.dumps({"id": "r", "container": container}))
+    (run / "container.json").write_text("{}")
+    stopped.touch()
+    with pytest.raises(OSError, match="its container mlw-r is still there, and the engine does not answer"):
+        purge(Root(str(tmp_path / "root")), {"runs": ["r"]})
+    assert run.exists()
+    stopped.unlink()
+    assert purge(Root(str(tmp_path / "root")), {"runs": ["r"]})["ok"]
+    assert calls.read_text().split() == ["inspect", "inspect", "rm"] and not run.exists()
