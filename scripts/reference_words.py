@@ -56,9 +56,10 @@ ENDINGS = {
     endings.ENVIRONMENT_FAILED: "Its packages could not be installed. The script did not start; `build.log` has the rest.",
     endings.COULD_NOT_START: "Something else was missing: an image, a program, GPUs that the machine does not have. The script did not start.",
     endings.TARGET_REBOOTED: "The machine was restarted while the run was going on.",
+    endings.TARGET_RESTARTED: "The target is a container itself (a rented pod), and it was restarted while the run was going on.",
     endings.TARGET_LOST: "The run's folder on the machine is gone, or you gave the run up with `mlw cancel --forget`.",
     endings.ENGINE_STOPPED: "The container engine, or somebody who used it, ended the container.",
-    endings.EXIT_UNKNOWN: "The process has ended, and nothing of ours was there to see how. Log and outputs may be whole.",
+    endings.EXIT_UNKNOWN: "The process has ended, and no exit status was recorded. The cause says why. Log and outputs may be whole.",
 }
 
 ENDINGS_TEXT = """
@@ -85,7 +86,7 @@ OF_RUNS = (
 EVENTS = {
     "accepted": (
         "A supervisor has taken the run on",
-        "`machine`, `boot_id`, `processes`: which machine, boot and process table; `protocol`; `pid`",
+        "`machine`, `boot_id`, `processes`: which machine, boot and process table; `protocol`; `pid`; `root`: ID of the root folder",
     ),
     "step": (
         "The preparation goes on",

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from .errors import HistoryError, HostError
 from .hosts.host import Host
+from .hosts.replies import Reply
 from .model import Run
 from .remote.folder import RunFolder
 from .remote.journal import write_whole
 from .remote.tree import NEW
+from .runfiles.clean_elsewhere import is_home as all_is_home
 from .runfiles.incoming import Incoming
 from .runfiles.manifest import Output, read_outputs
 from .runfiles.mirror import Mirror
@@ -56,8 +58,33 @@ def bring_outputs(
     chosen: Callable[[Output], bool] | None = None,
 ) -> Brought | None:
     """Fetch what the run configuration asks for, or else what ``chosen`` says. None: there is nothing to fetch."""
-    if not host.distant or not run.status.final or is_home(folder):
+    if not host.distant or not run.status.final:
         return None
+    brought = None if is_home(folder) else _bring(run, host, folder, progress, chosen)
+    acknowledge(run, host, folder)
+    return brought
+
+
+def acknowledge(run: Run, host: Host, folder: RunFolder) -> None:
+    """Have the target record that everything of the run is at home: then others may delete it there.
+
+    Only the laptop that submitted a run does so. Where it fails, the run counts as not fetched.
+    """
+    client = None if run.spec.origin else run.spec.client
+    if client is None or os.path.exists(folder.acknowledged) or not all_is_home(run, folder):
+        return
+    log = Mirror(folder).size()
+    try:
+        reply = Reply(host.identity, host.ask({"do": "fetched", "run": run.id, "client": client, "log": log}))
+    except HostError:
+        return  # the results are here, which is what was asked for; the next fetch acknowledges them
+    if reply.ok:
+        write_whole(folder.acknowledged, {"log": log})
+
+
+def _bring(
+    run: Run, host: Host, folder: RunFolder, progress: Progress, chosen: Callable[[Output], bool] | None
+) -> Brought | None:
     _bring_build_log(run, host, folder)
     if not run.outputs:
         return None

@@ -27,6 +27,7 @@ CARE = 1.0  # seconds between attempts to put a new supervisor to work
 BUILD, EVENTS = "build.log", "events.jsonl"
 SAMPLES, EFFORT = "gpu.jsonl", "effort.jsonl"
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
+UNWRITTEN = "ended; its ending waits to be written"  # the disk of the target refuses it
 
 
 class Follower:
@@ -83,6 +84,7 @@ class Follower:
                 yield data
             elif not live or self.run.detail == INTERRUPTED or (final and not self._failures):
                 self._bring_samples()
+                self._acknowledge()
                 return
             else:
                 self._pause(quiet_since)
@@ -113,6 +115,14 @@ class Follower:
             if wanted and not self._bring_file(self._mirror, name):
                 return
 
+    def _acknowledge(self) -> None:
+        """Where nothing but the log had to be fetched, the run is all at home now."""
+        if self._mirror is None or not self.run.status.final or self.run.outputs or self._failures:
+            return
+        from .fetch import acknowledge  # noqa: PLC0415 - for runs elsewhere that have ended
+
+        acknowledge(self.run, self.target.host, self.history.paths.root.run(self.run.id))
+
     def _bring_file(self, mirror: Mirror, name: str) -> bool:
         offset = mirror.size(name)
         try:
@@ -142,11 +152,22 @@ class Follower:
             if self._reading == before or news.parts.get(LOG):
                 if not news.supervised and not news.parts.get(LOG) and not self.run.status.final:
                     self._look_after(news)
+                if not self.run.status.final:
+                    self._note_unwritten(news.unwritten)
                 return news
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 self.overdue = not self.run.status.final
                 return news
         return self._ask(log, 0.0)
+
+    def _note_unwritten(self, why: str) -> None:
+        """The run is over, and its machine cannot write so; or it can again."""
+        detail = f"{UNWRITTEN}: {why}" if why else None
+        if detail != self.run.detail and (why or is_unwritten(self.run)):
+            self.run = self.history.note(
+                self.run.id, lambda run: run if run.status.final else replace(run, detail=detail)
+            )
+            self.tell_state(self.run)
 
     def _preparing(self, log: dict[str, int]) -> dict[str, int]:
         """Before the start, whoever follows the log also sees what the preparation says: an image that is pulled."""
@@ -219,9 +240,12 @@ class Follower:
             return
         if not self._cares():
             return
-        state, heartbeat = self.target.adopt(self.run.id)
+        state, heartbeat = self.target.adopt(self.run.id, self.run.root)
         if state == "away":
-            raise HostError("the folder with its runs is not there at the moment; is the home there mounted?")
+            raise HostError(
+                "the folder with its runs is not there at the moment; is the home there mounted?"
+                f" If it was deleted for good: mlw cancel --forget {self.run.id}"
+            )
         if state == "lost":
             self.run = self.history.note(self.run.id, _lost)
         elif state == "elsewhere":
@@ -253,7 +277,7 @@ class Follower:
             return False
         state = "supervised"
         if not sweep.supervised and self._cares():
-            state, _ = self.target.adopt(parent)
+            state, _ = self.target.adopt(parent, self.history.known(parent)[0].root)
         if state in ("finished", "lost"):
             news = self._ask(dict(self._reading.offsets), 0.0)  # its turn may have come since we looked
             self._take_in(news)
@@ -273,6 +297,11 @@ def _end_last(news: News) -> News:
     if events:
         parts[EVENTS] = before_end(events) if news.pending else events
     return replace(news, parts=parts)
+
+
+def is_unwritten(run: Run) -> bool:
+    """Whether it is over, and its machine cannot write how it ended."""
+    return (run.detail or "").startswith(UNWRITTEN)
 
 
 def in_sweep(run: Run) -> bool:

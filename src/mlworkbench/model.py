@@ -225,6 +225,8 @@ class RunSpec:
     spoken: bool = False  # ``key: value`` lines that the script prints are metrics
     given: Mapping[str, str] = field(default_factory=dict)  # variables of --env, which a rerun says again
     varied: Mapping[str, str] = field(default_factory=dict)  # of a child of a sweep: its value of each axis
+    client: str | None = None  # ID of the data folder that it was submitted from
+    origin: str | None = None  # of a run that was submitted from another laptop and taken in here: that laptop
     spec: int = SPEC
 
     @property
@@ -339,6 +341,7 @@ class Run:
     signal: int | None = None
     cause: str | None = None
     accepted: float | None = None
+    root: str | None = None  # ID of the root folder on the target that took it on
     started: float | None = None
     ended: float | None = None
     outputs: int | None = None

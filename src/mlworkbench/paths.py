@@ -37,6 +37,10 @@ class UserPaths:
         return self.home / "share"
 
     @property
+    def client(self) -> Path:
+        return self.home / "client.json"
+
+    @property
     def interpreters(self) -> Path:
         return self.home / "cache" / "interpreters.json"
 

@@ -257,6 +257,11 @@ def launch(
     everything: bool = False,
 ) -> Run:
     """Put a recorded run to work. Harmless if it already is. ``progress`` is of the code and packages that travel."""
+    if spec.origin is not None:
+        raise UsageError(
+            f"run {spec.id} was submitted from {spec.origin}; it is only read here, or canceled",
+            "submit the script again: mlw submit",
+        )
     children = children_of(history, spec)
     for one in (spec, *children):
         make_folder(history.paths.root, one)

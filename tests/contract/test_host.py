@@ -113,10 +113,10 @@ def test_a_run_that_is_not_there(there):
     news = host.news("nosuch", {"log": 0}, 100)
     assert (news.exists, news.claimed, news.supervised, news.parts) == (False, False, False, {"log": b""})
     assert host.call("start", "nosuch", ["n"], {})["ok"] is False
-    # No run at all is there: a home that is not mounted would look the same.
+    # Without the identity of the folder that took it on, a home that is not mounted would look the same.
     assert host.call("adopt", "nosuch", [], {})["state"] == "away"
     place.run("other", "")
-    assert host.call("adopt", "nosuch", [], {})["state"] == "lost"
+    assert host.call("adopt", "nosuch", [], {})["state"] == "away"
 
 
 def test_supervised_as_long_as_somebody_watches(there):

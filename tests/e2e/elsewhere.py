@@ -57,7 +57,8 @@ class Away:
         self.project: Path = more.get("project") or laptop.project("far", work=WORK)
         door: Proxy | None = more.get("door")
         place = ("--address", "127.0.0.1", "--port", str(door.port)) if door else ("--address", host.address)
-        image = ("--image", host.engine.image) if host.engine else ()
+        tag = more.get("image") or (host.engine.image if host.engine else None)
+        image = ("--image", tag) if tag else ()
         attached = laptop.mlw(
             *("computetarget", "attach", kind, "--name", self.name, *place, "--username", host.user, *image),
             *("--private-key-file", str(host.key), "--host-key", host.host_key_fingerprint),

@@ -46,6 +46,9 @@ def test_a_purge_brings_home_what_nobody_followed(laptop, machine):
     gone = leave(away, *PURGE)
     assert gone.code == 0 and not (away.host.home / ".mlw").exists(), gone
     assert run in gone.err and elsewhere in gone.err, "of every project"
+    assert "stays attached" in gone.err and str(other) in gone.err
+    listed = laptop.mlw("computetarget", "list", "--query", "[?name=='gpu'].attached", "-o", "table", cwd=other)
+    assert "yes" in listed.out, "another project of this laptop loses nothing"
     assert laptop.info(run)["status"] == "Completed" == laptop.info(elsewhere)["status"]
     assert digest(laptop.folder(run) / "log") == log
     assert away.mlw("logs", run, check=True).out.encode() == last_words("one")

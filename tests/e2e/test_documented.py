@@ -376,6 +376,7 @@ def test_team(walk, project, machine):
     held = ("submit", "--detach", "-c", "my_dsvm", "--gpus", "1", "train.py", "--wait")
     walk.at(submit, before=lambda: hold(walk, held), when=("queued:", lambda: (host.home / "go").touch()))
     walk.at(watch, until="NVIDIA driver")
+    walk.at("mlw computetarget detach my_dsvm --purge", answers=(("[y/N]:", "y"),))
     walk.through()
     assert "<html" in (project / "report.html").read_text()
 

@@ -285,6 +285,7 @@ SPECIAL: dict[str, Special] = {
     r"history tag .*--remove": tagged,
     r"history remove .": asked("[y/N]:", "y"),
     r"environment remove \w": asked("[y/N]:", "y"),
+    r"detach .*--dry-run": lambda _, text: (text, Circumstances()),
     r"detach .*--purge": asked("[y/N]:", "y"),
     r"^mlw doctor gpu": lambda _, text: (text, Circumstances(code=(0, 75))),  # as there is a GPU here, or none
     r"words that you see": lambda _, text: (

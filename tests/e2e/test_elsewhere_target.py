@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,30 @@ def test_a_reboot_in_the_middle(away):
     assert away.submit("work.py", "k2").code == 0, "and the machine is as good as before"
 
 
+@pytest.mark.parametrize("kind", ["remote", "remotedocker"])
+def test_a_restarted_container_as_target(laptop, machine, kind):
+    """A rented pod: the same boot of the same host, and all processes are new. Its engine, if any, has a record."""
+    host = machine(docker="own" if kind == "remotedocker" else "no")
+    image = host.load_image() if kind == "remotedocker" else None
+    away = Away(laptop, host, kind, image=image)
+    run, other = away.detach("work.py", "k", "--ticks"), away.detach("work.py", "k2", "--ticks")
+    for one in (run, other):
+        away.await_ticks(one)
+    # Both happen: the kernel numbers the new process namespace as the old one, or otherwise.
+    with open(f"/proc/{host.pid}/ns/pid") if kind == "remote" else nullcontext():
+        host.restart()
+    assert away.mlw("status", run).code == 0
+    assert ending(away, run) == ("Failed", "target restarted")
+    assert "restarted" in away.laptop.info(run)["cause"]
+    done = away.mlw("cancel", other)
+    assert done.code == 0 and "has ended already" in done.err, done
+    assert ending(away, other) == ("Failed", "target restarted")
+    assert away.count("start", "k") == 1 and away.count("end", "k") == 0
+    if image:
+        assert host.run("docker", "ps", "--all", "--quiet").stdout == ""
+    assert away.submit("work.py", "k3").code == 0, "and the machine is as good as before"
+
+
 def test_a_supervisor_that_died_is_replaced_by_whoever_looks(either):
     run = either.detach("work.py", "k", "--ticks")
     either.await_ticks(run)
@@ -74,7 +99,8 @@ def test_the_folder_of_a_run_is_deleted(away):
     run, other = away.detach("work.py", "k", "--ticks"), away.detach("work.py", "k2", "--ticks")
     away.await_ticks(run)
     assert away.mlw("logs", run).code == 0
-    away.host.run("rm", "-rf", str(away.there(run)))
+    while away.host.run("rm", "-rf", str(away.there(run)), check=False).returncode:
+        pass  # the supervisor has just written a file there
     followed = away.mlw("logs", "-f", run)
     assert followed.code == 75, followed
     assert ending(away, run) == ("Failed", "target lost the run")
@@ -96,8 +122,11 @@ def test_a_home_that_is_not_there_for_a_while_loses_nothing(away):
     shown = away.ps()
     assert [(one["run_id"], one["status"]) for one in shown] == [(run, "Running")], shown
     assert "is the home there mounted?" in shown[0]["contact"]
-    if mlw.exists():
-        shutil.rmtree(mlw)  # the agent made a new one
+    # What is below the mount point may have been used before, and looks like a home with other runs.
+    other = away.detach("work.py", "k2")
+    away.await_end(other)
+    assert away.laptop.info(run)["status"] == "Running", "another folder in its place is no evidence either"
+    shutil.rmtree(mlw)
     mlw.with_name(".hidden").rename(mlw)
     away.let_go()
     assert away.mlw("logs", "-f", run).code == 0
@@ -124,6 +153,8 @@ def test_no_room_for_the_code(narrow):
     assert "No space left on device" in done.err and f"the disk that holds {away.host.home}/.mlw is full" in done.err
     assert "hint:" in done.err and done.run in done.err.split("hint:")[1]
     (away.project / "large.bin").unlink()
+    ballast = away.host.home / "ballast"
+    os.truncate(ballast, ballast.stat().st_size - (2 << 20))  # what was uploaded of the large file stays
     assert away.mlw("cancel", done.run).code == 0
     assert ending(away, done.run) == ("Canceled", "cancelled")
     again = away.submit("work.py", "k2")

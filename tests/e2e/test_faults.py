@@ -239,3 +239,15 @@ def test_a_follower_that_begins_while_another_reads_the_end(user):
     assert b"".join(follower.chunks()) == b"done\n"
     assert follower.run.status.final
     history.close()
+
+
+def test_cancel_of_a_run_whose_supervisor_is_stopped(user):
+    """By SIGSTOP, as a debugger or a scheduler does: it does not hold up who cancels."""
+    project = user.project("demo", train="import time\nprint('up', flush=True)\ntime.sleep(1000)")
+    run = user.mlw("submit", "--detach", "train.py", cwd=project).run
+    folder = user.folder(run)
+    until(lambda: (folder / "started.json").exists())
+    pid = json.loads((folder / "claim/owner.json").read_text())["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    done = user.mlw("cancel", run, cwd=project)
+    assert done.code == 0 and "has ended: Canceled" in done.err, done

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mlworkbench
+from tests.unit.test_fold import SPEC
 
 _SAMPLES = Path(mlworkbench.__file__).parent / "samples"
 SHA = "0123456789abcdef" * 4
@@ -72,6 +73,15 @@ ANSWERS: dict[str, list[Any]] = {
     "gpus": [{"ok": True, "gpus": GPUS}, {"ok": False, "problem": "no"}],
     "doctor": [{"ok": True, "found": _DOCTOR}, {"ok": True, "found": {**_DOCTOR, "devices": {}, "container": _INSIDE}}],
     "space": [{"ok": True, "kinds": _KINDS, "removed": _KINDS, "problems": ["x"], "disk_free": 5, "root": "/r"}],
+    "survey": [{
+        "ok": True, "now": 1794825208.8, "more": False, "replaceable": 5, "other": ["thesis"],
+        "clients": [{"id": "1" * 32, "name": "ada@here", "seen": 1794825208.8}, {"id": "2" * 32, "name": "b", "seen": 1.0}],
+        "shared": [{"name": "demo-1", "bytes": 5, "changed": 1.0}], "homes": [{"name": "p", "bytes": 5, "changed": 1.0}],
+        "runs": [{
+            "id": "demo-swift-otter-7k2q", "client": "2" * 32, "project": "demo", "project_id": "p", "created": 1e9,
+            "changed": 1e9, "claimed": True, "ended": True, "going": False, "empty": False, "fetched": ["2" * 32], "bytes": 5,
+        }],
+    }],
     "environments": [{
         "ok": True, "environments": [_ENVIRONMENT], "leftovers": 1, "leftover_bytes": 5, "environment": _ENVIRONMENT,
         "removed": [{"digest": SHA, "bytes": 5}], "others": {"caches": {"count": 1, "bytes": 5}}, "problems": [],
@@ -250,3 +260,10 @@ ATTACHMENT = [{
     "root": "/home/ada/.mlw", "python": "/usr/bin/python3", "host_key": "SHA256:x", "allowed_mounts": ["/data"],
     "projects": [["/p", "far"]], "linger": False, "facts": FACTS,
 }]  # fmt: skip
+
+_FOREIGN = {
+    **SPEC.to_json(), "client": "2" * 32, "tags": ["best"], "user": "ada",
+    "sweep": {"way": "grid", "axes": {"lr": "0.1,0.2"}, "children": ["demo-a"], "parallel": 1, "metric": "loss",
+              "goal": "min", "seed": None},
+}  # fmt: skip
+FOREIGN: list[Any] = [_FOREIGN, {**_FOREIGN, "sweep": None, "parent": "demo-parent", "varied": {"lr": "0.1"}}]

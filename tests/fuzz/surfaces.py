@@ -12,9 +12,11 @@ from zlib import crc32
 
 import apsw
 
+from mlworkbench.attach.purge import Options, make_plan
 from mlworkbench.attachments import Attachment, Attachments
 from mlworkbench.cli import page
 from mlworkbench.cli.view import _metrics as _metrics_line
+from mlworkbench.client_identity import Client
 from mlworkbench.config.files import (
     problems,
     read_compute,
@@ -37,11 +39,14 @@ from mlworkbench.history.gather import read_batch
 from mlworkbench.history.intake import take_in
 from mlworkbench.history.rows import Reading
 from mlworkbench.history.series.series import Series
+from mlworkbench.history.store import History
 from mlworkbench.hosts.channel import Channel, NotGreeted
 from mlworkbench.hosts.facts import Facts
 from mlworkbench.hosts.gpus import ask_gpus
 from mlworkbench.hosts.ssh import SshHost
+from mlworkbench.hosts.survey import ask_survey
 from mlworkbench.hosts.upload import _checked
+from mlworkbench.import_runs import Here, read_spec
 from mlworkbench.model import Compute, Run
 from mlworkbench.paths import UserPaths
 from mlworkbench.preflight.check import examine
@@ -285,6 +290,18 @@ def _space(case: bytes, folder: Path) -> None:
     _each(cleaner.find, cleaner.remove)
 
 
+def _survey(case: bytes, folder: Path) -> None:
+    survey = ask_survey(_Saying(_message(case), folder), sizes=True)  # type: ignore[arg-type]
+    (folder / "runs").mkdir(exist_ok=True)
+    history = History(UserPaths(folder))
+    try:
+        plan = make_plan(survey, history, Client("1" * 32, "ada@here"), Options(others=60.0, shared=True))
+        plan.rows()
+        plan.request()
+    finally:
+        history.close()
+
+
 def _environments(case: bytes, folder: Path) -> None:
     inventory = Inventory(_Saying(_message(case), folder))  # type: ignore[arg-type]
     _each(
@@ -300,7 +317,7 @@ def _verbs(case: bytes, folder: Path) -> None:
     lock = {"kind": "managed", "digest": samples.SHA, "conda": [], "pip": [], "python": {"source": "host"}}
     stock = Stock(host.root, lambda lock, answer: packages(lock, answer, host.root))
     uses: list[Callable[[], Any]] = [
-        lambda: Target(host).adopt("r"),
+        lambda: Target(host).adopt("r", None),
         lambda: Target(host).cancel("r", "me", None),
         lambda: build_ahead(host, lock, None, stock, lambda data: None),
     ]
@@ -465,6 +482,23 @@ def _lock(case: bytes, folder: Path) -> None:
         _each(*(lambda contained=contained: checked_lock(found, contained=contained) for contained in (True, False)))
 
 
+class _Spoken:
+    """A host whose every file holds the same."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
+        return self._data[offset : offset + limit]
+
+
+def _foreign_spec(case: bytes, folder: Path) -> None:
+    here = Here(FAR, "p", str(folder))
+    spec = read_spec(_Spoken(case), here, SPEC.id, "ada@old")  # type: ignore[arg-type]
+    assert spec.compute == FAR and not spec.secrets and not spec.environment and spec.origin
+    _shown(Run(spec), Reading())
+
+
 def _telemetry(case: bytes, folder: Path) -> None:
     run = _run_folder(folder)
     for path in (run.gpu, run.effort):
@@ -543,7 +577,7 @@ def _attachment(case: bytes, folder: Path) -> None:
 _MESSAGES = (MlwError, FrameError, _Refused)
 _ANSWERS: dict[str, tuple[Callable[[bytes, Path], None], float]] = {
     "hello": (_hello, 0.5), "facts": (_facts, 1.5), "gpus": (_gpus, 1.0), "doctor": (_doctor, 1.0),
-    "space": (_space, 0.5), "environments": (_environments, 1.0),
+    "space": (_space, 0.5), "survey": (_survey, 0.3), "environments": (_environments, 1.0),
     "verbs": (_verbs, 0.8), "spark": (_spark_answer, 0.5), "image": (_image, 0.3),
     "upload": (_upload, 0.5),
 }  # fmt: skip
@@ -563,6 +597,7 @@ SURFACES: list[Surface] = [
     Surface("notes", samples.NOTES, _notes, 0.5),
     Surface("spec", [SPEC.to_json()], _spec, 0.7),
     Surface("lock", samples.LOCKS, _lock, 0.3),
+    Surface("foreign-spec", samples.FOREIGN, _foreign_spec, 0.5, _MESSAGES),
     Surface("compute", samples.COMPUTE, _file("far.compute", problems, read_compute), 1.0),
     Surface("runconfig", samples.RUNCONFIG, _file("far.runconfig", problems, read_runconfig), 1.0),
     Surface("spark", samples.SPARK, _file("spark_dependencies.yml", problems, read_spark_dependencies), 0.5),

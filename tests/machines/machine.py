@@ -191,6 +191,11 @@ class Machine:
         self.power_off()
         self.power_on()
 
+    def restart(self) -> None:
+        """As the container that a rented pod is: all processes gone, then new ones, in the same boot of its host."""
+        self.power_off()
+        self.power_on(self.boot_id)
+
     def power_off(self) -> None:
         self.cut()
         self._end()
@@ -241,8 +246,8 @@ class Machine:
             old.unlink(missing_ok=True)
         call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", str(path))
 
-    def power_on(self) -> None:
-        (self.folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    def power_on(self, boot_id: str | None = None) -> None:
+        (self.folder / "boot_id").write_text(f"{boot_id or uuid.uuid4()}\n")
         spaces = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child=SIGKILL")
         said = self.folder / "boot.log"
         with said.open("wb") as log:

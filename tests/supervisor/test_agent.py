@@ -286,10 +286,12 @@ def test_freeing_space(place, agent):
     assert not done.exists() and going.exists()
     snapshot = json.loads((going / "spec.json").read_text())["snapshot"]
     assert [path.stem for path in (place.root / "snapshots").glob("*.json")] == [snapshot]
-    assert "going on: going" in agent.ask({"do": "purge"})["problem"]
+    assert "going on: going" in agent.ask({"do": "purge", "runs": ["going"]})["problem"]
     place.call("cancel", "going", "me", "0")
     place.ended(going)
-    until(lambda: agent.ask({"do": "purge"})["ok"])
+    until(lambda: "not listed: going" in agent.ask({"do": "purge", "runs": []})["problem"])
+    assert going.exists()
+    until(lambda: agent.ask({"do": "purge", "runs": ["going"]})["ok"])
     assert not place.root.exists()
 
 
@@ -306,4 +308,88 @@ def test_only_what_carries_our_mark_is_freed(place, agent):
     (place.root / "runs" / "link").symlink_to(place.root / "runs" / "mine")
     assert agent.ask({"do": "free"})["removed"]["runs"]["count"] == 1
     assert not done.exists() and all(path.read_text() == "mine" for path in mine)
-    assert agent.ask({"do": "purge", "bare": True}) == {"ok": True, "bytes": 0} and mine[0].exists()
+    assert agent.ask({"do": "purge bare", "client": ME}) == {"ok": True, "bytes": 0} and mine[0].exists()
+
+
+# -- whose it is ------------------------------------------------------------------------------------------------------
+
+ME, OTHER = "1" * 32, "2" * 32
+
+
+def greeted(agent, client):
+    return agent.ask({"do": "hello", "client": {"id": client, "name": f"ada@{client[:4]}"}})
+
+
+def finished(place, agent, name, **changes):
+    folder = place.run(name, "print(1)", **changes)
+    agent.ask({"do": "start", "run": name, "words": ["n"], "message": {}})
+    place.ended(folder)
+    until(lambda: not agent.stream({"do": "news", "run": name, "offsets": {}, "limit": 1})[-1][0]["supervised"])
+    return folder
+
+
+def test_clients_runs_and_what_was_fetched(place, agent):
+    for client in (ME, OTHER):
+        assert greeted(agent, client)["ok"]
+    done = finished(place, agent, "done", client=ME, project_name="demo", created=5.0)
+    (place.root / "runs" / "b-notes").mkdir()
+    (place.root / "runs" / "b-notes" / "mine").write_text("x")
+    (place.root / "runs" / "z-file").write_text("x")
+    (place.root / "runs" / "z-link").symlink_to("/etc")
+    os.mkfifo(place.root / "runs" / "z-pipe")
+    (place.root / "thesis").write_text("mine")
+    told = agent.ask({"do": "survey", "sizes": True})
+    assert [(one["id"], one["name"]) for one in told["clients"]] == [(ME, "ada@1111"), (OTHER, "ada@2222")]
+    assert told["other"] == ["thesis"] and told["more"] is False
+    notes, run, *odd = told["runs"]
+    assert [(one["id"], one["client"], one["going"], one["empty"]) for one in odd] == [
+        (name, None, False, False) for name in ("z-file", "z-link", "z-pipe")
+    ]
+    assert (notes["client"], notes["fetched"], notes["empty"]) == (None, [], False), "nobody's, so somebody else's"
+    assert (run["client"], run["project"], run["ended"], run["claimed"]) == (ME, "demo", True, True)
+    assert run["bytes"] > 0 and run["changed"] > 1e9
+    assert agent.ask({"do": "survey", "after": "b-notes"})["runs"][0]["id"] == "done"
+
+    size = (done / "log").stat().st_size
+    fetched = {"do": "fetched", "run": "done", "client": ME}
+    assert "were fetched" in agent.ask({**fetched, "log": size - 1})["problem"]
+    assert agent.ask({**fetched, "client": "../../x", "log": size})["ok"] is False
+    assert agent.ask({"do": "survey"})["runs"][1]["fetched"] == []
+    agent.ask({"do": "leave", "client": ME})
+    assert len(agent.ask({"do": "survey"})["clients"]) == 2, "whose the unfetched run is has to be known"
+    assert agent.ask({**fetched, "log": size})["ok"]
+    assert agent.ask({"do": "survey"})["runs"][1]["fetched"] == [ME]
+    agent.ask({"do": "leave", "client": ME})
+    assert [one["id"] for one in agent.ask({"do": "survey"})["clients"]] == [OTHER]
+    every = [one["id"] for one in told["runs"]]
+    assert agent.ask({"do": "purge", "runs": every, "clients": [OTHER]})["left"] == ["thesis"]
+    assert os.path.isdir("/etc")
+
+
+def test_a_purge_removes_what_is_named_and_keeps_the_rest(place, agent):
+    for client in (ME, OTHER):
+        greeted(agent, client)
+    finished(place, agent, "done")
+    for name in ("share/data/precious", "homes/p1/cache", "homes/p2/cache", "thesis"):
+        (place.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.root / name).write_text("x")
+    purge = {"do": "purge", "runs": ["done"], "homes": ["p1", "../thesis"], "clients": [ME]}
+    told = agent.ask(purge)
+    assert told["ok"] and told["left"] == ["clients", "homes", "root.json", "share", "thesis"], told
+    assert sorted(path.name for path in (place.root / "homes").iterdir()) == ["p2"]
+    assert agent.ask({**purge, "runs": [], "homes": ["p2"], "shared": ["data"], "clients": [OTHER]})["left"] == [
+        "thesis"
+    ]
+
+
+def test_a_missing_run_is_lost_only_in_the_folder_that_took_it_on(place, agent):
+    folder = finished(place, agent, "done")
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    root = events[0]["data"]["root"]
+    assert len(root) == 32
+    adopt = {"do": "adopt", "run": "gone", "words": []}
+    assert agent.ask({**adopt, "message": {"root": root}})["state"] == "lost"
+    assert agent.ask({**adopt, "message": {"root": "0" * 32}})["state"] == "away"
+    assert agent.ask({**adopt, "message": {"root": None}})["state"] == "away"
+    (place.root / "root.json").unlink()
+    assert agent.ask({**adopt, "message": {"root": root}})["state"] == "away"

@@ -11,6 +11,10 @@ import threading
 
 import pytest
 
+from mlworkbench.remote import space
+from mlworkbench.remote.folder import Root
+from mlworkbench.remote.machine import is_locked
+
 from .conftest import alive, until
 from .contained import read
 from .test_death import LAUNCHER_STAGES, SLOW_STAGES, STARTED_STAGES, TICKS
@@ -237,3 +241,33 @@ def test_the_container_is_watched_with_docker_wait_where_processes_cannot_be_see
     finally:
         inner.kill()
         inner.wait()
+
+
+def test_clean_removes_a_container_that_was_left(spot):
+    """The engine was down when the run ended, and nothing else knows of the container."""
+    folder = spot.run("r", "print('done')")
+    spot.start("r")
+    spot.ended(folder)
+    until(lambda: not is_locked(str(folder / "lock")))
+    label = f"mlw.folder={folder}"
+    spot.engine.docker("create", "--name", spot.name("r"), "--label", label, spot.engine.image, "true")
+    (folder / "container.json").write_text(json.dumps({"name": spot.name("r"), "engine": "docker"}))
+    freed = space.free(Root(str(spot.root)), {"what": ["runs"]})
+    assert (freed["removed"]["runs"]["count"], freed["problems"]) == (1, [])
+    assert spot.name("r") not in spot.engine.containers()
+    assert not folder.exists()
+
+
+def test_clean_keeps_a_run_whose_container_cannot_be_removed(spot, tmp_path):
+    folder = spot.run("r", "print('done')")
+    spot.start("r")
+    spot.ended(folder)
+    until(lambda: not is_locked(str(folder / "lock")))
+    (folder / "container.json").write_text(json.dumps({"name": spot.name("r"), "engine": "docker"}))
+    spec = json.loads((folder / "spec.json").read_text())
+    spec["container"]["socket"] = str(tmp_path / "nobody-listens.sock")
+    (folder / "spec.json").write_text(json.dumps(spec))
+    freed = space.free(Root(str(spot.root)), {"what": ["runs"]})
+    assert freed["removed"]["runs"]["count"] == 0
+    assert "the engine does not answer" in freed["problems"][0]
+    assert (folder / "log").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 
@@ -145,7 +146,8 @@ def test_run_folder_deleted_under_a_running_script(spot):
     spot.start("r")
     spot.up(folder)
     subprocess.run(["rm", "-rf", str(folder)], check=True)
-    assert spot.call("adopt", "r")["state"] == "lost"
+    root = json.loads((spot.root / "root.json").read_text())["id"]
+    assert spot.call("adopt", "r", message={"root": root})["state"] == "lost"
     until(lambda: spot.name("r") not in spot.engine.containers())
 
 

@@ -91,6 +91,7 @@ def test_both_killed_the_run_goes_on_and_the_exit_is_said_to_be_unknown(place):
     go(folder)
     told = place.ended(folder)
     assert (told["ending"], told["exit"]) == ("exit unknown", None)
+    assert told["cause"].startswith("its launcher and its supervisor were killed while it was running")
 
 
 def test_everything_killed(place):
@@ -101,7 +102,9 @@ def test_everything_killed(place):
     for pid in (place.event(folder, "accepted")["pid"], facts["launcher"], facts["pid"]):
         kill(pid)
     place.call("adopt", "r")
-    assert place.ended(folder)["ending"] == "exit unknown"
+    told = place.ended(folder)
+    assert told["ending"] == "exit unknown"
+    assert told["cause"] == "its launcher and its supervisor were gone before its exit status was written"
 
 
 def test_cancel_works_without_a_supervisor(place):
@@ -198,7 +201,8 @@ def test_run_folder_deleted_under_a_running_script(place):
     place.start("r")
     ticking(folder)
     subprocess.run(["rm", "-rf", str(folder)], check=True)
-    assert place.call("adopt", "r")["state"] == "lost"
+    root = json.loads((place.root / "root.json").read_text())["id"]
+    assert place.call("adopt", "r", message={"root": root})["state"] == "lost"
 
 
 def test_a_torn_event_line_does_not_hide_the_next(place):

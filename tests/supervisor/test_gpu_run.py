@@ -112,6 +112,26 @@ def test_hidden_by_a_variable_of_the_users_own(host):
         assert "CUDA_VISIBLE_DEVICES" in told["diagnosis"]["cause"]
 
 
+def test_a_variable_of_the_users_own_that_is_replaced_is_mentioned(host):
+    """Whoever asks for a GPU gets the free one, whatever the variable said; and learns so."""
+    folder = host.run("r", SEEN, gpus="1")
+    spec = json.loads((folder / "spec.json").read_text())
+    spec["environment"]["CUDA_VISIBLE_DEVICES"] = "1"
+    (folder / "spec.json").write_text(json.dumps(spec))
+    host.start("r")
+    assert host.event(folder, "gpus")["replaced"] == "1"
+    assert host.ended(folder)["ending"] == "succeeded"
+    assert (folder / "log").read_text() == f"{host.uuids[0]} PCI_BUS_ID\n"
+
+
+def test_a_script_that_fails_before_it_uses_its_gpu(host):
+    folder = host.run("r", WHILE + "raise ValueError('no such column')", gpus="1")
+    host.start("r")
+    told = host.ended(folder)
+    assert (told["ending"], told["gpu"]["used"]) == ("failed", "no")
+    assert told["gpu"]["diagnosis"] == {"cause": "the script failed before it used the GPU", "remedy": None}
+
+
 def test_a_gpu_that_is_lost_in_mid_run(host):
     folder = host.run("r", "use_gpu(memory=1 << 30, utilisation=80)\nprint('up')\n" + FOREVER, gpus="1")
     host.start("r")

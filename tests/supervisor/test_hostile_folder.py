@@ -77,7 +77,10 @@ os.close(os.open("deep", os.O_WRONLY | os.O_CREAT, dir_fd=here))
     assert said.startswith("outputs/ddd") and said.endswith(": path too long") and len(said) < 400
 
 
-@pytest.mark.parametrize("name", ["cancel.json", "heartbeat", "exit.json", "log", "stopping.json", "started.json"])
+FIFOS = "cancel.json heartbeat exit.json exit.slot lock watch log stopping.json started.json".split()
+
+
+@pytest.mark.parametrize("name", FIFOS)
 def test_a_fifo_in_the_place_of_a_file_of_ours_holds_nobody_up(place, name):
     script = f"""
 import os, sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -168,3 +169,45 @@ def test_a_foreign_process_with_the_same_number_is_left_alone(place):
     finally:
         os.kill(other, signal.SIGKILL)
         os.waitpid(other, 0)
+
+
+def test_a_stopped_supervisor_does_not_hold_up_a_cancel(place):
+    """Nor does a stopped launcher: both are ours, and go on when somebody needs them."""
+    folder = place.run("r", WAITS)
+    place.start("r")
+    up(folder)
+    launcher = json.loads((folder / "started.json").read_text())["launcher"]
+    for pid in (place.event(folder, "accepted")["pid"], launcher):
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda pid=pid: state(pid) == "T")
+    assert place.call("cancel", "r", "somebody")["state"] == "asked"
+    told = place.ended(folder, 20)
+    assert (told["ending"], told["cause"]) == ("cancelled", "cancelled by somebody")
+
+
+def test_a_supervisor_that_is_stopped_again_and_again_is_replaced(place):
+    folder = place.run("r", WAITS)
+    place.start("r")
+    up(folder)
+    supervisor = place.event(folder, "accepted")["pid"]
+    done = threading.Event()
+
+    def stop_it() -> None:
+        while not done.is_set() and alive(supervisor):
+            os.kill(supervisor, signal.SIGSTOP)
+
+    thread = threading.Thread(target=stop_it)
+    thread.start()
+    try:
+        until(lambda: state(supervisor) == "T")
+        place.call("cancel", "r", "somebody")
+        until(lambda: place.call("adopt", "r")["state"] != "supervised", 20)
+        assert place.ended(folder)["ending"] == "cancelled"
+    finally:
+        done.set()
+        thread.join()
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]

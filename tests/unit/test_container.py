@@ -304,6 +304,8 @@ ENDS = [
     (143, False, NORMAL, True, endings.FAILED, 143, None),
     (143, False, "", False, endings.FAILED, 143, None),
     (139, False, SIGNALLED, True, endings.FAILED, None, 11),
+    (255, False, NORMAL, False, endings.FAILED, 255, None),
+    (255, False, "", False, endings.ENGINE_STOPPED, None, None),
 ]
 
 

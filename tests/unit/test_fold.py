@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlworkbench.cli.view import Standing
 from mlworkbench.history.fold import ending_words, event_from, fold
 from mlworkbench.history.reading import parse_events, parse_lines
 from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
@@ -167,6 +168,14 @@ def test_figures_and_texts_have_limits():
     assert len(run.cause) < 10**5
     failed = [("a", {"ending": "failed", "exit": 1, "cause": "x" * 10**6})]
     assert len(failures(failed)) < 10**4 and len(child_outcome({"ending": "z" * 10**6})) < 100
+
+
+def test_a_variable_that_the_target_replaced_is_shown_once(capsys):
+    run = fold(Run(SPEC), events(("gpus", {"gpus": [], "held": True, "replaced": "1"})))
+    standing = Standing()
+    standing(run)
+    standing(run)
+    assert capsys.readouterr().err.count('CUDA_VISIBLE_DEVICES="1" is replaced') == 1
 
 
 def test_words():

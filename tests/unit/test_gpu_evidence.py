@@ -105,6 +105,7 @@ def test_the_evidence_of_a_run(prefix, tmp_path):
         "container": False,
         "container_gpus": None,
         "frameworks": {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}},
+        "python": "python",
         "signs": ["out of memory", "cpu build"],
     }
 

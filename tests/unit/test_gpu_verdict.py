@@ -201,7 +201,7 @@ OOM = {"signs": ["out of memory"]}
         pytest.param(
             [gpu(mean_utilisation=18.0)],
             {"busiest": 0.99},
-            "one process of the run kept its processor busy: it waits for that",
+            "one process of the run kept its processor busy: it waits for input, or its steps are too small",
             "larger batches",
             id="one process",
         ),
@@ -260,6 +260,43 @@ def test_each_cause_with_its_remedy(gpus, more, cause, remedy):
     assert found is not None
     assert cause in found["cause"]
     assert remedy in found["remedy"]
+
+
+@pytest.mark.parametrize("gpus", [[NO_GPU], [gpu(**CONTEXT)]], ids=["never opened", "context only"])
+def test_a_script_that_failed_first_gets_no_remedy_about_devices(gpus):
+    found = verdict(*gpus, failed=True)["diagnosis"]
+    assert found == {"cause": "the script failed before it used the GPU", "remedy": None}
+
+
+def test_a_failure_that_the_evidence_explains_is_explained():
+    found = verdict(gpu(**CONTEXT, peak_memory_device=GIB // 2), failed=True, evidence={"signs": ["out of memory"]})[
+        "diagnosis"
+    ]
+    assert "ran out of GPU memory" in found["cause"] and "smaller batch" in found["remedy"]
+    found = verdict(NO_GPU, failed=True, evidence={"signs": ["no device"]})["diagnosis"]
+    assert found["cause"] == "CUDA found no GPU"
+
+
+CPU_TORCH = {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "remedy"),
+    [
+        ({"frameworks": CPU_TORCH}, "in conda_dependencies.yml"),
+        ({"frameworks": CPU_TORCH, "python": "/opt/py/bin/python"}, "for /opt/py/bin/python, which ran the script"),
+        ({"frameworks": {}, "python": "python3"}, "install a framework with CUDA for python3, which ran the script"),
+        ({"signs": ["no cuda libraries"], "python": "python3"}, "install tensorflow[and-cuda] for python3"),
+        (
+            {"frameworks": CPU_TORCH, "python": "python3", "container": True, "container_gpus": ["GPU-a"]},
+            "use an image (baseDockerImage) with torch",
+        ),
+    ],
+)
+def test_a_remedy_names_only_what_counts_on_the_target(evidence, remedy):
+    found = verdict(NO_GPU, evidence=evidence)["diagnosis"]
+    assert remedy in found["remedy"]
+    assert ("conda_dependencies" in found["remedy"]) == ("python" not in evidence)
 
 
 @pytest.mark.parametrize(

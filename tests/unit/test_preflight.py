@@ -219,6 +219,15 @@ def test_a_machine_that_merely_has_a_gpu_is_only_warned(tmp_path: Path) -> None:
     assert examine(case(tmp_path, "- pip: [tensorflow-cpu]", remote)) == []
     (found,) = examine(case(tmp_path, "- pip: [tensorflow-cpu]", remote, facts("550.54.14")))
     assert (found.rule, found.severity) == ("cpu-only", "warning")
+    assert "nvidiaDocker" not in found.hint and "--gpus" not in found.hint
+
+
+def test_a_remote_target_that_was_asked_for_gpus_is_told_what_counts_there(tmp_path: Path) -> None:
+    """--gpus 1 sets nvidiaDocker for this run; a target without containers does not read that key."""
+    remote = Compute("box", "remote", address="box", nvidia_docker=True)
+    (found,) = examine(case(tmp_path, "- pip: [tensorflow-cpu]", remote, facts("550.54.14")))
+    assert (found.rule, found.severity) == ("cpu-only", "error")
+    assert "nvidiaDocker" not in found.hint and "leave out --gpus if the script needs no GPU" in found.hint
 
 
 def test_beside_a_package_that_uses_the_gpu_it_is_a_warning(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_every_other_answer(tmp_path, nonsense):
                 cleaner.find,
                 cleaner.remove,
                 lambda host=host: build_ahead(host, lock, None, stock, lambda data: None),
-                lambda host=host: Target(host).adopt("r"),
+                lambda host=host: Target(host).adopt("r", None),
                 lambda host=host: Target(host).cancel("r", "me", None),
             ):
                 assert said_by(work).isprintable()

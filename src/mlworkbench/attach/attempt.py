@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .. import secret
 from ..attachments import FILE, MADE, OWN, Attachment, Attachments
+from ..client_identity import client_of
 from ..errors import HostError
 from ..hosts import contact
 from ..hosts.ssh import SshHost
@@ -59,7 +60,7 @@ class Attempt:
             # A folder that was there before has its use; one that holds nothing but our program is ours. It goes
             # first: what else is asked needs no more of it than is loaded by then.
             if self.old is None:
-                host.ask({"do": "purge", "bare": True})
+                host.ask({"do": "purge bare", "client": client_of(self.paths).id})
             if self.linger:
                 host.ask({"do": "linger", "on": False})
             if self.line:

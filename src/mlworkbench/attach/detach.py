@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 
 from ..attachments import FILE, MADE, Attachment, Attachments
+from ..client_identity import client_of
 from ..config.project import Project
 from ..consents import Consent
 from ..errors import HostError, LaunchError, UsageError
@@ -15,6 +16,7 @@ from ..history.store import History
 from ..hosts import contact
 from ..hosts.replies import Reply, printable
 from ..hosts.ssh import SshHost
+from ..hosts.survey import TargetRun, ask_survey
 from ..model import IN_CONTACT, Compute, Run
 from ..paths import UserPaths
 from ..remote.failpoint import failpoint
@@ -24,6 +26,7 @@ from ..targets.remote import attach_command, find_attachment, not_attached
 from . import login
 from .attempt import bury, line_of
 from .homecoming import Left, as_attached, as_known, bring_home, named
+from .purge import Options, Plan, local_projects, make_plan
 from .wish import Talk
 
 
@@ -70,7 +73,7 @@ def detach(
     name: str,
     paths: UserPaths,
     *,
-    purge: bool,
+    purge: Options | None,
     keep_files: bool,
     force: bool,
     progress: Progress = lambda done, total: None,
@@ -82,13 +85,14 @@ def detach(
     if found is None and purge and name in project.computes() and project.compute(name).address:
         raise not_attached(project.compute(name))  # to delete nothing must not look like having deleted
     if found is not None:
-        others = _others(found, project, name)
-        if others and not purge:
+        others = local_projects(found.projects, (str(project.root), name))
+        if purge or not others:
+            left = _leave(found, paths, told, _Wish(purge, force, progress, bool(others)))
+            compute = project.compute(name) if name in project.computes() else None
+            _tell_left(told, left, found, purge is not None, compute)
+        if others:
             Attachments(paths).save(replace(found, projects=others))
-            done.append(f"{found.where} stays known: {others[0][0]} uses it as {others[0][1]}")
-        else:
-            left = _leave(found, paths, done, _Wish(purge, force, progress))
-            _tell_left(told, left, found, purge, project.compute(name) if name in project.computes() else None)
+            done.append(f"{found.where} stays attached: {others[0][0]} uses it as {others[0][1]}")
     if not keep_files:
         for suffix in (".compute", ".runconfig"):
             path = project.folder / (name + suffix)
@@ -100,20 +104,27 @@ def detach(
     return told
 
 
-def _others(found: Attachment, project: Project, name: str) -> tuple[tuple[str, str], ...]:
-    """Who else uses the machine; a project whose folder is gone does not."""
-    mine = (str(project.root), name)
-    return tuple(one for one in found.projects if one != mine and os.path.isdir(one[0]))
+def plan_purge(project: Project, name: str, paths: UserPaths, options: Options) -> Plan:
+    """What a purge would do. Nothing is fetched and nothing is changed."""
+    host = SshHost(_attached(project, name, paths), paths)
+    history = History(paths)
+    try:
+        return make_plan(ask_survey(host, sizes=True), history, client_of(paths), options)
+    finally:
+        host.close()
+        history.close()
 
 
 @dataclass(frozen=True)
 class _Wish:
-    purge: bool
+    purge: Options | None
     force: bool
     progress: Progress
+    stays: bool  # another project of this laptop uses the machine
 
 
-def _leave(found: Attachment, paths: UserPaths, done: list[str], wish: _Wish) -> Left:
+def _leave(found: Attachment, paths: UserPaths, told: Told, wish: _Wish) -> Left:
+    done = told.done
     host = SshHost(found, paths)
     attachments = Attachments(paths)
     dead = tuple(one for one in bury(attachments) if one.where == found.where)
@@ -122,9 +133,12 @@ def _leave(found: Attachment, paths: UserPaths, done: list[str], wish: _Wish) ->
         host.connect()
         left = bring_home(history, host, wish.progress)
         _check(left, found, wish)
-        done += _leave_there(host, found, wish.purge, [line_of(one) for one in dead])
+        if wish.purge:
+            _purge(host, history, told, wish.purge, wish.force)
+        if not wish.stays:
+            done += _leave_there(host, found, client_of(paths).id, [line_of(one) for one in dead])
     except Busy as error:
-        raise Busy(f"nothing was detached: {error.message}", error.hint) from None
+        raise Busy(f"nothing was detached: {error.message}", error.hint, more=error.more) from None
     except HostError as error:
         if not wish.force:
             more = "say --force to forget it without contact"
@@ -136,6 +150,8 @@ def _leave(found: Attachment, paths: UserPaths, done: list[str], wish: _Wish) ->
             mark = line_of(found).rpartition(" ")[2]
             done.append(f"its ~/.ssh/authorized_keys still has a line that ends in {mark}")
     host.disconnect()
+    if wish.stays:
+        return left
     if found.password:
         forget(found.keyring_name)
     for one in (*dead, found):
@@ -194,16 +210,57 @@ def _standing(run: Run) -> str:
     return printable(f"{words}, {run.detail}" if run.detail else words)
 
 
-def _leave_there(host: SshHost, found: Attachment, purge: bool, lines: list[str]) -> list[str]:
+def _purge(host: SshHost, history: History, told: Told, options: Options, force: bool) -> None:
+    """Delete what this laptop may delete there, after the user has seen it and agreed."""
+    plan = make_plan(ask_survey(host, sizes=True), history, client_of(history.paths), options)
+    options.show(plan)
+    _check_plan(plan, host.attachment.where, force)
+    options.confirm(plan)
+    reply = Reply(host.identity, host.ask(plan.request(), patience=600.0))
+    if not reply.ok:
+        raise Busy(
+            f"~/.mlw on {host.attachment.where} could not be deleted: {reply.problem}",
+            "wait for its runs, or end them with mlw cancel",
+        )
+    left = reply.texts("left")
+    told.done.append(f"deleted ~/.mlw on {host.attachment.where}{f', but for {named(left)}' if left else ''}")
+    if plan.survey.shared and not options.shared:
+        told.done.append("shared folders were kept; --shared-folders deletes them, too")
+    if plan.given_up():
+        told.warnings.append(f"deleted without being fetched: {_theirs(plan, plan.given_up())}")
+
+
+def _check_plan(plan: Plan, who: str, force: bool) -> None:
+    """Nothing is deleted that another laptop still needs."""
+    if plan.going():
+        raise Busy(
+            f"~/.mlw on {who} could not be deleted: runs are going on: {_theirs(plan, plan.going())}",
+            "wait for its runs, or end them with mlw cancel",
+        )
+    theirs = plan.others_lacking()
+    if theirs:
+        raise Busy(
+            f"~/.mlw on {who} holds results that other laptops have not fetched: {_theirs(plan, theirs)}",
+            "fetch them there with mlw history download; for laptops that never return: --others-older-than 90d",
+            more="purge-refused",
+        )
+    if plan.removed_mine() and not force:
+        raise Busy(
+            f"~/.mlw on {who} holds results of runs that are not in this history:"
+            f" {named([one.id for one in plan.removed_mine()])}",
+            "they were removed from it before they were fetched; --force deletes them there, too",
+            more="purge-refused",
+        )
+
+
+def _theirs(plan: Plan, runs: list[TargetRun]) -> str:
+    return named([f"run {printable(one.id)} (laptop {plan.laptop(one.client)})" for one in runs])
+
+
+def _leave_there(host: SshHost, found: Attachment, client: str, lines: list[str]) -> list[str]:
     done = []
-    if purge:
-        reply = Reply(host.identity, host.ask({"do": "purge"}, patience=600.0))
-        if not reply.ok:
-            raise Busy(
-                f"~/.mlw on {found.where} could not be deleted: {reply.problem}",
-                "wait for its runs, or end them with mlw cancel",
-            )
-        done.append(f"deleted ~/.mlw on {found.where}")
+    if client:
+        host.ask({"do": "leave", "client": client})
     if found.linger:
         off = Reply(host.identity, host.ask({"do": "linger", "on": False})).ok
         done.append("switched linger off again" if off else "linger could not be switched off again")

@@ -51,10 +51,14 @@ def named(words: list[str]) -> str:
 
 
 def unsettled(history: History) -> list[Run]:
-    """Runs of all projects, on any machine elsewhere, that have not ended or are not all at home. Oldest first."""
+    """Runs of all projects, on any machine elsewhere, that have not ended or are not all at home. Oldest first.
+
+    Those that another laptop submitted are that one's.
+    """
     found = history.search(Query(hidden=True, inside=False))
     root = history.paths.root
-    elsewhere = [run for run in found if run.spec.compute.address is not None and not is_outside(run.id)]
+    own = [run for run in found if run.spec.origin is None and not is_outside(run.id)]
+    elsewhere = [run for run in own if run.spec.compute.address is not None]
     return [run for run in reversed(elsewhere) if not is_home(run, root.run(run.id))]
 
 

@@ -11,6 +11,7 @@ import click
 
 from ..attach import detach as detaching
 from ..attach.attach import attach as attach_machine
+from ..attach.purge import COLUMNS, Options, Plan
 from ..attach.wish import Unanswered, Wish
 from ..config.keys import nearest
 from ..config.yamlfile import show_path
@@ -19,6 +20,7 @@ from ..errors import UsageError
 from ..paths import user_paths
 from ..report import units
 from ..report.plain import plain
+from ..report.wishes import seconds_of
 from . import render
 from .options import ALLOW_MOUNT, ALLOW_NETWORK, debugging, in_project, rendering, the_project
 
@@ -146,26 +148,43 @@ def _kind(asked: dict[str, Any]) -> str | None:
     return kind
 
 
-@click.command(epilog="Example: mlw computetarget detach my_dsvm --purge")
+@click.command(epilog="Example: mlw computetarget detach my_dsvm --purge --dry-run")
 @click.argument("name")
-@click.option("--purge", is_flag=True, help="Also delete ~/.mlw there, with all runs in it; results come home first.")
+@click.option("--purge", is_flag=True, help="Also delete ~/.mlw there; results are fetched first.")
+@click.option("--dry-run", is_flag=True, help="List what --purge would delete, and change nothing.")
+@click.option(
+    "--others-older-than",
+    metavar="AGE",
+    help="With --purge, delete unfetched results of other laptops without contact for AGE, such as 90d.",
+)
+@click.option("--shared-folders", is_flag=True, help="With --purge, also delete the shared folders of all projects.")
 @click.option("--keep-files", is_flag=True, help="Leave the files in aml_config.")
-@click.option("--force", is_flag=True, help="Also if it cannot be reached, or results cannot be brought home.")
+@click.option("--force", is_flag=True, help="Also if it cannot be reached, or your own results cannot be brought home.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @in_project
-@debugging
-def detach(name: str, purge: bool, keep_files: bool, force: bool, yes: bool, folder: str | None) -> None:
+@rendering
+def detach(name: str, folder: str | None, **asked: Any) -> None:
     """Undo an attach: remove the key that it installed there, and the target's files here.
 
-    What runs of any project have left there comes home first. Runs that go on do so; --purge is refused while they do.
+    What runs of any project have left there comes home first. Runs that go on do so. --purge lists everything in
+    ~/.mlw there, and is refused while a run goes on or another laptop has not fetched its results. Shared folders,
+    and files that are not mlw's, stay.
     """
-    here = the_project(folder)
-    found = detaching.attachment_of(here, name, user_paths()) if purge and not yes else None
-    if found and not Terminal().confirm(f"delete ~/.mlw on {name}, {found.where}, with all runs in it?"):
-        raise UsageError("nothing was detached", "say --yes to delete without being asked")
+    here, options = the_project(folder), _purge_options(name, asked)
+    if asked["dry_run"]:
+        _show_plan(detaching.plan_purge(here, name, user_paths(), options), asked)
+        return
+    if asked["purge"] and not asked["yes"] and not _is_terminal():
+        raise UsageError("cannot prompt: no terminal; nothing was detached", "say --yes to delete without being asked")
     with render.Progress("results") as progress:
         told = detaching.detach(
-            here, name, user_paths(), purge=purge, keep_files=keep_files, force=force, progress=progress.report
+            here,
+            name,
+            user_paths(),
+            purge=options if asked["purge"] else None,
+            keep_files=asked["keep_files"],
+            force=asked["force"],
+            progress=progress.report,
         )
     for line in told.done:
         render.message(line)
@@ -173,6 +192,39 @@ def detach(name: str, purge: bool, keep_files: bool, force: bool, yes: bool, fol
         render.warn(line)
     if told.hint:
         render.message(f"hint: {told.hint}")
+
+
+def _purge_options(name: str, asked: dict[str, Any]) -> Options:
+    for option in ("dry_run", "others_older_than", "shared_folders"):
+        if asked[option] and not asked["purge"]:
+            flag = f"--{option.replace('_', '-')}"
+            raise UsageError(f"{flag} is for --purge", f"mlw computetarget detach {shlex.quote(name)} --purge {flag} …")
+
+    def confirm(plan: Plan) -> None:
+        if asked["yes"]:
+            return
+        questions = [f"Delete ~/.mlw on {name}, with {units.counted(len(plan.runs), 'run')} in it?"]
+        if plan.shared and plan.survey.shared:
+            questions.append(f"Also delete {units.counted(len(plan.survey.shared), 'shared folder')} of all projects?")
+        if not all(Terminal().confirm(question) for question in questions):
+            raise UsageError("nothing was detached", "see what would go with --purge --dry-run")
+
+    age = asked["others_older_than"]
+    return Options(
+        others=None if age is None else seconds_of(age, "--others-older-than"),
+        shared=asked["shared_folders"],
+        show=lambda plan: _show_plan(plan, asked),
+        confirm=confirm,
+    )
+
+
+def _show_plan(plan: Plan, asked: dict[str, Any]) -> None:
+    rows = plan.rows()
+    if asked["output"] == "table" and not asked["query"]:
+        rows = [{**row, "size": None if row["bytes"] is None else units.size(row["bytes"])} for row in rows]
+        render.emit(rows, output="table", columns=COLUMNS)
+    else:
+        render.emit(rows, output=asked["output"], query=asked["query"])
 
 
 @click.command(epilog="Example: mlw computetarget update my_dsvm --allow-mount /data:ro")

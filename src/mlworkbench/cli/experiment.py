@@ -192,6 +192,11 @@ def resume(run: str, folder: str | None) -> int:
     history = History(user_paths())
     found = history.get(run)
     refuse_outside(found, "there is no submit to finish", "submit it with: mlw submit SCRIPT")
+    if found.spec.origin is not None:
+        raise UsageError(
+            f"run {found.id} was submitted from {found.spec.origin}: only that laptop can resume it",
+            f"follow it with: mlw logs -f {found.id}",
+        )
     if found.spec.inside:
         raise UsageError(f"run {found.id} is inside run {found.spec.folder}, which made it", "name that one")
     follower = resume_run(history, found)

@@ -36,6 +36,7 @@ PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is
         "archive": ("annotate:archive", "Leave runs out of lists"),
         "remove": ("remove:remove", "Delete runs, and say what that frees"),
         "download": ("download:download", "Copy the outputs of a run to a folder"),
+        "fetch": ("history_fetch:fetch", "Take in runs that another laptop submitted"),
         "export": ("export:export", "Write runs as CSV, JSON, a page, or into MLflow"),
         "promote": ("asset:promote", "Keep an output of a run as an asset"),
     },

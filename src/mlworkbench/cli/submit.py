@@ -305,13 +305,22 @@ def _request(asked: dict[str, Any], history: History) -> Request:
         tags=tuple(asked["tags"]),
         user=user_name(),
         consents=asked_consents(asked["mounts"], asked["networks"]),
-        locked=history.get(asked["locked"]).spec.lock if asked["locked"] else None,
+        locked=_lock_of(history.get(asked["locked"])) if asked["locked"] else None,
         upgrade=asked["upgrade"],
         allowed_builds=allow_builds(asked["allow_builds"], remember=not asked["dry_run"]),
         unchecked=asked["unchecked"],
         gpus=_gpus(asked["gpus"]),
         sweep=sweepwords.asked_sweep(asked),
     )
+
+
+def _lock_of(run: Run) -> dict[str, Any] | None:
+    if run.spec.origin is not None:
+        raise UsageError(
+            f"the environment of run {run.id} is not known here: it was submitted from {run.spec.origin}",
+            "name a run that was submitted from this laptop",
+        )
+    return run.spec.lock
 
 
 def _named_by_file(words: tuple[str, ...], runconfig: str | None) -> str:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from ..errors import HistoryError, HostError, LaunchError
-from ..follow import INTERRUPTED, Follower
+from ..follow import INTERRUPTED, Follower, is_unwritten
 from ..hosts.stranger import Stranger
 from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
@@ -125,6 +125,8 @@ class Standing:
     def __call__(self, run: Run) -> None:
         if run.status is Status.QUEUED and run.detail:
             self._say(f"queued: {plain(run.detail)}")
+        if is_unwritten(run):
+            self._say(plain(run.detail or ""))
         if run.gpu:
             self._tell_gpus(run.gpu, warn=not run.status.final)
         if run.spark:
@@ -147,6 +149,10 @@ class Standing:
         for gpu in (told.get("got") or {}).get("gpus") or []:
             if isinstance(gpu, dict):
                 self._say(plain(start_line(gpu)))
+        replaced = (told.get("got") or {}).get("replaced")
+        if replaced:
+            words = f'CUDA_VISIBLE_DEVICES="{replaced}" is replaced by the GPUs that the run got through its request'
+            self._say(f"note: {plain(words)}")
         idle = told.get("idle") or {}
         if warn and idle.get("warning"):
             found = idle.get("diagnosis") or {}

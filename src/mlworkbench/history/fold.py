@@ -43,7 +43,8 @@ def leave_out(run: Run, lines: Iterable[str]) -> Run:
 
 
 def _accepted(run: Run, event: Event) -> Run:
-    return replace(run, status=Status.PREPARING, detail=None, accepted=event.time)
+    root = _text(tame(event.data.get("root")))
+    return replace(run, status=Status.PREPARING, detail=None, accepted=event.time, root=root or run.root)
 
 
 def _step(run: Run, event: Event) -> Run:
@@ -59,7 +60,7 @@ def _gpus(run: Run, event: Event) -> Run:
     data = event.data
     gpus = data["gpus"][:_MOST] if isinstance(data.get("gpus"), list) else []
     told: JsonDict = {"gpus": [_gpu(one) for one in gpus if isinstance(one, dict)], "held": data.get("held") is True}
-    told.update({name: _text(tame(data.get(name))) for name in ("driver", "cuda")})
+    told.update({name: _text(tame(data.get(name))) for name in ("driver", "cuda", "replaced")})
     waits = run.status is Status.QUEUED
     status, detail = (Status.PREPARING, None) if waits else (run.status, run.detail)
     return replace(run, status=status, detail=detail, gpu={**(run.gpu or {}), "got": told})

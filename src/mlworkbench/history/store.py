@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import apsw
 
+from ..client_identity import client_of
 from ..errors import HistoryError, MlwError, UnknownName
 from ..model import JsonDict, Noted, Run, RunSpec
 from ..paths import UserPaths, user_paths
@@ -65,6 +66,8 @@ class History:
         ``children``: the runs of a sweep, which are recorded with it or not at all.
         """
 
+        who = spec.client if spec.origin else client_of(self.paths).id or None
+
         def insert(connection: apsw.Connection) -> tuple[list[RunSpec], bool]:
             for known in rows.select(connection, "key = ?", (rows.clean(spec.key),)):
                 return [known.run.spec], False
@@ -73,7 +76,7 @@ class History:
                     raise IdTaken(one.id)
             taken = connection.execute("SELECT max(number) FROM runs WHERE project = ?", (spec.project_id,))
             first = (next(iter(taken))[0] or 0) + 1
-            numbered = [replace(one, number=number) for number, one in enumerate((spec, *children), first)]
+            numbered = [replace(one, number=number, client=who) for number, one in enumerate((spec, *children), first)]
             for one in numbered:
                 rows.insert(connection, Run(one), Reading(), _submitter())
             return numbered, True

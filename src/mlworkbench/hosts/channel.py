@@ -35,10 +35,14 @@ class NotGreeted(HostError):
 
 
 class Channel:
-    """``words`` is the ssh command whose far end becomes an agent that says the nonce."""
+    """``words`` is the ssh command whose far end becomes an agent that says the nonce.
 
-    def __init__(self, words: Sequence[str], nonce: str) -> None:
+    ``client``: who connects, which the agent records.
+    """
+
+    def __init__(self, words: Sequence[str], nonce: str, client: Mapping[str, str] | None = None) -> None:
         self._nonce = nonce
+        self._client = client
         self._said_hello = False
         try:
             self._process = subprocess.Popen(
@@ -78,7 +82,8 @@ class Channel:
         if not self._said_hello:
             self._said_hello = True
             with contextlib.suppress(Closed):  # what came instead is read next
-                self.pipe.send({"do": "hello", "protocol": 1, "soon": list(soon)}, b"", patience)
+                hello = {"do": "hello", "protocol": 1, "soon": list(soon), "client": self._client}
+                self.pipe.send(hello, b"", patience)
 
     def _load(self, noise: str, library: bytes, patience: float) -> None:
         """Which of the loader's words it was; bring the library if that is what it asks for."""

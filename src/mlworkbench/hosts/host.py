@@ -25,6 +25,7 @@ class News:
     claimed: bool = True  # a supervisor has taken the run on, be it alive or not
     supervised: bool = True  # one watches it now
     pending: bool = False  # the metrics files hold more, which did not fit into this answer
+    unwritten: str = ""  # why its ending, which is known, cannot be written there
 
 
 class Host(Protocol):

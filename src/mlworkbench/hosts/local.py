@@ -78,7 +78,7 @@ class LocalHost:
             news.wait(wait, _sleep)
         standing = news.standing()
         parts = {**dict.fromkeys(offsets, b""), **dict(news.parts(limit))}
-        return News(parts, **standing, pending=news.pending)
+        return News(parts, **standing, pending=news.pending, unwritten=news.unwritten())
 
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
         serve.check_name(name)

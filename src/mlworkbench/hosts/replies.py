@@ -91,6 +91,13 @@ class Reply:
             raise self._wrong(name, "an object")
         return value
 
+    def items(self, name: str) -> list[Any]:
+        """Empty if it is not there; of any kind, to be checked one by one."""
+        value = self._data.get(name, [])
+        if not isinstance(value, list):
+            raise self._wrong(name, "a list")
+        return value
+
     def texts(self, name: str) -> list[str]:
         """Empty if it is not there; each fit for a terminal."""
         value = self._data.get(name, [])

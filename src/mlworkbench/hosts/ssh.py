@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..attachments import Attachment, Attachments
+from ..client_identity import client_of
 from ..errors import HostError, Unreachable
 from ..paths import UserPaths
 from ..remote.folder import Root
@@ -118,8 +119,8 @@ class SshHost:
                 self._pack = came / (time.monotonic() - begun + 1e-6) < _SLOW
             if not message.get("more"):
                 told = self._checked(message)
-                standing = (told.flag(name) for name in ("exists", "claimed", "supervised", "pending"))
-                return News(parts, *standing)
+                standing = {name: told.flag(name) for name in ("exists", "claimed", "supervised", "pending")}
+                return News(parts, **standing, unwritten=printable(told.text("unwritten")))
             name = str(message.get("name"))
             if (name not in offsets and not _is_metrics(name)) or len(parts) > _MOST_PARTS:
                 raise FrameError(f"a file that nobody asked for: {name[:80]!a}")
@@ -352,7 +353,8 @@ class SshHost:
         return loader.warm(self.attachment.python, agent, nonce), nonce
 
     def _start(self, words: str, nonce: str) -> Channel:
-        return Channel(command(self.attachment, [], words, socket=self._master.socket), nonce)
+        who = client_of(self._paths).card
+        return Channel(command(self.attachment, [], words, socket=self._master.socket), nonce, who)
 
     def _greeted(self, channel: Channel, patience: float, brought: bytes | None) -> Channel:
         try:

@@ -135,15 +135,26 @@ def cpu_only_pip(case: Case) -> Iterator[Finding]:
         swapped = _with_gpu(case, line)
         if swapped is not None:
             why, new = swapped
-            yield found("cpu-only", _grave(case, line), line, why, _instead(new, _OR_NO_GPU), rewritten(line, new))
+            yield found(
+                "cpu-only", _grave(case, line), line, why, _instead(new, _or_no_gpu(case)), rewritten(line, new)
+            )
     for option in case.dependencies.options if case.dependencies else ():
         if option.value and re.search(r"/whl/cpu(?:/|\Z)", option.value) and _names(case, "torch"):
             why = "this index has PyTorch without CUDA only"
-            hint = f"remove the line: torch of the package index has CUDA; {_OR_NO_GPU}"
+            hint = _also("remove the line: torch of the package index has CUDA", _or_no_gpu(case))
             yield found("cpu-only", _grave(case, option), option, why, hint, None)
 
 
-_OR_NO_GPU = "or set nvidiaDocker: false if the script needs no GPU"
+def _or_no_gpu(case: Case) -> str:
+    """The other way out, by what counts on the target: without containers it does not read nvidiaDocker."""
+    if case.contained:
+        return "or set nvidiaDocker: false if the script needs no GPU"
+    # Only a request for GPUs sets it there; a machine that merely has some is no reason to change anything.
+    return "or leave out --gpus if the script needs no GPU" if case.compute.nvidia_docker else ""
+
+
+def _also(hint: str, other: str) -> str:
+    return f"{hint}; {other}" if other else hint
 
 
 def _with_gpu(case: Case, line: PipLine) -> tuple[str, str] | None:
@@ -233,12 +244,12 @@ def cpu_only_conda(case: Case) -> Iterator[Finding]:
             other = CONDA_CPU[line.name]
             new = other + line.text.partition(line.name)[2] if other else None
             why = f"{line.name} is there to leave the GPU alone"
-            hint = _instead(new, _OR_NO_GPU) if new else f"remove the line, {_OR_NO_GPU}"
+            hint = _instead(new, _or_no_gpu(case)) if new else _also("remove the line", _or_no_gpu(case))
             yield found("cpu-only", _grave(case, line), line, why, hint, new)
         elif line.name in CONDA_FRAMEWORKS and build:
             new = line.text.replace(build["build"], "*cuda*")
             why = f"the build {build['build']} of {line.name} cannot use a GPU"
-            yield found("cpu-only", _grave(case, line), line, why, _instead(new, _OR_NO_GPU), new)
+            yield found("cpu-only", _grave(case, line), line, why, _instead(new, _or_no_gpu(case)), new)
 
 
 # -- Python ------------------------------------------------------------------------------------------

@@ -44,7 +44,10 @@ class Talk:
 
 
 def _hello(talk: Talk, request: Message, body: bytes) -> Message:
+    from .clients import greet  # noqa: PLC0415
+
     os.makedirs(talk.root.path, 0o700, exist_ok=True)
+    greet(talk.root, request.get("client"))
     return {
         "ok": True,
         "protocol": PROTOCOL,
@@ -98,7 +101,7 @@ def _news(talk: Talk, request: Message, body: bytes) -> Message:
     wait = float(request.get("wait", 0))
     if wait > 0:
         news.wait(min(wait, LONGEST_WAIT), lambda seconds: _pause(talk, seconds))
-    answer: Message = dict(news.standing(), ok=True)
+    answer: Message = dict(news.standing(), ok=True, unwritten=news.unwritten())
     for name, data in news.parts(min(int(request["limit"]), CHUNK)):
         _send_part(talk, {"name": name}, data, bool(request.get("pack")))
     return dict(answer, pending=news.pending)
@@ -247,6 +250,25 @@ def _keeping(talk: Talk, request: Message, body: bytes) -> Message:
     return space.ASKED[request["do"]](talk.root, request)
 
 
+def _fetched(talk: Talk, request: Message, body: bytes) -> Message:
+    from .clients import acknowledge  # noqa: PLC0415
+
+    return acknowledge(talk.run(request), str(request["client"]), int(request["log"]))
+
+
+def _leave(talk: Talk, request: Message, body: bytes) -> Message:
+    from .clients import leave  # noqa: PLC0415
+
+    leave(talk.root, str(request["client"]))
+    return {"ok": True}
+
+
+def _purging(talk: Talk, request: Message, body: bytes) -> Message:
+    from . import keys, purge  # noqa: F401, PLC0415 - keys may be asked for next, when there is nothing to load it from
+
+    return purge.ASKED[request["do"]](talk.root, request)
+
+
 def _environments(talk: Talk, request: Message, body: bytes) -> Message:
     from .environments import retire, stock  # noqa: PLC0415
 
@@ -276,7 +298,11 @@ HANDLERS: "Dict[str, Callable[[Talk, Message, bytes], Message]]" = {
     "linger": _keeping,
     "space": _keeping,
     "free": _keeping,
-    "purge": _keeping,
+    "survey": _purging,
+    "purge": _purging,
+    "purge bare": _purging,
+    "fetched": _fetched,
+    "leave": _leave,
     "environments": _environments,
     "environment": _environments,
     "environments-remove": _environments,

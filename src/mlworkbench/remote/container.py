@@ -35,11 +35,13 @@ from .journal import spare_room, write_note
 from .launcher import encode, launch_facts, pass_gate, stand_fast
 from .mounts import Refused, inspect, make, refuse_written, translate
 from .notes import alive, promote, read_gate, read_started
-from .watcher import close_door, note_unstarted, reap, remove_if_ours, remove_patiently, see_out, watch_again
+from .processes import RUNNING
+from .run_lock import hold
+from .watcher import close_door, note_unstarted, read_end, reap, remove_if_ours, remove_patiently, see_out, watch_again
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
     Facts = Optional[Dict[str, Any]]
 
@@ -116,6 +118,24 @@ class Contained:
             machine.fork(lambda: watch_again(self._run, self._spec))
         return None
 
+    def after_restart(self, rebooted: bool, waiting: Callable[[], None]) -> Union[str, Facts]:
+        """RUNNING, or how the script had ended by the engine's own record; None if the restart ended it.
+
+        An engine outside of a restarted container has kept it going, and is waited for; after a reboot none has.
+        """
+        state = self._engine.inspect()
+        while state["status"] == "down" and not rebooted and not os.path.exists(self._run.cancel):
+            waiting()
+            time.sleep(1.0)
+            state = self._engine.inspect()
+        if state["status"] not in ("exited", "dead", "stopped") or state.get("owner") != self._run.path:
+            alive = state["status"] in ("running", "paused", "restarting")
+            return RUNNING if alive and state.get("owner") == self._run.path else None
+        ended = read_end(state, self._engine, True)
+        if ended.get("stopped") or ended["signal"] is not None:
+            return None
+        return dict(ended, ended=time.time(), elapsed=None)
+
     def living(self, facts: Facts) -> List[Tuple[int, int]]:
         """Processes that outlive the main one: when that ends, the engine ends all others in the container."""
         return []
@@ -149,7 +169,7 @@ class Contained:
 def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> None:
     """Body of the launcher process."""
     stand_fast()
-    held = machine.lock(run.watch)
+    held = hold(run.watch)
     failpoint("before-gate")
     if held is None or not pass_gate(run, "start"):
         return

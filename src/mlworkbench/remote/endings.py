@@ -16,6 +16,7 @@ CANCELLED_FORCED = "cancelled (forced)"
 ENVIRONMENT_FAILED = "environment failed"
 COULD_NOT_START = "could not start"
 TARGET_REBOOTED = "target rebooted"
+TARGET_RESTARTED = "target restarted"
 TARGET_LOST = "target lost the run"
 ENGINE_STOPPED = "engine stopped it"
 EXIT_UNKNOWN = "exit unknown"
@@ -30,6 +31,7 @@ ALL = (
     ENVIRONMENT_FAILED,
     COULD_NOT_START,
     TARGET_REBOOTED,
+    TARGET_RESTARTED,
     TARGET_LOST,
     ENGINE_STOPPED,
     EXIT_UNKNOWN,
@@ -60,7 +62,7 @@ def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oo
 
     For a container ``exit`` also says: ``oom``, its own limit did; ``limited``, it has one, and so what the kernel
     killed elsewhere is no evidence; ``stopped``, who ended it if not the script; ``unstarted``, a cancel came before
-    the script had its word.
+    the script had its word. ``unknown`` is why there is neither code nor signal.
     """
     oom = oom and not (exit and exit.get("limited"))
     if exit and exit.get("unstarted"):
@@ -74,7 +76,7 @@ def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oo
     if exit and exit.get("stopped") and not (exit["signal"] == _SIGKILL and oom):
         return ENGINE_STOPPED, exit["stopped"]
     if exit is None or (exit["code"] is None and exit["signal"] is None and not exit.get("problem")):
-        return EXIT_UNKNOWN, "the process ended while nothing of ours was there to see how"
+        return EXIT_UNKNOWN, (exit or {}).get("unknown") or "no exit status was recorded"
     if exit.get("problem"):
         return COULD_NOT_START, exit["problem"]
     if exit["signal"] == _SIGKILL and oom:

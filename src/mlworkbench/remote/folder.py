@@ -33,6 +33,10 @@ class Root:
         self.packages = _join(path, "pkgs")  # files that were sent along, by their SHA-256
         self.caches = _join(path, "cache")
         self.conda_packages = _join(self.caches, "conda-by-sha256")  # unpacked
+        self.homes = _join(path, "homes")  # home folders of containers, one per project
+        self.share = _join(path, "share")  # shared folders, one per project
+        self.identity = _join(path, "root.json")  # names this folder: one in its place has another name
+        self.clients = _join(path, "clients")  # <client ID>.json: who uses this folder
 
     def run(self, run_id: str) -> "RunFolder":
         return RunFolder(_join(self.outside if is_outside(run_id) else self.runs, run_id))
@@ -72,6 +76,7 @@ class RunFolder:
         self.starting = _join(path, "starting.json")
         self.started = _join(path, "started.json")
         self.exit = _join(path, "exit.json")
+        self.slot = _join(path, "exit.slot")  # takes the exit status where exit.json cannot be written
         self.cancel = _join(path, "cancel.json")
         self.stopping = _join(path, "stopping.json")
         self.heartbeat = _join(path, "heartbeat")
@@ -86,6 +91,8 @@ class RunFolder:
         self.noted = _join(path, "noted.json")  # at home only: what people wrote on it and on the runs inside it
         self.children = _join(path, "children.jsonl")  # of a sweep: what each of its runs is
         self.home = _join(path, "home.json")  # all outputs of a run elsewhere have been brought here
+        self.fetched = _join(path, "fetched")  # on the target: <client ID>.json of each client that has everything
+        self.acknowledged = _join(path, "acknowledged.json")  # at home: the target has recorded the fetch
         # only where the command runs in a container
         self.container = _join(path, "container.json")  # there may be one
         self.inside = _join(path, "inside.json")  # its first process, as this machine numbers it

@@ -10,6 +10,7 @@ import sys
 import time
 
 from . import machine
+from .exit_slot import make_slot
 from .folder import RunFolder
 from .metric_files import LONGEST_LINE
 from .tree import CLOEXEC, NOFOLLOW
@@ -17,11 +18,14 @@ from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional
+    from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 RESERVE = 64 * 1024
 WRITER = "sup"  # of the events of every supervisor
 MOST_EVENTS = 2**52
+MOST_PENDING = 1000  # events that wait for a disk
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+REFUSED = (*NO_SPACE, errno.EROFS)  # only a disk says so: never what is read from it
 _LARGEST = 64 * 1024 * 1024  # bytes of a JSON file of ours; a script may have put another in its place
 # O_NONBLOCK: a script may also have put a FIFO there, and opening it must not block.
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0) | CLOEXEC | getattr(os, "O_BINARY", 0)
@@ -32,7 +36,11 @@ def write_whole(path: str, data: Dict[str, Any]) -> None:
     """The file is there whole or not at all, also after a power cut."""
     part = "%s.%s.part" % (path, os.urandom(8).hex())
     write_part(part, data)
-    put_in_place(part, path)
+    try:
+        put_in_place(part, path)
+    except OSError:
+        os.unlink(part)
+        raise
     machine.sync_folder(os.path.dirname(path))
 
 
@@ -139,20 +147,23 @@ class Journal:
     """The events of one run. Only its supervisor writes, and there is one at a time (it holds the lock).
 
     But the run's script can damage the file. Each line is put where readers look for it: after all whole lines.
+    Events that the disk refuses are kept in memory and written, in order, as soon as it takes them.
     """
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._seq = 0
+        self._pending: List[Tuple[bytes, bool]] = []
+        self._complaint: Optional[int] = None
         self._descriptor = _open_journal(run.events)
-        self._end = 0  # of the whole lines
         self.kinds: List[str] = []
-        self._resume()
+        self._end = self._read_events(self._descriptor)  # of the whole lines
 
-    def _resume(self) -> None:
-        """Go on after a predecessor, which may have died in the middle of a line."""
-        for lines in _whole_lines(self._descriptor, 0):
-            self._end += len(lines)
+    def _read_events(self, descriptor: int) -> int:
+        """Go on after a predecessor, which may have died in the middle of a line; the length of the whole ones."""
+        end = 0
+        for lines in _whole_lines(descriptor, 0):
+            end += len(lines)
             for line in lines.splitlines():
                 try:
                     event = parse_json(line)
@@ -160,14 +171,41 @@ class Journal:
                     self.kinds.append(event["kind"])
                 except (ValueError, KeyError, TypeError):
                     continue
-        self._mend()
+        return end
+
+    def has_ended(self) -> bool:
+        """Whether the end is on record. On a disk that was mounted again, another supervisor may have written it."""
+        try:
+            self._mend()
+        except OSError:
+            pass  # then it cannot be known, and nothing can be written either
+        return "finished" in self.kinds
 
     def add(self, kind: str, data: Dict[str, Any], lasting: bool = False) -> None:
-        """``lasting``: on disk before this returns. What else happened can be told again from the other files."""
+        """Record an event. ``lasting``: it must survive a power cut; ``flush`` then tells whether it is on disk."""
+        if len(self._pending) >= MOST_PENDING and not lasting:
+            return
         self._seq += 1
         self.kinds.append(kind)
         line = json.dumps({"w": WRITER, "seq": self._seq, "t": time.time(), "kind": kind, "data": data})
-        spare_room(self._run, lambda: self._append(line.encode("ascii") + b"\n", lasting))
+        self._pending.append((line.encode("ascii") + b"\n", lasting))
+        try:
+            self.flush()
+        except OSError as error:
+            if error.errno != self._complaint:
+                self._complaint = error.errno
+                log("cannot write the event journal, trying again with the next event: %s" % error)
+
+    def flush(self) -> None:
+        """Write the events that wait; raises OSError if the disk refuses one."""
+        while self._pending:
+            try:
+                spare_room(self._run, lambda: self._append(*self._pending[0]))
+            except OSError as error:
+                if error.errno not in REFUSED:  # the descriptor itself may be of no use any more
+                    self._reopen_if_possible()
+                raise
+            del self._pending[0]
 
     def close(self) -> None:
         """For whoever tells of many runs, one after the other."""
@@ -177,12 +215,18 @@ class Journal:
         self._mend()
         try:
             _write_all(self._descriptor, line)
+            if lasting:
+                os.fsync(self._descriptor)
         except OSError:
-            os.ftruncate(self._descriptor, self._end)  # no half line before the next attempt
+            self._cut()  # no half line before the next attempt
             raise
         self._end += len(line)
-        if lasting:
-            os.fsync(self._descriptor)
+
+    def _cut(self) -> None:
+        try:
+            os.ftruncate(self._descriptor, self._end)
+        except OSError:
+            pass  # why the line could not be written says more, and the next attempt mends the file first
 
     def _mend(self) -> None:
         """Undo what a script did to the file. Whole lines that it added stay: they may have been read already."""
@@ -191,24 +235,55 @@ class Journal:
             there = os.stat(self._run.events, follow_symlinks=False)
         except FileNotFoundError:
             there = None
-        if there is None or (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+        if there is not None and there.st_dev != here.st_dev:
+            self._reopen()  # a disk was mounted again: no script can do that
+        elif there is None or there.st_ino != here.st_ino:
             self._write_again()
-        if here.st_size > self._end:
+        size = os.fstat(self._descriptor).st_size
+        if size > self._end:
             self._end += sum(map(len, _whole_lines(self._descriptor, self._end)))
             os.ftruncate(self._descriptor, self._end)
-        elif here.st_size < self._end:
-            missing = min(self._end - here.st_size, LONGEST_LINE)
+        elif size < self._end:
+            missing = min(self._end - size, LONGEST_LINE)
             os.ftruncate(self._descriptor, self._end - missing)
             _write_all(self._descriptor, b"\n" * missing)
 
     def _write_again(self) -> None:
-        """The lines of the file that we hold, as a new one under the right name."""
-        _set_aside(self._run.events)
-        new = _open_journal(self._run.events)
-        for lines in _whole_lines(self._descriptor, 0):
-            _write_all(new, lines)
+        """The lines of the file that we hold, as a new one under the right name: whole, or not at all."""
+        part = "%s.%s.part" % (self._run.events, os.urandom(8).hex())
+        new = os.open(part, _JOURNAL | os.O_EXCL, 0o600)
+        try:
+            for lines in _whole_lines(self._descriptor, 0):
+                _write_all(new, lines)
+            _set_aside(self._run.events)
+            os.rename(part, self._run.events)
+        except OSError:
+            os.close(new)
+            os.unlink(part)
+            raise
         os.close(self._descriptor)
         self._descriptor = new
+
+    def _reopen(self) -> None:
+        """Go on with the file that has the name now: of a disk that was mounted again, of a server that was restarted.
+
+        It may lack lines that were read already: what follows goes behind the place where they ended.
+        """
+        new = os.open(self._run.events, _JOURNAL & ~os.O_CREAT)
+        try:
+            whole = self._read_events(new)
+            os.ftruncate(new, whole)
+        except OSError:
+            os.close(new)
+            raise
+        os.close(self._descriptor)
+        self._descriptor, self._end = new, max(self._end, whole)
+
+    def _reopen_if_possible(self) -> None:
+        try:
+            self._reopen()
+        except OSError:
+            pass  # the file that we have is as good as any; why it refuses the line is what the caller hears
 
 
 def _open_journal(path: str) -> int:
@@ -245,6 +320,7 @@ def _whole_lines(descriptor: int, at: int) -> Iterator[bytes]:
 
 def keep_room(run: RunFolder) -> None:
     """Hold back a little disk, so that the ending can be written even when the script has filled it."""
+    make_slot(run)
     descriptor = os.open(run.reserve, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         _write_all(descriptor, b"\0" * RESERVE)
@@ -257,7 +333,7 @@ def spare_room(run: RunFolder, write: Any) -> None:
     try:
         write()
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in NO_SPACE:
             raise
         drop_room(run)
         write()
@@ -277,5 +353,5 @@ def drop_room(run: RunFolder) -> None:
         os.unlink(run.reserve)
     except FileNotFoundError:
         pass
-    except OSError as error:  # a script has put a folder there: there is nothing to give back
+    except OSError as error:  # a script has put a folder there, or the disk takes no changes: nothing can be given back
         log("cannot remove %s: %s" % (run.reserve, error))

@@ -14,7 +14,10 @@ from . import machine
 from .failpoint import failpoint
 from .folder import RunFolder
 from .journal import spare_room, write_first, write_note
-from .notes import write_exit
+from .notes import promote, write_exit
+from .pending_ending import until_written
+from .restart import origin
+from .run_lock import hold
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None, endin
     data: Dict[str, Any] = {"decision": decision, "reason": reason, "pid": os.getpid(), "time": time.time()}
     if ending:
         data["ending"] = ending
-    data.update(start=machine.start_time(os.getpid()), **machine.identity())
+    data.update(start=machine.start_time(os.getpid()), **origin())
     won: List[bool] = []
     spare_room(run, lambda: won.append(write_first(run.gate, data)))
     return won[0]
@@ -58,8 +61,9 @@ def put_to_work(
 def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> None:
     """Body of the launcher process."""
     stand_fast()
+    held = hold(run.watch)
     failpoint("before-gate")
-    if not pass_gate(run, "start"):
+    if held is None or not pass_gate(run, "start"):
         return
     failpoint("after-gate")
     facts = launch_facts()
@@ -71,14 +75,21 @@ def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask:
         pid, problem = None, "cannot start it: %s: %s" % (type(error).__name__, error)
     os.umask(0o077)
     if pid is None:
-        write_exit(run, {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0})
+        keep_exit(run, {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0})
         return
-    os.replace(run.starting, run.started)
+    promote(run)
     failpoint("after-start")
     code, fatal = _wait(pid)
+    ending: Dict[str, Any] = {"code": code, "signal": fatal, "problem": None}
+    ending.update(ended=time.time(), elapsed=time.monotonic() - facts["clock"])
     failpoint("before-exit")
-    ending = {"code": code, "signal": fatal, "problem": None}
-    write_exit(run, dict(ending, ended=time.time(), elapsed=time.monotonic() - facts["clock"]))
+    promote(run)  # if the disk refused it at the start
+    keep_exit(run, ending)
+
+
+def keep_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
+    """Write how the run ended, however long the disk refuses it: nobody else knows."""
+    until_written(run, lambda: write_exit(run, ending), "the exit status")
 
 
 def stand_fast() -> None:

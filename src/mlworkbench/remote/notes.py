@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 
 from . import machine
+from .exit_slot import fill_slot, read_slot
 from .folder import RunFolder
 from .journal import read_json, spare_room, write_whole
+from .restart import origin
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -15,13 +17,14 @@ if TYPE_CHECKING:
     Note = Optional[Dict[str, Any]]
 
 _START = ("pid", "start", "launcher", "time", "clock")
+_EXIT = ("code", "signal", "ended", "elapsed")
 
 
 def read_gate(run: RunFolder) -> Note:
     gate = read_json(run.gate, "decision", "pid", "start", "boot_id")
     if gate is None and os.path.exists(run.gate):
         # Damaged: somebody has decided, and who knows what. It may have started, so it never will again.
-        return dict(machine.identity(), decision="start", pid=None, start=None)
+        return dict(origin(), decision="start", pid=None, start=None)
     return gate
 
 
@@ -34,11 +37,37 @@ def read_starting(run: RunFolder) -> Note:
 
 
 def read_exit(run: RunFolder) -> Note:
-    return read_json(run.exit, "code", "signal", "ended", "elapsed")
+    return read_json(run.exit, *_EXIT) or _in_slot(run)
+
+
+def _in_slot(run: RunFolder) -> Note:
+    record = read_slot(run)
+    return record if record and all(key in record for key in _EXIT) else None
 
 
 def write_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
-    spare_room(run, lambda: write_whole(run.exit, ending))
+    """In a file of its own, else in the slot; raises OSError where the disk takes neither."""
+    try:
+        spare_room(run, lambda: write_whole(run.exit, ending))
+    except OSError:
+        try:
+            fill_slot(run, ending)
+        except OSError:
+            pass  # why the file could not be written says more
+        else:
+            return
+        raise
+
+
+def settle_exit(run: RunFolder) -> None:
+    """At the end of a run: what is in the slot gets its file, and the slot goes."""
+    try:
+        record = _in_slot(run)
+        if record and read_json(run.exit, *_EXIT) is None:
+            write_whole(run.exit, record)
+        os.unlink(run.slot)
+    except OSError:
+        pass  # then it stays where it is, and is read from there
 
 
 def promote(run: RunFolder) -> Note:

@@ -14,8 +14,9 @@ import stat
 from . import machine
 from .failpoint import failpoint
 from .folder import RunFolder
-from .journal import put_in_place, spare_room
+from .journal import REFUSED, put_in_place, spare_room
 from .left_out import LeftOut
+from .pending_ending import probe, until_written
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -35,6 +36,23 @@ _KINDS = ((stat.S_ISLNK, "link"), (stat.S_ISFIFO, "fifo"), (stat.S_ISSOCK, "sock
 _OPEN = os.O_RDONLY
 for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
     _OPEN |= getattr(os, _flag, 0)
+
+
+def record_patiently(run: RunFolder, cancelled: Callable[[], bool], waiting: Callable[[], None]) -> Dict[str, Any]:
+    """``record_outputs`` as soon as the disk takes the list; what an ending says of it. A cancel ends the wait.
+
+    ``waiting`` is called before each pause.
+    """
+    found: Dict[str, Any] = {"outputs": None, "output_bytes": None}
+
+    def record() -> None:
+        spare_room(run, lambda: probe(run))  # hashing terabytes for a list that cannot be written helps nobody
+        left = LeftOut()
+        count, size = record_outputs(run, cancelled, left)
+        found.update(outputs=count, output_bytes=size, left_out=left.lines())
+
+    until_written(run, record, "the list of outputs", waiting, lambda error: error.errno not in REFUSED or cancelled())
+    return found
 
 
 def record_outputs(run: RunFolder, hurry: Callable[[], bool], left: Optional[LeftOut] = None) -> Tuple[int, int]:

@@ -9,13 +9,20 @@ import time
 from . import machine
 from .folder import RunFolder
 from .launcher import decode, put_to_work
-from .notes import alive, promote, read_exit, read_gate, read_started, read_starting, write_exit
+from .notes import alive, promote, read_exit, read_gate, read_started, read_starting
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
     Facts = Optional[Dict[str, Any]]
+
+
+OUTLIVED = "its launcher and its supervisor were killed while it was running, so nothing could read its exit status"
+UNWRITTEN = "its launcher and its supervisor were gone before its exit status was written"
+
+
+RUNNING = "running"
 
 
 class Processes:
@@ -26,6 +33,7 @@ class Processes:
         self._spec = spec
         self._reaped: Dict[int, int] = {}
         self._launcher: Tuple[Optional[int], Optional[int]] = (None, None)
+        self._orphaned = False  # whether the child was seen alive without its launcher
 
     def prepare(self) -> None:
         """What must be there before the start, beside the code."""
@@ -77,10 +85,12 @@ class Processes:
             return None
         facts = read_started(run) or read_starting(run)  # the launcher writes no more
         if facts and alive((facts["pid"], facts["start"])):
+            self._orphaned = True
             return None
         if facts is None and machine.family(run.path, [], []):
+            self._orphaned = True
             return None  # its note is gone, and the child is known by its mark
-        facts = promote(run)  # a child that never became the user's program has removed it
+        facts = promote(run) or read_starting(run)  # a child that never became the user's program has removed it
         self.reap()  # it may have ended since the last time
         written = read_exit(run)  # it may have been written between our two looks
         if written:
@@ -91,8 +101,13 @@ class Processes:
         ended.update(ended=time.time(), elapsed=None)
         if facts is None and gate and gate["pid"] is not None and not os.path.exists(run.log):
             ended["problem"] = "the launcher died before the start"
-        write_exit(run, ended)
+        elif status is None:
+            ended["unknown"] = OUTLIVED if self._orphaned else UNWRITTEN
         return ended
+
+    def after_restart(self, rebooted: bool, waiting: Callable[[], None]) -> Union[str, Facts]:
+        """What is left of the run: nothing."""
+        return None
 
     def living(self, facts: Facts) -> List[Tuple[int, int]]:
         """All living processes of the user's, the main one last."""

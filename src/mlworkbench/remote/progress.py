@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 
 from . import endings
 from .folder import RunFolder
@@ -148,14 +149,18 @@ def last_value(child: RunFolder, metric: str) -> Optional[str]:
 
 def is_full(path: str) -> bool:
     """Whether what is started now would have no room to say how it ended."""
-    if not hasattr(os, "statvfs"):
+    try:
+        facts = os.statvfs(path)
+    except (AttributeError, OSError):  # Windows; a disk that is not mounted at the moment
         return False
-    facts = os.statvfs(path)
+    # Not zero: the reserve was given back, and file systems refuse a write while a little is left.
     return facts.f_bavail * facts.f_frsize < 16 * RESERVE
 
 
 def size(path: str) -> int:
+    """Of a plain file, the only kind that is handed out."""
     try:
-        return os.stat(path).st_size
+        facts = os.stat(path, follow_symlinks=False)
     except OSError:
         return 0
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0

@@ -11,6 +11,7 @@ from . import machine, metric_files
 from .folder import RunFolder
 from .frames import CHUNK
 from .metric_files import LONGEST_LINE, LONGEST_SKIPPED
+from .pending_ending import why_unwritten
 from .tree import NOFOLLOW, Folders
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -48,6 +49,10 @@ class News:
         # The lock first: what a supervisor wrote before it let go of the lock must not be missed.
         supervised = machine.is_locked(run.lock)
         return {"exists": os.path.exists(run.spec), "claimed": os.path.exists(run.owner), "supervised": supervised}
+
+    def unwritten(self) -> str:
+        """Why the ending of the run, which is over, cannot be written."""
+        return why_unwritten(self._run)
 
     def wait(self, seconds: float, pause: Callable[[float], bool]) -> None:
         """Until something is new, ``pause`` says that we are wanted, or the time is over."""

@@ -1,4 +1,4 @@
-"""What this user's folder on the machine holds, what of it can be freed, and the end of it all."""
+"""What this user's folder on the machine holds, and what of it can be freed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import time
 
 from . import machine
 from .environments import retire
-from .environments.environment import discard, unprotect
-from .environments.stock import InUse, has_ended, in_building
-from .environments.tally import Tally
+from .environments.stock import InUse, has_ended
 from .folder import Root
 from .journal import read_json
 from .programs import which
+from .run_removal import remove_run
 from .tree import remove
 from .untrusted import parse_json
 
@@ -29,7 +28,7 @@ KINDS = ("runs", "snapshots", "blobs", "spares", "lib", "envs", "caches")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PROJECT = re.compile(r"\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-contained)?(-[0-9]+-[0-9a-f]{12})?")
 _LIBRARY = re.compile(r"[0-9a-f]{16}")
-_LEFT = re.compile(r"\.(part|bad|clean)-[0-9a-f]+")  # by a loader that was cut off
+LEFT = re.compile(r"\.(part|bad|clean)-[0-9a-f]+")  # by a loader that was cut off
 _UPLOAD = re.compile(r"part-[0-9A-Za-z._-]+")
 YOUNG = 3600.0  # seconds: it may be about to be used
 
@@ -90,35 +89,10 @@ def _remove(kind: str, path: str) -> None:
         aside = os.path.join(os.path.dirname(path), ".clean-" + os.urandom(8).hex())
         os.rename(path, aside)
         remove(aside)
+    elif kind == "runs":
+        remove_run(path)
     else:
         remove(path)
-
-
-def purge(root: Root, request: Answer) -> Answer:
-    """The whole folder goes, unless a run is going on in it; ``bare``: only if it holds nothing but this program."""
-    from . import keys  # noqa: F401, PLC0415 - asked for after this, when there is nothing left to load it from
-
-    if request.get("bare") and not _is_bare(root):
-        return {"ok": True, "bytes": 0}
-    going = [name for name in _names(root.runs) if machine.is_locked(root.run(name).lock)]
-    if going:
-        return {"ok": False, "problem": "runs are going on: %s" % ", ".join(sorted(going)[:10]), "runs": going}
-    if in_building(root):
-        return {"ok": False, "problem": "an environment is being built", "runs": []}
-    size = Tally().add(root.path)[0]
-    for name in _names(root.envs):  # read-only: nothing could be removed from them
-        if os.path.isdir(os.path.join(root.envs, name)):
-            discard(os.path.join(root.envs, name))
-    if os.path.isdir(root.tools) and not os.path.islink(root.tools):
-        unprotect(root.tools)
-    remove(root.path)
-    return {"ok": True, "bytes": size}
-
-
-def _is_bare(root: Root) -> bool:
-    """Whether nobody was here before us: no other program of ours, and nothing that it would have made."""
-    mine = os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return set(_names(root.path)) <= {"lib"} and all(name == mine or _LEFT.fullmatch(name) for name in _names(root.lib))
 
 
 def linger(root: Root, request: Answer) -> Answer:
@@ -158,7 +132,7 @@ class _Wanted:
 
 def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, List[Answer]]":
     """kind → entries with path, bytes and whether something needs them; what only freed entries need is not needed."""
-    runs = [found for found in (_run(root, name, wanted) for name in _names(root.runs)) if found]
+    runs = [found for found in (_run(root, name, wanted) for name in names_in(root.runs)) if found]
     stay = [one for one in runs if one["needed"] or "runs" not in kinds]
     digests = {one["snapshot"] for one in stay if not one["finished"]}
     snapshots = [
@@ -177,7 +151,7 @@ def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, Lis
         "spares": [
             {"path": path, "needed": name.startswith(".") and _is_young(path)}
             for name, path in _entries(root.spares)
-            if _PROJECT.fullmatch(name) or _LEFT.fullmatch(name)
+            if _PROJECT.fullmatch(name) or LEFT.fullmatch(name)
         ],
         "lib": list(_libraries(root, used)),
         "envs": looked[0],
@@ -186,7 +160,7 @@ def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, Lis
     found = {kind: found[kind] for kind in KINDS if kind in kinds}
     for entries in found.values():
         for one in entries:
-            one.setdefault("bytes", _size(one["path"]))
+            one.setdefault("bytes", size_of(one["path"]))
     return found
 
 
@@ -220,7 +194,7 @@ def _libraries(root: Root, used: "Set[str]") -> "Iterator[Answer]":
     for name, path in _entries(root.lib):
         if _LIBRARY.fullmatch(name) and os.path.exists(os.path.join(path, "remote", "agent.py")):
             yield {"path": path, "needed": name in used}
-        elif _LEFT.fullmatch(name):
+        elif LEFT.fullmatch(name):
             yield {"path": path, "needed": _is_young(path)}
 
 
@@ -245,7 +219,7 @@ def _libraries_at_work(root: Root) -> "Set[str]":
     """Those that a living process was started from: ours, and supervisors'."""
     mark = os.fsencode(root.lib) + b"/"
     found = {os.path.basename(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))}
-    for name in _names("/proc"):
+    for name in names_in("/proc"):
         if name.isdigit():
             try:
                 with open("/proc/%s/cmdline" % name, "rb") as file:
@@ -256,7 +230,7 @@ def _libraries_at_work(root: Root) -> "Set[str]":
     return found
 
 
-def _names(folder: str) -> "List[str]":
+def names_in(folder: str) -> "List[str]":
     try:
         return os.listdir(folder)
     except OSError:
@@ -264,10 +238,10 @@ def _names(folder: str) -> "List[str]":
 
 
 def _entries(folder: str) -> "List[Tuple[str, str]]":
-    return [(name, os.path.join(folder, name)) for name in _names(folder)]
+    return [(name, os.path.join(folder, name)) for name in names_in(folder)]
 
 
-def _size(path: str) -> int:
+def size_of(path: str) -> int:
     """On disk, links not followed."""
     total, pending = 0, [path]
     while pending:
@@ -282,4 +256,4 @@ def _size(path: str) -> int:
     return total
 
 
-ASKED: "Dict[str, Callable[[Root, Answer], Answer]]" = {"space": space, "free": free, "purge": purge, "linger": linger}
+ASKED: "Dict[str, Callable[[Root, Answer], Answer]]" = {"space": space, "free": free, "linger": linger}

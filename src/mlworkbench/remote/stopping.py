@@ -34,6 +34,7 @@ class Stopping:
         self._journal = journal
         self._work = work
         self._begun = 0.0
+        self._first: Optional[float] = None  # when the first signal was sent, by whichever supervisor
         self._deadline: Optional[float] = None
         self._killed: Optional[float] = None
         self._told_stuck = False
@@ -43,6 +44,14 @@ class Stopping:
         noted = read_json(self._run.stopping, "why", "forced")
         if noted:
             self.why, self.forced = noted["why"], bool(noted["forced"])
+            self._first = noted.get("clock")
+
+    def reason(self, facts: Facts, ended: Dict[str, Any]) -> Optional[str]:
+        """Why we stopped the run; None if it had ended by itself before, and only the note of that came late."""
+        elapsed = ended.get("elapsed")
+        if facts and isinstance(elapsed, (int, float)) and isinstance(self._first, (int, float)):
+            return None if facts["clock"] + elapsed < self._first else self.why
+        return self.why
 
     def look(self, facts: Facts) -> None:
         """Called often while the run goes on."""
@@ -54,8 +63,8 @@ class Stopping:
         if time.monotonic() >= self._deadline:
             self._kill(facts)
 
-    def reason(self, facts: Facts) -> Optional[str]:
-        """Why the run, or what is still done for it, has to stop now; None: it need not."""
+    def _asked(self, facts: Facts) -> Optional[str]:
+        """Why the run has to stop now; None: it need not."""
         if os.path.exists(self._run.cancel):
             return "cancel"
         limit = self._spec.get("timeout")
@@ -63,7 +72,7 @@ class Stopping:
         return "timeout" if late else None
 
     def _begin_if_asked(self, facts: Facts) -> None:
-        why = self.reason(facts)
+        why = self._asked(facts)
         if why is not None:
             self._begin(why, self._grace() if why == "cancel" else self._spec["grace"], facts)
 
@@ -75,8 +84,9 @@ class Stopping:
 
     def _begin(self, why: str, grace: float, facts: Facts) -> None:
         self.why = self.why or why
+        self._first = self._first or time.monotonic()
         self._note()
-        self._tell({"why": self.why, "grace": grace})
+        self._journal.add("stopping", {"why": self.why, "grace": grace})
         self._begun = time.monotonic()
         self._deadline = self._begun + grace
         self._work.terminate(facts)
@@ -85,15 +95,10 @@ class Stopping:
     def _note(self) -> None:
         """Before a signal is sent, so that a successor knows whose doing the end is. The signal must be sent anyway."""
         try:
-            spare_room(self._run, lambda: write_whole(self._run.stopping, {"why": self.why, "forced": self.forced}))
+            note = {"why": self.why, "forced": self.forced, "clock": self._first}
+            spare_room(self._run, lambda: write_whole(self._run.stopping, note))
         except OSError as error:
             log("cannot note that the run is being stopped: %s" % error)
-
-    def _tell(self, data: Dict[str, Any]) -> None:
-        try:
-            self._journal.add("stopping", data)
-        except OSError as error:
-            log("cannot tell that the run is being stopped: %s" % error)
 
     def _kill(self, facts: Facts) -> None:
         if not self.forced:
@@ -103,7 +108,7 @@ class Stopping:
         self._work.kill(facts)
         if time.monotonic() - self._killed > STUCK and not self._told_stuck:
             self._told_stuck = True
-            self._tell({"why": self.why, "stuck": [pid for pid, _ in self._work.living(facts)]})
+            self._journal.add("stopping", {"why": self.why, "stuck": [pid for pid, _ in self._work.living(facts)]})
 
     def sweep(self, facts: Facts) -> None:
         """The main process has ended on our word: what it left behind gets the rest of the grace, then KILL."""

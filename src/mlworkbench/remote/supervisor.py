@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import time
 
-from . import PROTOCOL, endings, machine
+from . import endings, machine
+from .clients import acceptance
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .gpus.watch import GpuWatch
-from .journal import RESERVE, Journal, drop_room, keep_room, log, read_json, touch
+from .heartbeat import Heartbeat
+from .journal import Journal, drop_room, keep_room, log, read_json
 from .launcher import pass_gate
-from .left_out import LeftOut
 from .metric_files import left_out
-from .notes import read_exit, read_gate, read_started
-from .processes import Processes
+from .notes import read_exit, read_gate, read_started, settle_exit, write_exit
+from .pending_ending import until_written
+from .processes import RUNNING, Processes
+from .progress import is_full
+from .progress import size as file_size
+from .restart import REBOOTED, RESTARTED, change_since
+from .run_lock import is_replaced
 from .stopping import Stopping
 from .tracking.watch import Tracking
 from .usage import Usage
@@ -27,12 +32,11 @@ from .workcopy import place, recycle
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from .spark.watch import SparkWatch
     from .stopping import Work
 
-HEARTBEAT = 5.0
 LOOK = 0.4  # how long a cancel may go unnoticed
 
 
@@ -50,7 +54,7 @@ class Supervisor:
         self._tracking = Tracking(run, spec)
         self._usage = Usage(run)
         self._spark = spark_of(run, spec, self.journal, self._masked)
-        self._beat = 0.0
+        self._heartbeat = Heartbeat(run)
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
 
@@ -59,9 +63,9 @@ class Supervisor:
     def begin(self, secrets: Dict[str, str], umask: int) -> None:
         """From the claim to the end of a new run."""
         self._secrets = secrets
-        self.journal.add("accepted", dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid()))
+        self.journal.add("accepted", acceptance(self.root))
         failpoint("accepted")
-        if os.path.exists(self.run.cancel):
+        if self._is_cancelled():
             self.never("cancelled before it started")
             return
         ending = endings.COULD_NOT_START
@@ -70,7 +74,7 @@ class Supervisor:
             if problem is not None:
                 ending = endings.ENVIRONMENT_FAILED
             else:
-                problem = self._gpus.obtain(self._beat_heart)
+                problem = self._gpus.obtain(self._heartbeat.beat)
         except (OSError, ValueError) as error:
             problem = "cannot prepare the run: %s" % error
         if problem is not None:
@@ -92,7 +96,7 @@ class Supervisor:
         if self._is_managed():
             from .environments.ready import make_ready  # noqa: PLC0415 - other runs do without
 
-            problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._beat_heart, self._secrets)
+            problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._heartbeat.beat, self._secrets)
             if problem:
                 return problem
         if self.spec.get("spark"):
@@ -118,13 +122,20 @@ class Supervisor:
 
     def never(self, reason: str, ending: str = endings.COULD_NOT_START) -> None:
         """Make sure that the run does not start; if it did meanwhile, watch it."""
-        if pass_gate(self.run, "never", reason, ending):
+        won: List[bool] = []
+
+        def decide() -> None:
+            won.append(pass_gate(self.run, "never", reason, ending))
+
+        if not until_written(self.run, decide, "the start decision", self._settle):
+            return
+        if won[0]:
             self.finish_unstarted({"reason": reason, "ending": ending})
         else:
             self.go_on()
 
     def finish_unstarted(self, gate: Dict[str, Any]) -> None:
-        cancelled = os.path.exists(self.run.cancel)
+        cancelled = self._is_cancelled()
         reason = gate.get("reason") or "it was decided not to start it"
         ending = endings.CANCELLED if cancelled else gate.get("ending") or endings.COULD_NOT_START
         self.finish(ending, "cancelled before it started" if cancelled else reason, None)
@@ -138,10 +149,11 @@ class Supervisor:
 
             hold(self.root, self.spec["lock"], self.spec["id"])
         gate = read_gate(self.run)
-        here = machine.identity()
-        owner = gate or read_json(self.run.owner) or {}
-        if owner.get("boot_id") != here["boot_id"]:
-            self._after_reboot(gate)
+        change = change_since(gate or read_json(self.run.owner) or {})
+        if change == REBOOTED:
+            self._after_restart(gate, endings.TARGET_REBOOTED, "the machine was rebooted")
+        elif change == RESTARTED:
+            self._after_restart(gate, endings.TARGET_RESTARTED, "the container that the target is was restarted")
         elif gate is None:
             self.never("the supervisor died before the start")
         elif gate["decision"] == "never":
@@ -149,18 +161,26 @@ class Supervisor:
         else:
             self.watch()
 
-    def _after_reboot(self, gate: Optional[Dict[str, Any]]) -> None:
+    def _after_restart(self, gate: Optional[Dict[str, Any]], ending: str, what: str) -> None:
+        """No process of the run is left here; an engine may have a container of it, or a record."""
         if gate and gate["decision"] == "never":
             self.finish_unstarted(gate)
             return
         ended = read_exit(self.run)
+        if not ended and gate:
+            found = self._work.after_restart(ending == endings.TARGET_REBOOTED, self._settle)
+            if found == RUNNING:
+                self.watch()
+                return
+            ended = found if isinstance(found, dict) else None
         if ended:
+            self._stopping.recall()
             self.conclude(ended)
             return
-        pass_gate(self.run, "never", "the machine was rebooted")
+        pass_gate(self.run, "never", what)
         if self._spark:
             self._follow_safely(self._spark, self._spark.end)
-        self.finish(endings.TARGET_REBOOTED, "the machine was rebooted while the run was going on", None)
+        self.finish(ending, what + " while the run was going on", None)
 
     # -- watching ----------------------------------------------------------------------------------
 
@@ -183,7 +203,7 @@ class Supervisor:
             if ended:
                 break
             self._tell_step()
-            self._beat_heart()
+            self._heartbeat.beat()
             self._settle()
             self._pause(wait, facts)
         self._stopping.sweep(facts)
@@ -193,7 +213,7 @@ class Supervisor:
 
     def _pause(self, wait: Callable[[float], bool], facts: Optional[Dict[str, Any]]) -> None:
         """Until there is reason for a thorough look. Runs for days beside the user's work, so it must be cheap."""
-        while time.monotonic() < self._beat + HEARTBEAT:
+        while not self._heartbeat.is_due():
             self._stopping.look(facts)
             self._gpus.tick(facts)
             self._usage.tick(facts)
@@ -219,22 +239,19 @@ class Supervisor:
         if step:
             self.journal.add("step", step)
 
-    def _beat_heart(self) -> None:
-        if time.monotonic() - self._beat >= HEARTBEAT:
-            self._beat = time.monotonic()
-            touch(self.run.heartbeat)
-
     # -- the end -----------------------------------------------------------------------------------
 
     def conclude(self, ended: Dict[str, Any]) -> None:
+        self._keep_exit(ended)
         facts = self._started_facts()
         kills = machine.oom_kills()
         before = facts.get("oom_kills") if facts else None
         oom = kills is not None and before is not None and kills > before
-        ending, reason = endings.decide(ended, self._stopping.why, self._stopping.forced, oom)
+        stop = self._stopping.reason(facts, ended)
+        ending, reason = endings.decide(ended, stop, self._stopping.forced, oom)
         if ending == endings.TIMEOUT:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
-        elif self._stopping.why == "cancel" and not ended.get("unstarted"):
+        elif stop == "cancel" and not ended.get("unstarted"):
             reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "somebody")
         if self._spark:
             self._follow_safely(self._spark, self._spark.end)
@@ -242,7 +259,7 @@ class Supervisor:
             reason = self._explain(ended)
             if self._spark:
                 ending, reason = self._blame_safely(self._spark, ended, reason)
-            if _full(self.run.path):
+            if is_full(self.run.path):
                 reason += "; the disk that holds %s is full" % self.run.path
             if oom:
                 reason += "; meanwhile the kernel killed a process of this machine for want of memory"
@@ -268,10 +285,10 @@ class Supervisor:
 
     def finish(self, ending: str, reason: Optional[str], ended: Optional[Dict[str, Any]]) -> None:
         """Tell the ending, once."""
-        if "finished" in self.journal.kinds:
+        if is_replaced(self.run.lock) or self.journal.has_ended():
             return
         facts = read_started(self.run)
-        data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": _size(self.run.log)}
+        data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": file_size(self.run.log)}
         if ended:
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
             data.update(self._collect_safely(dict(data)))
@@ -282,9 +299,11 @@ class Supervisor:
         self._work.leave()
         failpoint("finishing")
         self.journal.add("finished", data, lasting=True)
+        until_written(self.run, self.journal.flush, "the event journal", self._settle)
         self._settle()
         failpoint("finished")
         drop_room(self.run)
+        settle_exit(self.run)
         if data.get("leftovers"):
             return  # something of the run still lives and may write into its work copy
         try:
@@ -292,6 +311,11 @@ class Supervisor:
             recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
         except OSError as error:
             log("the work copy could not be kept for the next run: %s" % error)
+
+    def _keep_exit(self, ended: Dict[str, Any]) -> None:
+        """What only this process knows: the launcher was killed."""
+        if read_exit(self.run) is None:
+            until_written(self.run, lambda: write_exit(self.run, ended), "the exit status", self._settle)
 
     def _collect_safely(self, ending: Dict[str, Any]) -> Dict[str, Any]:
         """Nothing that can be done without may stand between the end of a run and its being told."""
@@ -340,12 +364,13 @@ class Supervisor:
 
         The time limit does not: a script that it ended has often just written a checkpoint.
         """
-        from .outputs import record_outputs  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold
+        from .outputs import record_patiently  # noqa: PLC0415 - hashing loads megabytes that an idle supervisor must not hold
 
         self.journal.add("collecting", ending)
-        left = LeftOut()
-        count, size = record_outputs(self.run, lambda: os.path.exists(self.run.cancel), left)
-        return {"outputs": count, "output_bytes": size, "left_out": left.lines()}
+        return record_patiently(self.run, self._is_cancelled, self._settle)
+
+    def _is_cancelled(self) -> bool:
+        return os.path.exists(self.run.cancel)
 
 
 def work_of(run: RunFolder, spec: Dict[str, Any]) -> Work:
@@ -366,20 +391,3 @@ def spark_of(
     from .spark.watch import SparkWatch  # noqa: PLC0415 - what other runs need not hold
 
     return SparkWatch(run, spec, journal, mask)
-
-
-def _size(path: str) -> int:
-    """Of a plain file, the only kind that is handed out."""
-    try:
-        facts = os.stat(path, follow_symlinks=False)
-    except OSError:
-        return 0
-    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
-
-
-def _full(path: str) -> bool:
-    if not hasattr(os, "statvfs"):
-        return False
-    facts = os.statvfs(path)
-    # Not zero: the reserve was given back, and file systems refuse a write while a little is left.
-    return facts.f_bavail * facts.f_frsize < 16 * RESERVE

@@ -10,13 +10,16 @@ import json
 import os
 import time
 
-from . import PROTOCOL, endings, machine
+from . import endings, machine
 from .children import read_child
+from .clients import acceptance, root_identity
 from .failpoint import failpoint
 from .folder import Root, RunFolder
-from .journal import Journal, drop_room, keep_room, log, read_json, touch, write_first
+from .heartbeat import Heartbeat
+from .journal import Journal, drop_room, keep_room, log, read_json, write_first
 from .launcher import pass_gate
 from .notes import read_gate
+from .pending_ending import until_written
 from .progress import failures, how_ended, is_full, last_value, outcome, relay, say, size, told_in, when_started
 from .supervisor import Supervisor
 from .untrusted import parse_json
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
 
     Facts = Dict[str, Any]
 
-HEARTBEAT = 5.0
 LOOK = 0.4  # how long a cancel may go unnoticed
 QUICK, QUICK_FOR = 0.05, 5.0  # seconds between two looks before the first child has started, and for how long
 AGAIN = 1.0  # seconds between attempts to put a new supervisor to work
@@ -46,6 +48,7 @@ class Conductor:
         self.journal = Journal(run)
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
         self._secrets = secrets
+        self._root_id = root_identity(root)  # another folder may be in its place later
         self._order: List[str] = [str(name) for name in spec["sweep"]["children"]]
         self._waiting: List[str] = []
         self._running: List[str] = []
@@ -57,11 +60,11 @@ class Conductor:
         self._tried: Dict[str, float] = {}
         self._due = 0.0
         self._complaint = ""
-        self._beat = 0.0
+        self._heartbeat = Heartbeat(run)
 
     def begin(self) -> None:
         """From the claim to the end of a new sweep."""
-        self.journal.add("accepted", dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid()))
+        self.journal.add("accepted", acceptance(self.root))
         failpoint("sweep-accepted")
         try:
             keep_room(self.run)
@@ -85,7 +88,7 @@ class Conductor:
             self._tell_start()
             if not self._running and not self._waiting:
                 break
-            self._beat_heart()
+            self._heartbeat.beat()
             wait(QUICK if time.monotonic() < soon and "started" not in self.journal.kinds else LOOK)
         self._finish()
 
@@ -105,14 +108,6 @@ class Conductor:
     def _settle(self) -> None:
         settled, self.settled = self.settled, lambda: None
         settled()
-
-    def _beat_heart(self) -> None:
-        if time.monotonic() - self._beat >= HEARTBEAT:
-            self._beat = time.monotonic()
-            try:
-                touch(self.run.heartbeat)
-            except OSError as error:
-                log("no sign of life: %s" % error)
 
     # -- starting ------------------------------------------------------------------------------------------------
 
@@ -215,7 +210,7 @@ class Conductor:
                 return False
             supervisor = Supervisor(self.root, child, spec)
             try:
-                supervisor.journal.add("accepted", dict(machine.identity(), protocol=PROTOCOL, pid=os.getpid()))
+                supervisor.journal.add("accepted", acceptance(self.root))
                 gate = read_gate(child)
                 if gate and gate["decision"] == "never":  # a cancel; and what it would take over holds descriptors
                     supervisor.finish_unstarted(gate)
@@ -245,7 +240,7 @@ class Conductor:
 
     def _adopt(self, child: RunFolder) -> "Optional[Facts]":
         try:
-            state = adopt(self.root, child, [], {}).get("state")
+            state = adopt(self.root, child, [], {"root": self._root_id}).get("state")
         except OSError as error:
             log("%s has no supervisor: %s" % (child.path, error))
             return None
@@ -271,11 +266,8 @@ class Conductor:
         """Somebody asked for the end: of those that run, and no other starts."""
         asked = read_json(self.run.cancel) or {}
         if asked != self._stopping:  # also when it is asked again with less patience
-            try:
-                if self._stopping is None:
-                    self.journal.add("stopping", {"why": "cancel", "grace": asked.get("grace")})
-            except OSError as error:
-                log("cannot tell that the sweep is being stopped: %s" % error)
+            if self._stopping is None:
+                self.journal.add("stopping", {"why": "cancel", "grace": asked.get("grace")})
             self._stopping = asked
             for name in self._running:
                 self._cancel(name)
@@ -307,6 +299,7 @@ class Conductor:
             data["exit"] = 1
         failpoint("sweep-finishing")
         self.journal.add("finished", data, lasting=True)
+        until_written(self.run, self.journal.flush, "the event journal", self._settle)
         drop_room(self.run)
 
     def _judge(self) -> "tuple[str, Optional[str]]":

@@ -11,12 +11,16 @@ import signal
 import time
 
 from . import PROTOCOL, SPEC, machine
+from .clients import mark_root, root_identity
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .gpus.watch import join
 from .journal import log, read_json, spare_room, write_first, write_part, write_whole
 from .launcher import launch, pass_gate
+from .restart import ELSEWHERE, RESTARTED, change_since, origin
+from .run_lock import hold
 from .supervisor import Supervisor
+from .unresponsive import rouse
 from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -41,7 +45,7 @@ def claim(run: RunFolder, nonce: str) -> bool:
     """Win the run by one rename. After a lost answer the owner tells whether it was us."""
     mine = "%s.%s" % (run.claim, nonce)
     os.makedirs(mine, mode=0o700, exist_ok=True)
-    owner = dict(machine.identity(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
+    owner = dict(origin(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
     write_part(os.path.join(mine, "owner.json"), owner)
     failpoint("claiming")
     try:
@@ -65,6 +69,7 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     umask = private()
     if "spec" in message:
         _receive_spec(root, run, message["spec"])
+    mark_root(root)
     spec = read_json(run.spec)
     if spec is None:
         return {"ok": False, "problem": "there is no run in %s" % run.path}
@@ -123,7 +128,7 @@ def _receive_spec(root: Root, run: RunFolder, spec: Answer) -> None:
 def _lock_patiently(run: RunFolder) -> Optional[int]:
     """Somebody who merely looks holds the lock for a moment; only a claim says that the run is taken."""
     for _ in range(20):
-        held = machine.lock(run.lock)
+        held = hold(run.lock)
         if held is not None or os.path.exists(run.owner):
             return held
         time.sleep(0.01)
@@ -134,18 +139,16 @@ def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     """Put a new supervisor to work on a run whose old one is gone; do nothing if there is nothing to do."""
     spec, owner = read_json(run.spec), read_json(run.owner, "machine", "boot_id", "processes")
     if spec is None:
-        return {"ok": True, "state": "lost" if _is_lost(root, run) else "away"}
+        return {"ok": True, "state": "lost" if _is_lost(root, run, message.get("root")) else "away"}
     if owner is None:
         return {"ok": True, "state": "unclaimed"}
-    here = machine.identity()
-    if owner["machine"] != here["machine"]:
+    change = change_since(owner)
+    if change == ELSEWHERE or (change == RESTARTED and machine.is_locked(run.watch)):  # its launcher lives
         return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}
-    if owner["boot_id"] == here["boot_id"] and owner["processes"] != here["processes"]:
-        return {"ok": True, "state": "elsewhere", "heartbeat": _heartbeat(run)}  # in another container
     private()
 
     def body(tell: Callable[[Answer], None]) -> None:
-        held = machine.lock(run.lock)
+        held = hold(run.lock)
         if held is None:
             tell({"ok": True, "state": "supervised"})
             return
@@ -161,12 +164,17 @@ def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     return _leave_behind(run, body)
 
 
-def _is_lost(root: Root, run: RunFolder) -> bool:
-    """A home that is not mounted at the moment, or cannot be read, is no evidence about a run."""
+def _is_lost(root: Root, run: RunFolder, recorded: Optional[str]) -> bool:
+    """Whether the root folder that took the run on is here, and the run is not.
+
+    Another folder in its place, as below the mount point of a home, is no evidence about a run.
+    """
+    if recorded is None or root_identity(root) != recorded:
+        return False
     try:
         os.stat(run.spec)
     except FileNotFoundError:
-        return os.path.isdir(root.runs)
+        return True
     except OSError:
         return False
     return True  # there, and damaged
@@ -202,6 +210,8 @@ def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> A
     failpoint("cancel-asked")
     if read_json(run.gate) is None:
         pass_gate(run, "never", "cancelled before it started")
+    if machine.FORKS:
+        rouse(run)
     return {"ok": True, "state": "asked"}
 
 

@@ -14,8 +14,9 @@ from .engine import NO_WORD, Engine, forget_login, read_signal
 from .failpoint import failpoint
 from .folder import RunFolder
 from .journal import log, write_note
-from .launcher import stand_fast
-from .notes import alive, promote, read_exit, read_started, read_starting, write_exit
+from .launcher import keep_exit, stand_fast
+from .notes import alive, promote, read_exit, read_started, read_starting
+from .run_lock import hold
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 DIED = "the launcher died before the start"
 PATIENCE = 3600.0  # how long we try to remove a container from an engine that is down
 NOTICE = 10.0  # how often we look whether the engine is still the same
+LOST_TRACK = 255  # what Docker records of a container whose end it did not see
 RECENT = 60.0  # an engine gives a container ten seconds or more to end
 
 _UNKNOWN: Dict[str, Any] = {"code": None, "signal": None, "problem": None}
@@ -34,7 +36,7 @@ _UNKNOWN: Dict[str, Any] = {"code": None, "signal": None, "problem": None}
 def watch_again(run: RunFolder, spec: Dict[str, Any]) -> None:
     """Body of the process that takes the place of a launcher which was killed."""
     stand_fast()
-    held = machine.lock(run.watch)
+    held = hold(run.watch)
     if held is None:
         return
     engine = Engine(spec["container"])
@@ -81,7 +83,7 @@ def _see_out(
         promote(run)
     close_door(run)
     point("before-exit")
-    _note_exit(run, dict(ended, ended=time.time(), elapsed=time.monotonic() - facts["clock"]))
+    keep_exit(run, dict(ended, ended=time.time(), elapsed=time.monotonic() - facts["clock"]))
     point("after-exit")
     remove_patiently(engine, run)
 
@@ -111,11 +113,11 @@ class _Watch:
             if status == "down":
                 self._notice()
                 if seen and os.path.exists(self._run.cancel):
-                    return dict(_UNKNOWN)
+                    return dict(_UNKNOWN, unknown="the engine does not answer, and only it knows the exit status")
                 time.sleep(pause)
                 pause = min(2.0, pause * 2)
             elif status == "missing":
-                if os.path.exists(self._run.exit):
+                if read_exit(self._run) is not None:
                     return None
                 stopped = "somebody removed the container (%s rm)" % self._engine.container["engine"]
                 return dict(_UNKNOWN, stopped=stopped)
@@ -196,21 +198,15 @@ def read_end(state: Dict[str, Any], engine: Engine, restarted: bool) -> Dict[str
     elif told is None and code == 128 + signal.SIGKILL and engine.container["engine"] == "docker":
         # Killed from within, its first process would have lived to tell.
         ended["stopped"] = "somebody killed the container (docker kill), or the engine did"
+    elif told is None and code == LOST_TRACK and engine.container["engine"] == "docker":
+        ended.update(code=None, stopped="the engine was restarted, and found the container dead (Exited (255))")
     return ended
 
 
 def note_unstarted(run: RunFolder, problem: str, cancelled: bool = False) -> None:
     """The script was not started, and never will be."""
     ended = {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0}
-    _note_exit(run, dict(ended, unstarted=True) if cancelled else ended)
-
-
-def _note_exit(run: RunFolder, ending: Dict[str, Any]) -> None:
-    """If the run folder is gone, the container must be removed all the same."""
-    try:
-        write_exit(run, ending)
-    except OSError as error:
-        log("cannot write how the run ended: %s" % error)
+    keep_exit(run, dict(ended, unstarted=True) if cancelled else ended)
 
 
 def remove_if_ours(engine: Engine, run: RunFolder) -> bool:

@@ -79,6 +79,7 @@ def record(run: Run) -> dict[str, Any]:
         "spark": run.spark,
         "user_id": spec.user,
         "description": run.noted.note,
+        **({"submitted_from": spec.origin} if spec.origin else {}),
         **_family(run),
         "params": {name: True if value is None else finite(value) for name, value in of_run(run).items()},
         "heartbeat_enabled": True,

@@ -16,6 +16,7 @@ _ENDINGS = {
     endings.ENVIRONMENT_FAILED: "environment-failed",
     endings.COULD_NOT_START: "could-not-start",
     endings.TARGET_REBOOTED: "run-lost",
+    endings.TARGET_RESTARTED: "run-lost",
     endings.TARGET_LOST: "run-lost",
     endings.ENGINE_STOPPED: "run-lost",
     endings.EXIT_UNKNOWN: "run-lost",

@@ -89,6 +89,14 @@ def _status(word: str) -> str:
     return found.value
 
 
+def seconds_of(text: str, option: str) -> float:
+    """The age that people mean: ``90d``."""
+    found = _AGO.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{option} {text!r} is no age", "for example: 12h, 90d, 10w")
+    return float(found[1]) * _UNITS[found[2].lower()]
+
+
 def since(text: str, now: float) -> float:
     """The moment that people mean: ``2h`` ago, or a date in the local time of this machine."""
     ago = _AGO.fullmatch(text.strip())

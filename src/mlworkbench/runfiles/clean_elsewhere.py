@@ -47,7 +47,8 @@ class CleanerElsewhere:
     def __init__(self, history: History, host: Host, is_there: Callable[[Run], bool]) -> None:
         self._host = host
         runs = [run for run in history.search(Query(hidden=True, inside=False)) if is_there(run)]
-        self._ended = [run.id for run in runs if is_home(run, history.paths.root.run(run.id))]
+        own = [run for run in runs if run.spec.origin is None]  # the others are another laptop's to delete
+        self._ended = [run.id for run in own if is_home(run, history.paths.root.run(run.id))]
         self._keep = [run.id for run in runs if run.id not in self._ended]
 
     def find(self) -> list[Part]:

@@ -85,9 +85,12 @@ class Target:
         else:
             self.host.send_packages(stock.packages(spec.lock or {}, answer), stock.progress)
 
-    def adopt(self, run_id: str) -> tuple[str, float | None]:
-        """Let a new supervisor look after a run whose old one is gone; how things stand, and its last sign of life."""
-        reply = Reply(self.host.identity, self.host.call("adopt", run_id, [], {}))
+    def adopt(self, run_id: str, root: str | None) -> tuple[str, float | None]:
+        """Let a new supervisor look after a run whose old one is gone; how things stand, and its last sign of life.
+
+        ``root``: ID of the root folder that took the run on. Only there a missing run is a lost one.
+        """
+        reply = Reply(self.host.identity, self.host.call("adopt", run_id, [], {"root": root}))
         seen = reply.number("heartbeat")
         return reply.text("state"), seen if seen is None or 0 <= seen < _LATEST else None
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
     Facts = Dict[str, Any]
-    Found = Optional[Tuple[str, str]]
+    Found = Optional[Tuple[str, Optional[str]]]
 
 _HIDDEN = ("", "-1", "NoDevFiles", "none", "void")
 _GIB = 1024**3
@@ -24,8 +24,11 @@ _MUCH = 0.1  # share of a GPU's memory that is worth naming
 class Case:
     """All that is known of a run's GPUs when it has ended."""
 
-    def __init__(self, used: str, summary: Optional[Facts], asked: Optional[str], evidence: Facts) -> None:
+    def __init__(
+        self, used: str, summary: Optional[Facts], asked: Optional[str], evidence: Facts, failed: bool = False
+    ) -> None:
         self.used = used
+        self.failed = failed
         self.asked = asked
         self.evidence = evidence
         self.gpus: List[Facts] = (summary or {}).get("gpus") or []
@@ -110,20 +113,34 @@ def _cpu_build(case: Case) -> Found:
     capable = [name for name, facts in case.frameworks.items() if facts.get("gpu")]
     plain = [(name, facts) for name, facts in case.frameworks.items() if facts.get("gpu") is False]
     if capable or not plain:
-        return ("this build of PyTorch has no CUDA", _INSTEAD["torch"]) if "cpu build" in case.signs else None
+        return (
+            ("this build of PyTorch has no CUDA", _obtain(case, _WITH_CUDA["torch"]))
+            if "cpu build" in case.signs
+            else None
+        )
     name, facts = plain[0]
-    return "%s %s is a CPU-only build" % (name, facts.get("version") or ""), _INSTEAD.get(name, _ANOTHER)
+    cause = "%s %s is a CPU-only build" % (name, facts.get("version") or "")
+    return cause, _obtain(case, _WITH_CUDA.get(name, "a build of %s with CUDA" % name))
 
 
-_ANOTHER = "install a build with CUDA"
-_INSTEAD = {
-    "torch": "name torch without +cpu (and without the CPU index) in conda_dependencies.yml",
-    "tensorflow": "name tensorflow[and-cuda] in conda_dependencies.yml",
-    "jax": "name jax[cuda12] (or jax[cuda13]) in conda_dependencies.yml",
-    "cntk": "name cntk-gpu in conda_dependencies.yml",
-    "onnxruntime": "name onnxruntime-gpu in conda_dependencies.yml",
-    "paddlepaddle": "name paddlepaddle-gpu in conda_dependencies.yml",
+_WITH_CUDA = {
+    "torch": "torch without +cpu (and without the CPU index)",
+    "tensorflow": "tensorflow[and-cuda]",
+    "jax": "jax[cuda12] (or jax[cuda13])",
+    "cntk": "cntk-gpu",
+    "onnxruntime": "onnxruntime-gpu",
+    "paddlepaddle": "paddlepaddle-gpu",
 }
+
+
+def _obtain(case: Case, package: str) -> str:
+    """How a package gets to the script: mlw installs it, or the target's own Python or image has it."""
+    python = case.evidence.get("python")
+    if python is None:
+        return "name %s in conda_dependencies.yml" % package
+    if case.evidence.get("container"):
+        return "use an image (baseDockerImage) with %s" % package
+    return "install %s for %s, which ran the script" % (package, python)
 
 
 def _old_driver(case: Case) -> Found:
@@ -154,7 +171,9 @@ def _no_libraries(case: Case) -> Found:
     if "no cuda libraries" not in case.signs:
         return None
     cause = "the framework did not find CUDA's libraries, and went on without the GPU"
-    return cause, "name tensorflow[and-cuda], or an image with CUDA as baseDockerImage"
+    if case.evidence.get("container"):
+        return cause, "name tensorflow[and-cuda], or an image with CUDA as baseDockerImage"
+    return cause, _obtain(case, "tensorflow[and-cuda]")
 
 
 def _no_kernel(case: Case) -> Found:
@@ -214,7 +233,14 @@ def _context_only(case: Case) -> Found:
 def _no_framework(case: Case) -> Found:
     if case.asked is None or case.evidence.get("frameworks") is None or case.frameworks:
         return None
-    return "no package of the environment uses a GPU", "name a framework with CUDA in conda_dependencies.yml"
+    return "no package of the environment uses a GPU", _obtain(case, "a framework with CUDA")
+
+
+def _failed_first(case: Case) -> Found:
+    """A script that ended early says nothing about how it would have used the GPU."""
+    if not case.failed or "no device" in case.signs or (case.asked is None and not case.opened):
+        return None  # what CUDA did not find may be why it failed
+    return "the script failed before it used the GPU", None
 
 
 def _no_device(case: Case) -> Found:
@@ -258,7 +284,8 @@ def _why_slow(summary: Facts) -> Found:
         return "the run kept all processors busy: it waits for input", load
     if (summary.get("busiest") or 0) >= _SATURATED:
         # It prepares input, or it starts steps that are over before the next one is started: both look alike from here.
-        return "one process of the run kept its processor busy: it waits for that", "try larger batches; %s" % load
+        what = "one process of the run kept its processor busy: it waits for input, or its steps are too small"
+        return what, "try larger batches; %s" % load
     waits = summary.get("disk_share") or 0
     if waits < _WAITS:
         return None
@@ -293,6 +320,7 @@ _UNUSED: Tuple[Callable[[Case], Found], ...] = (
     _no_kernel,
     _no_libcuda,
     _no_libraries,
+    _failed_first,
     _context_only,
     _no_device,
     _no_framework,

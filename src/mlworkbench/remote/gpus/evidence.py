@@ -28,6 +28,7 @@ def gather(spec: Facts, log: str, environment: Dict[str, str], packages: Optiona
         "container": bool(container),
         "container_gpus": (container or {}).get("gpus"),
         "frameworks": packages,
+        "python": None if (spec.get("lock") or {}).get("kind") == "managed" else spec["commands"][-1]["argv"][0],
         "signs": read_signs(read_log(log)),
     }
 

@@ -28,7 +28,7 @@ def judge(summary: Optional[Facts], asked: Optional[str], facts: Facts, evidence
     """
     gpus = [gpu for gpu in (summary or {}).get("gpus") or [] if gpu.get("samples")]
     used, reason = _used(gpus, asked, facts)
-    case = Case(used, summary, asked, evidence)
+    case = Case(used, summary, asked, evidence, failed)
     found = None
     if used == NO or (used in (YES, PARTLY) and (failed or used == PARTLY or _poorly(gpus))):
         found = diagnose(case)

@@ -35,6 +35,7 @@ _LOOK = 0.4  # how long a cancel may go unnoticed
 _AGAIN = 5.0  # seconds between attempts to hold what the launcher of a dead supervisor still holds
 _PATIENCE = 10.0  # seconds for the verdict
 _HIDES = ("", "-1")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def join(root: Root, run: RunFolder, spec: Facts) -> None:
@@ -119,16 +120,18 @@ class GpuWatch:
 
         self._uuids = uuids = [gpu["uuid"] for gpu in granted.gpus]
         environment = self._spec["environment"]
-        if environment.get("CUDA_VISIBLE_DEVICES") not in _HIDES:  # who hides them all means it
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
+        own, replaced = environment.get(_VISIBLE), None
+        if own not in _HIDES:  # who hides them all means it
+            environment[_VISIBLE] = ",".join(uuids)
+            replaced = own or (os.environ.get(_VISIBLE) if _VISIBLE in self._spec.get("inherit", ()) else None)
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if self._spec.get("container"):
             self._spec["container"]["gpus"] = uuids
         told = describe(granted.gpus, {"driver": granted.driver, "cuda": granted.cuda})
-        self._journal.add("gpus", dict(told, held=True, asked=self._asked))
+        self._journal.add("gpus", dict(told, held=True, asked=self._asked, replaced=replaced))
 
     def _hide(self) -> None:
-        self._spec["environment"]["CUDA_VISIBLE_DEVICES"] = ""
+        self._spec["environment"][_VISIBLE] = ""
         if self._spec.get("container"):
             self._spec["container"]["gpus"] = None
 

@@ -76,7 +76,8 @@ def share(path: str) -> Optional[int]:
 def is_locked(path: str) -> bool:
     """Whether a process holds the lock. Many may look at once without taking each other for the holder."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # O_NONBLOCK: a script may have put a FIFO there.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:

@@ -131,7 +131,7 @@ class DetachWish(BaseModel):
     """The options of `mlw computetarget detach`."""
 
     model_config = ConfigDict(extra="forbid")
-    purge: bool = Field(False, description="Also delete ~/.mlw there, with all runs in it")
+    purge: bool = Field(False, description="Also delete ~/.mlw there; results are fetched first, shared folders stay")
     keep_files: bool = False
     force: bool = Field(False, description="Forget it also if it cannot be reached")
 

@@ -97,7 +97,7 @@ async def detach(view: CardView) -> None:
         _machine(view)
         ui.label("The key that attach installed there is removed, and the target's two files here.")
         keep = ui.checkbox("Keep the files in aml_config").props("dense")
-        purge = ui.checkbox("Also delete ~/.mlw there, with all runs in it").props("dense")
+        purge = ui.checkbox("Also delete ~/.mlw there; results are fetched first, shared folders stay").props("dense")
         force = ui.checkbox("Forget it even if it cannot be reached").props("dense")
     with box.buttons:
         ui.button("Detach", icon="link_off", on_click=lambda: box.submit(True)).props(

@@ -1,0 +1,53 @@
+"""``mlw history fetch``: runs of this account that another laptop submitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..config.keys import is_elsewhere
+from ..errors import UsageError
+from ..history.store import History
+from ..import_runs import Here, Imported, import_runs
+from ..paths import user_paths
+from ..report import units
+from ..report.records import record
+from . import render
+from .completion import complete_target
+from .options import in_project, rendering, the_project
+
+_COLUMNS = ("run_id", "status", "script_name", "project", "laptop", "start_time_utc", "name", "new")
+
+
+@click.command(epilog="Example: mlw history fetch -t my_dsvm")
+@click.option("-t", "--target", required=True, shell_complete=complete_target, help="Target that has the runs.")
+@click.option("--outputs", is_flag=True, help="Also fetch the outputs.")
+@in_project
+@rendering
+def fetch(target: str, outputs: bool, folder: str | None, output: str, query: str | None) -> int:
+    """Take in the runs of a target that another laptop submitted to the same account.
+
+    Status, metrics and log are fetched, and again when the command is repeated. Such runs can be read and canceled
+    here. They still belong to the laptop that submitted them.
+    """
+    here = the_project(folder)
+    compute = here.compute(target)
+    if not is_elsewhere(compute.kind, compute.address):
+        raise UsageError(f"{target} is on this machine: its runs are in this history", "mlw history list")
+    history = History(user_paths())
+    with render.Progress("runs", show=lambda count: f"{count:,.0f}") as progress:
+        found = import_runs(history, Here(compute, here.id, str(here.root)), progress.report, outputs=outputs)
+    render.emit([_row(one) for one in found if one.run], output=output, query=query, columns=_COLUMNS)
+    for one in found:
+        if one.problem:
+            render.warn(f"run {one.id}: {one.problem}")
+    new = sum(one.new for one in found)
+    render.message(f"{units.counted(new, 'new run')} of other laptops on {target}, {len(found)} in all")
+    return 0
+
+
+def _row(one: Imported) -> dict[str, Any]:
+    assert one.run is not None
+    known = record(one.run)
+    return {**{name: known.get(name) for name in _COLUMNS}, "laptop": one.laptop, "new": one.new}

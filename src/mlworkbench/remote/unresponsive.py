@@ -1,0 +1,48 @@
+"""A supervisor that does not react to a cancel: continued if it was stopped (SIGSTOP), else replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from . import machine
+from .folder import RunFolder
+from .heartbeat import INTERVAL
+from .run_lock import holder
+
+SILENT = 4 * INTERVAL  # seconds without a heartbeat: stopped, frozen, or waiting for swap
+REACTION = 2.0  # seconds within which a supervisor notes that it stops the run; most take less than half of one
+
+
+def rouse(run: RunFolder) -> None:
+    """Continue the supervisor and the launcher; end a supervisor that still does nothing: the next contact starts
+    another one. It keeps nothing that is not on disk. Costs no time where the supervisor is well."""
+    supervisor, stopped = holder(run.lock), False
+    for process in (holder(run.watch), supervisor):
+        if process is not None and _is_stopped(process[0]):
+            stopped = True
+            machine.signal_all([process], signal.SIGCONT)
+    if supervisor is None or not (stopped or _is_silent(run)) or not os.path.exists(run.started):
+        return  # one that has not started the run is not ended: it may be building its environment
+    patience = time.monotonic() + REACTION
+    while time.monotonic() < patience:
+        if os.path.exists(run.stopping) or os.path.exists(run.exit) or holder(run.lock) != supervisor:
+            return
+        time.sleep(0.02)
+    machine.signal_all([supervisor], signal.SIGKILL)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
+
+
+def _is_silent(run: RunFolder) -> bool:
+    try:
+        return time.time() - os.stat(run.heartbeat).st_mtime > SILENT
+    except OSError:
+        return False

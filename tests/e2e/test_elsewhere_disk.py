@@ -1,0 +1,29 @@
+"""A machine whose disk refuses writes when a run ends there: what its user sees, and what is home afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.elsewhere import Away, content
+from tests.machines.network import wait_until
+
+
+@pytest.mark.parametrize("kind", ["remote", "remotedocker"])
+def test_a_home_that_is_read_only_for_a_while(laptop, machine, kind):
+    """Whoever follows the run, or asks, learns what it waits for; then all of it is there."""
+    away = Away(laptop, machine(docker="yes" if kind == "remotedocker" else "no"), kind)
+    run = away.detach("work.py", "k", "--ticks")
+    away.await_ticks(run)
+    runs = str(away.host.home / ".mlw" / "runs")
+    following = away.start("logs", "-f", run)
+    away.host.run("mount", "--bind", runs, runs)
+    away.host.run("mount", "-o", "remount,bind,ro", runs)
+    away.let_go()
+    wait_until(lambda: b"k 19\n" in content(away.there(run) / "log"), "the last words of the script")
+    words = f"its ending waits to be written: the file system of {away.there(run)} is read-only"
+    wait_until(lambda: words in (away.mlw("status", run).out), "the status to tell of it", 30)
+    assert away.ps()[0]["status"] == "Running"
+    away.host.run("umount", runs)
+    _, err = following.communicate(timeout=90)
+    assert following.returncode == 0 and words in err.decode(), err
+    away.must_be_whole(run, "k")

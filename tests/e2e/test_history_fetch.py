@@ -1,0 +1,55 @@
+"""``mlw history fetch``: a second laptop takes in the runs of the same account that another one submitted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from tests.e2e.elsewhere import Away, content, digest, last_words, second_laptop
+
+
+def fetch(away, *words):
+    done = away.mlw("history", "fetch", "-t", away.name, "-o", "json", *words)
+    assert done.code == 0, done
+    return {row["run_id"]: row for row in json.loads(done.out)}
+
+
+def test_a_lost_laptop_loses_no_history(laptop, machine, tmp_path):
+    first = Away(laptop, machine())
+    over = first.submit("--name", "baseline", "work.py", "one", check=True).run
+    with second_laptop(tmp_path / "second") as other:
+        project = other.home / "far"
+        shutil.copytree(first.project, project)  # as a clone: the same project
+        for name in ("box.compute", "box.runconfig"):
+            (project / "aml_config" / name).unlink()
+        second = Away(other, first.host, name="my_dsvm", project=project)
+        assert fetch(first) == {}, "its own runs are not of another laptop"
+        going = first.detach("work.py", "two", "--ticks")
+        first.await_ticks(going)
+        shutil.rmtree(laptop.store)  # gone for good
+
+        taken = fetch(second)
+        assert set(taken) == {over, going} and all(row["new"] for row in taken.values()), taken
+        assert taken[over]["status"] == "Completed" and taken[going]["status"] == "Running"
+        record = other.info(over)
+        assert (record["name"], record["target"]) == ("baseline", "my_dsvm")
+        assert record["submitted_from"] == taken[over]["laptop"] != ""
+        assert digest(other.folder(over) / "log") == digest(first.there(over) / "log")
+        assert {row["run_id"] for row in second.runs()} == {over, going}
+        assert second.mlw("logs", over, check=True).out.encode() == last_words("one")
+        assert not (other.folder(over) / "work/outputs/result.txt").exists()
+        assert not any(row["new"] for row in fetch(second, "--outputs").values())
+        assert content(other.folder(over) / "work/outputs/result.txt") == b"one" * 1000
+
+        journal = content(first.there(going) / "events.jsonl")
+        refused = second.mlw("experiment", "resume", going)
+        assert refused.code == 2 and "submitted from" in refused.err, refused
+        assert content(first.there(going) / "events.jsonl") == journal, "nothing was written there"
+        canceled = second.mlw("cancel", going, "--grace", "0")
+        assert canceled.code == 0 and other.info(going)["status"] == "Canceled", canceled
+        assert (first.count("start", "one"), first.count("start", "two")) == (1, 1)
+
+        shown = second.mlw("computetarget", "detach", "my_dsvm", "--purge", "--yes")
+        assert shown.code == 75 and over not in shown.err and going in shown.err, "they stay the other laptop's"
+        cleaned = second.mlw("experiment", "clean", "-t", "my_dsvm", "--yes", check=True)
+        assert first.there(going).exists() and first.there(over).exists(), cleaned

@@ -1,0 +1,207 @@
+"""Whose results are where: what a purge may delete, and what a spec from a target may say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlworkbench.attach.purge import EXPIRED, FETCHED, NOT_FETCHED, RUNNING, Options, Plan, make_plan
+from mlworkbench.client_identity import Client, client_of
+from mlworkbench.errors import HostError
+from mlworkbench.history.store import History
+from mlworkbench.hosts.replies import MalformedReply
+from mlworkbench.hosts.survey import Survey, TargetClient, TargetFolder, TargetRun, ask_survey
+from mlworkbench.import_runs import Here, read_spec
+from mlworkbench.model import Compute, Status
+from mlworkbench.paths import UserPaths
+from mlworkbench.remote.folder import Root
+from mlworkbench.remote.purge import purge
+from tests.unit.test_fold import SPEC
+
+ME, OTHER = "1" * 32, "2" * 32
+NOW, DAY = 1_800_000_000.0, 86400.0
+FAR = Compute("far", "remote", "far", "ada")
+
+
+def there(name: str, client: str | None = OTHER, **changes: Any) -> TargetRun:
+    given = TargetRun(name, client, "demo", "p", NOW - DAY, NOW - DAY, 5, True, True, False, False, ())
+    return replace(given, **changes)
+
+
+@pytest.fixture
+def history(tmp_path: Path):
+    (tmp_path / "runs").mkdir()
+    made = History(UserPaths(tmp_path))
+    yield made
+    made.close()
+
+
+def planned(history: History, *runs: TargetRun, seen: float = NOW, **options: Any) -> Plan:
+    clients = (TargetClient(ME, "me", NOW), TargetClient(OTHER, "other", seen))
+    homes = (TargetFolder("p", 1, NOW), TargetFolder("q", 1, NOW))
+    survey = Survey(NOW, runs, clients, shared=(TargetFolder("demo-1", 1, NOW),), homes=homes)
+    return make_plan(survey, history, Client(ME, "me"), Options(**options))
+
+
+@pytest.mark.parametrize(
+    ("run", "mine", "state"),
+    [
+        (there("a"), False, NOT_FETCHED),
+        (there("a", fetched=(OTHER,)), False, FETCHED),
+        (there("a", fetched=(ME,)), False, NOT_FETCHED),  # this laptop does not speak for the other one
+        (there("a", client=None), False, NOT_FETCHED),  # no mark: somebody else's
+        (there("a", client=None, fetched=(OTHER,)), False, NOT_FETCHED),
+        (there("a", client=None, empty=True), False, FETCHED),
+        (there("a", client=ME), True, NOT_FETCHED),  # removed from the history here
+        (there("a", client=ME, fetched=(ME,)), True, FETCHED),
+        (there("a", client=ME, claimed=False), True, FETCHED),  # never began
+        (there("a", claimed=False), False, NOT_FETCHED),  # may be about to begin
+        (there("a", going=True, fetched=(OTHER,)), False, RUNNING),
+    ],
+)
+def test_whose_a_run_is_and_where_its_results_are(history, run, mine, state):
+    [judged] = planned(history, run).runs
+    assert (judged.mine, judged.state) == (mine, state)
+
+
+def test_age_counts_for_laptop_and_run(history):
+    old, limit = NOW - 100 * DAY, {"others": 90 * DAY}
+    for run, seen, state in (
+        (there("a", changed=old), old, EXPIRED),
+        (there("a"), old, NOT_FETCHED),
+        (there("a", changed=old), NOW, NOT_FETCHED),
+        (there("a", client="3" * 32, changed=old), NOW, EXPIRED),  # its laptop has left no trace
+        (there("a", client=None, changed=old), NOW, EXPIRED),
+        (there("a", client=ME, changed=old), old, NOT_FETCHED),
+        (there("a", changed=NOW + DAY), old, NOT_FETCHED),  # a clock that went back
+    ):
+        assert planned(history, run, seen=seen, **limit).runs[0].state == state, (run, seen)
+
+
+def test_what_is_asked_for(history):
+    request = planned(history, there("a", fetched=(OTHER,))).request()
+    assert request["runs"] == ["a"] and request["shared"] == [] and request["clients"] == [ME]
+    assert request["homes"] == ["q"], "another laptop has runs of that project"
+    old = NOW - 100 * DAY
+    request = planned(history, there("a", changed=old), seen=old, others=90 * DAY, shared=True).request()
+    assert request["homes"] == ["p", "q"] and request["shared"] == ["demo-1"] and request["clients"] == [ME, OTHER]
+
+
+def test_a_run_of_this_history_is_judged_by_what_is_here(history):
+    history.add(replace(SPEC, compute=FAR))
+    unmarked = there(SPEC.id, client=None)
+    assert planned(history, unmarked).runs[0].state == NOT_FETCHED and planned(history, unmarked).runs[0].mine
+    history.note(SPEC.id, lambda run: replace(run, status=Status.COMPLETED))
+    assert planned(history, unmarked).runs[0].state == FETCHED
+    taken = replace(SPEC, id="demo-calm-owl-2222", key="k2", compute=FAR, client=OTHER, origin="other")
+    history.add(taken)
+    history.note(taken.id, lambda run: replace(run, status=Status.COMPLETED))
+    [judged] = planned(history, there(taken.id)).runs
+    assert (judged.mine, judged.state) == (False, NOT_FETCHED), "a copy here does not make it ours"
+
+
+def test_a_copied_data_folder_is_another_client(tmp_path):
+    first = client_of(UserPaths(tmp_path))
+    assert len(first.id) == 32 and client_of(UserPaths(tmp_path)).id == first.id and "@" in first.name
+    file = tmp_path / "client.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "machine": "another"}))
+    assert client_of(UserPaths(tmp_path)).id not in ("", first.id)
+
+
+class Telling:
+    """A machine that answers with one page after the other, and whose files all hold the same."""
+
+    identity = "eve@far:22"
+
+    def __init__(self, *pages: dict[str, Any], data: bytes = b"") -> None:
+        self._pages, self._data = list(pages), data
+
+    def ask(self, request: Any, body: bytes = b"", patience: float = 0.0) -> dict[str, Any]:
+        return {"ok": True, **(self._pages.pop(0) if len(self._pages) > 1 else self._pages[0])}
+
+    def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
+        return self._data[:limit]
+
+
+def test_pages_of_runs():
+    pages = {"now": NOW, "runs": [{"id": "a"}], "more": True}, {"runs": [{"id": "b"}, {"id": "c"}]}
+    assert [one.id for one in ask_survey(Telling(*pages), sizes=False).runs] == ["a", "b", "c"]
+    for endless in ({"runs": [{"id": "a"}], "more": True}, {"runs": [], "more": True}, {"runs": [7]}, {"runs": 7}):
+        with pytest.raises(MalformedReply):
+            ask_survey(Telling(endless), sizes=False)
+
+
+def read(given: object, run_id: str = SPEC.id):
+    return read_spec(Telling({}, data=json.dumps(given).encode()), Here(FAR, "p", "/here"), run_id, "ada@old")
+
+
+def test_a_spec_from_a_target_only_describes(tmp_path):
+    told = {
+        **SPEC.to_json(),
+        "client": OTHER,
+        "fetch": "all",
+        "given": {"LD_PRELOAD": "x"},
+        "lock": {"kind": "managed"},
+    }
+    made = read({**told, "compute": {**told["compute"], "type": "local"}})
+    assert made.compute == FAR and made.origin == "ada@old" and made.client == OTHER
+    assert (made.secrets, made.environment, made.given, made.inherit, made.lock) == ((), {}, {}, (), None)
+    assert made.key != SPEC.key and made.fetch == "none" and made.project_path == "/here"
+    assert read({**told, "project_id": "q"}).project_path != SPEC.project_path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "another"},
+        {"spec": 99},
+        {"snapshot": "../../x"},
+        {"project_id": "../x"},
+        {"parent": "../x"},
+        {"created": 1e300},
+        {"entry": 5},
+        {"tags": [5]},
+        {"sweep": {"axes": {}, "children": 5}},
+        {"sweep": {"axes": {}, "children": ["../x"], "way": "grid"}},
+        {"sweep": 5},
+    ],
+)
+def test_a_spec_that_is_none(change):
+    with pytest.raises(HostError, match="the spec of run"):
+        read({**SPEC.to_json(), **change})
+
+
+@pytest.mark.parametrize("name", ["../x", ".x", "a.b", "", "a/b", "local-20261115-171703-3fa9c1", "x" * 300])
+def test_names_that_are_no_runs(name):
+    with pytest.raises(HostError, match="cannot be the ID"):
+        read({**SPEC.to_json(), "id": name}, name)
+
+
+DOCKER = """#!/bin/sh
+echo "$1" >>{calls}
+[ -e {stopped} ] && echo "Cannot connect to the Docker daemon" >&2 && exit 1
+[ "$1" = inspect ] && echo '{{"id": "1", "state": {{"Status": "exited"}}, "labels": {{"mlw.folder": "{run}"}}}}'
+exit 0
+"""
+
+
+def test_a_purge_takes_containers_that_only_their_run_knows(tmp_path):
+    run, calls, stopped = tmp_path / "root" / "runs" / "r", tmp_path / "calls", tmp_path / "stopped"
+    run.mkdir(parents=True)
+    program = tmp_path / "docker"
+    program.write_text(DOCKER.format(calls=calls, stopped=stopped, run=run))
+    program.chmod(0o755)
+    container = {"engine": "docker", "program": str(program), "name": "mlw-r"}
+    (run / "spec.json").write_text(json.dumps({"id": "r", "container": container}))
+    (run / "container.json").write_text("{}")
+    stopped.touch()
+    with pytest.raises(OSError, match="its container mlw-r is still there, and the engine does not answer"):
+        purge(Root(str(tmp_path / "root")), {"runs": ["r"]})
+    assert run.exists()
+    stopped.unlink()
+    assert purge(Root(str(tmp_path / "root")), {"runs": ["r"]})["ok"]
+    assert calls.read_text().split() == ["inspect", "inspect", "rm"] and not run.exists()
