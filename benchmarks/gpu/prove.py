@@ -89,6 +89,10 @@ while True:
     torch.cuda.synchronize()
     time.sleep(0.1)
 """
+FAILS_EARLY = """
+import sys
+sys.exit("data/train.csv is missing")
+"""
 FOREIGN = """
 import sys, torch
 x = torch.empty(20 << 30, dtype=torch.uint8, device="cuda").fill_(1)
@@ -198,6 +202,7 @@ class Bench:
             "context": CONTEXT,
             "input": INPUT_BOUND,
             "oom": OUT_OF_MEMORY,
+            "early": FAILS_EARLY,
         }
         for name, text in scripts.items():
             (self.project / f"{name}.py").write_text(text)
@@ -397,9 +402,9 @@ def input_bound(bench: Bench) -> None:
     cause = (verdict(record).get("diagnosis") or {}).get("cause", "")
     bench.check(
         "input-bound",
-        "partly or yes, waits for its data",
+        "partly or yes, waits for its input",
         said(record),
-        "input" in cause.lower() or "data" in cause.lower(),
+        "waits for input" in cause,
     )
 
 
@@ -414,6 +419,21 @@ def out_of_memory(bench: Bench) -> None:
         said(record),
         record["status"] == "Failed" and "memory" in cause,
     )
+
+
+def failed_early(bench: Bench) -> None:
+    """A script that fails before it reaches the GPU, started where the user has set CUDA_VISIBLE_DEVICES."""
+    record = bench.submit("--gpus", "1", "early.py", env={"CUDA_VISIBLE_DEVICES": "7"})
+    bench.data["failed early"] = record
+    found = verdict(record).get("diagnosis") or {}
+    bench.check(
+        "a script that fails before it uses the GPU",
+        "the cause is the failure; no remedy",
+        said(record),
+        "failed before it used the GPU" in found.get("cause", "") and not found.get("remedy"),
+    )
+    notes = [line for line in record["said"].splitlines() if "CUDA_VISIBLE_DEVICES" in line]
+    bench.check("CUDA_VISIBLE_DEVICES of the user is replaced", "one line", " / ".join(notes), len(notes) == 1)
 
 
 def warning(bench: Bench) -> None:
@@ -602,6 +622,7 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "warning": warning,
     "input": input_bound,
     "oom": out_of_memory,
+    "early": failed_early,
     "queued": queued,
     "foreign": foreign,
     "cost": cost,
