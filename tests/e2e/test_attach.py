@@ -442,15 +442,15 @@ def test_allowed_mounts(laptop, machine, project):
     allowed = laptop.mlw(
         "computetarget", "update", "box", "--allow-mount", "/data/", "--allow-mount", "/x", cwd=project
     )
-    machine_there = f"box, ada@{host.address}:22"  # the name alone is the project's choice
-    assert f"containers of all your projects on {machine_there}, may mount: /data, /x" in allowed.err
+    where = f"ada@{host.address}:22"  # the name alone is the project's choice
+    assert f"containers of all your projects on box, {where}, may mount: /data, /x" in allowed.err
     laptop.mlw("computetarget", "update", "box", "--forbid-mount", "/x", cwd=project, check=True)
     assert _shown(laptop, project)["allowedMounts"] == ["/data"]
     for words_, said in ((["--forbid-mount", "/y"], "was not allowed"), (["--allow-mount", "/"], "full path")):
         wrong = laptop.mlw("computetarget", "update", "box", *words_, cwd=project)
         assert wrong.code == 2 and said in wrong.err
     terminal = laptop.spawn("computetarget", "detach", "box", "--purge", cwd=project)
-    terminal.expect_exact(f"delete ~/.mlw on {machine_there}, with all runs in it? [y/N]")
+    terminal.expect_exact(f"Delete ~/.mlw on box ({where}), with 0 runs in it? [y/N]")
     terminal.sendline("n")
     terminal.expect(pexpect.EOF)
     assert tree(project) == before, "outside the project"

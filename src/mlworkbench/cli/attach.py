@@ -203,7 +203,8 @@ def _purge_options(name: str, asked: dict[str, Any]) -> Options:
     def confirm(plan: Plan) -> None:
         if asked["yes"]:
             return
-        questions = [f"Delete ~/.mlw on {name}, with {units.counted(len(plan.runs), 'run')} in it?"]
+        runs = units.counted(len(plan.runs), "run")
+        questions = [f"Delete ~/.mlw on {name} ({plan.survey.where}), with {runs} in it?"]
         if plan.shared and plan.survey.shared:
             questions.append(f"Also delete {units.counted(len(plan.survey.shared), 'shared folder')} of all projects?")
         if not all(Terminal().confirm(question) for question in questions):

@@ -64,6 +64,7 @@ class Survey:
     homes: tuple[TargetFolder, ...] = ()
     replaceable: int = 0  # bytes of what can be built or sent again
     other: tuple[str, ...] = field(default=())  # names that are none of ours
+    where: str = ""  # the machine: what a target is called is the choice of its project
 
 
 def ask_survey(host: Host, *, sizes: bool) -> Survey:
@@ -84,6 +85,7 @@ def ask_survey(host: Host, *, sizes: bool) -> Survey:
         homes=tuple(_folders(host, first, "homes")),
         replaceable=_count(first.whole("replaceable")),
         other=tuple(first.texts("other")),
+        where=host.identity,
     )
 
 
