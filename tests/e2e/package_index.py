@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from tests.machines.network import read
 
-PACKAGES = (".whl", ".conda", ".tar.bz2", ".tar.gz")
+PACKAGES = (".whl", ".conda", ".tar.bz2", ".tar.gz", ".json")
 
 
 def wheel(folder: Path, name: str, version: str, origin: str, *requires: str, extra: str = "") -> Path:
@@ -134,6 +134,8 @@ def serving(folder: Path, host: str = "127.0.0.1", key: str | None = None) -> It
                 index.refused += 1
                 return self.answer(401, b"")
             if path.endswith(PACKAGES):
+                if not (folder / unquote(path).lstrip("/")).is_file():
+                    return self.answer(404, b"")
                 if self.command == "GET":
                     index.got.append((self.client_address[0], path))
                 return self.answer(200, (folder / unquote(path).lstrip("/")).read_bytes())

@@ -16,8 +16,9 @@ from ..errors import ConfigError, SolveError
 from ..model import JsonDict
 from ..remote.untrusted import parse_json
 from .channels import mask, without_secret
+from .credentials import origin_of
 from .dependencies import DEFAULT_PYTHON, Dependencies
-from .mirrors import LIST, MIRROR, listed, python_list
+from .mirrors import LIST, MIRROR, listed, mirror_credentials, python_list
 from .pip import run_uv
 from .platforms import Platform
 from .words import shorten
@@ -62,7 +63,7 @@ def uv_python(platform: Platform, pin: str | None, environ: Mapping[str, str], f
     best = max(usual or fitting, key=lambda one: Version(one["version"]))
     url, private = without_secret(best["url"])
     python = {"source": "uv", "version": best["version"], "key": best["key"], "url": url}
-    if private:
+    if private or origin_of(url) in mirror_credentials(environ):
         python["private"] = True
     if best["key"] in own:
         python["listed"] = listed(own[best["key"]])

@@ -1,0 +1,59 @@
+"""Pythons and build requirements through the mirrors of the user's settings, on a machine that reaches nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.elsewhere import Away
+from tests.e2e.package_index import serving
+from tests.e2e.test_environment import manage
+from tests.machines.channel import VERSION
+from tests.machines.python_mirror import KEY, NAME, write_mirror
+
+SECRET = "hush-77a0"
+SAY = "import sys\nprint(sys.base_prefix)\n"
+EVIL = "http://127.0.0.1:9/chosen-by-the-project"
+
+
+def claim(root):
+    """The project tries to be the user: none of this has an effect."""
+    (root / "uv.toml").write_text(f'python-install-mirror = "{EVIL}"\npython-downloads-json-url = "{EVIL}.json"\n')
+    config = root / "aml_config" / "box.runconfig"
+    config.write_text(
+        config.read_text()
+        + f"EnvironmentVariables:\n  UV_PYTHON_INSTALL_MIRROR: {EVIL}\n  UV_PYTHON_DOWNLOADS_JSON_URL: {EVIL}.json\n"
+    )
+
+
+@pytest.mark.parametrize("key", [None, f"reader:{SECRET}"], ids=["open", "password"])
+def test_a_target_gets_the_python_that_the_users_list_names(laptop, machine, switch, tmp_path, key):
+    """The target fetches it by itself; behind a password, this machine does. A failed attempt leaves nothing behind."""
+    host = machine()
+    root = laptop.project("far", say=SAY)
+    away = Away(laptop, host, "remote", project=root)
+    manage(root, away.name)
+    claim(root)
+    (root / "aml_config" / "conda_dependencies.yml").write_text(f"dependencies:\n  - python={VERSION}\n")
+    place = tmp_path / "mirror" / "pythons"
+    place.mkdir(parents=True)
+    with serving(tmp_path / "mirror", switch.place.address(1), key=key) as mirror:
+        write_mirror(place, f"{mirror.url}/pythons")
+        address = mirror.url_with_key if key else mirror.url
+        settings = {"UV_PYTHON_DOWNLOADS_JSON_URL": f"{address}/pythons/downloads.json", "UV_HTTP_RETRIES": "0"}
+        archive = place / "20240107" / NAME
+        archive.rename(place / "not yet")
+        failed = away.submit("say.py", env=settings)
+        assert f"Python {VERSION} cannot be fetched: " in failed.err and "Not Found" in failed.err, failed
+        assert failed.code in (69, 75, 78), failed
+        (place / "not yet").rename(archive)
+        done = away.submit("say.py", env=settings)
+        assert done.out == f"{host.home}/.mlw/tools/python/{KEY}\n", done
+        fetched_by = {client for client, path in mirror.got if path.endswith(".tar.gz")}
+    assert fetched_by == {mirror.host if key else host.address}
+    record = json.dumps(laptop.info(done.run))
+    assert EVIL not in record and SECRET not in record and SECRET not in done.err + failed.err
+    assert mirror.seen == [], "command lines"
+    held = (path for path in host.home.rglob("*") if path.is_file() and not path.is_symlink())
+    assert [path for path in held if key and SECRET.encode() in path.read_bytes()] == []
