@@ -19,15 +19,18 @@ from tests.machines.network import read
 PACKAGES = (".whl", ".conda", ".tar.bz2", ".tar.gz", ".json")
 
 
-def wheel(folder: Path, name: str, version: str, origin: str, *requires: str, extra: str = "") -> Path:
-    """A package of one module, which knows where it came from. ``extra``: name of one that ``requires`` speaks of."""
+def wheel(folder: Path, name: str, version: str, origin: str, *requires: str, extra: str = "", code: str = "") -> Path:
+    """A package of one module, which knows where it came from. ``extra``: name of one that ``requires`` speaks of.
+
+    ``code``: what else is in the module.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     about = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     about += [f"Provides-Extra: {extra}"] * bool(extra) + [f"Requires-Dist: {one}" for one in requires]
     content = {
-        f"{name}.py": f"ORIGIN = {origin!r}\n",
+        f"{name}.py": f"ORIGIN = {origin!r}\n{code}",
         f"{info}/METADATA": "\n".join([*about, ""]),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from tests.e2e.elsewhere import Away
-from tests.e2e.package_index import serving
+from tests.e2e.package_index import about, sdist, serving, wheel
 from tests.e2e.test_environment import manage
+from tests.e2e.test_environment_sources import ask
 from tests.machines.channel import VERSION
 from tests.machines.python_mirror import KEY, NAME, write_mirror
 
@@ -57,3 +58,41 @@ def test_a_target_gets_the_python_that_the_users_list_names(laptop, machine, swi
     assert mirror.seen == [], "command lines"
     held = (path for path in host.home.rglob("*") if path.is_file() and not path.is_symlink())
     assert [path for path in held if key and SECRET.encode() in path.read_bytes()] == []
+
+
+BACKEND = """
+import os, zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    info = "odd-1.0.dist-info"
+    files = {"odd.py": "", info + "/METADATA": "Metadata-Version: 2.2\\nName: odd\\nVersion: 1.0\\n"}
+    files[info + "/WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    files[info + "/RECORD"] = "".join(name + ",,\\n" for name in files)
+    with zipfile.ZipFile(os.path.join(folder, "odd-1.0-py3-none-any.whl"), "w") as wheel:
+        for name, content in files.items():
+            wheel.writestr(name, content)
+    return "odd-1.0-py3-none-any.whl"
+"""
+PROJECT = (
+    '[build-system]\nrequires = ["backend"]\nbuild-backend = "backend"\n[project]\nname = "odd"\nversion = "1.0"\n'
+)
+
+
+def test_a_source_package_is_built_with_the_index_of_the_users_settings(laptop, machine, switch, tmp_path):
+    """What its build requires is on that index alone, and the machine reaches no other."""
+    host = machine()
+    root = laptop.project("far", say="import odd\nprint('built')\n")
+    away = Away(laptop, host, "remote", project=root)
+    manage(root, away.name)
+    ask(root, "odd")
+    wheel(tmp_path / "index/main", "backend", "1.0", "the index", code=BACKEND)
+    files = {"PKG-INFO": about("odd", "1.0", metadata="2.2"), "pyproject.toml": PROJECT}
+    sdist(tmp_path / "index/main", "odd", "1.0", files)
+    with serving(tmp_path / "index", switch.place.address(1)) as index:
+        settings = {"PIP_INDEX_URL": f"http://ada:{SECRET}@{index.host}:{index.port}/main/simple"}
+        done = away.submit("say.py", env={**settings, "UV_HTTP_RETRIES": "0"})
+        assert done.out == "built\n", done
+    assert "backend-1.0-py3-none-any.whl" in index.fetched(host.address), "by the machine itself"
+    assert SECRET not in json.dumps(laptop.info(done.run))
+    held = (path for path in host.home.rglob("*") if path.is_file() and not path.is_symlink())
+    assert [path for path in held if SECRET.encode() in path.read_bytes()] == []
