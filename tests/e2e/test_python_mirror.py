@@ -92,6 +92,11 @@ def test_a_source_package_is_built_with_the_index_of_the_users_settings(laptop, 
         settings = {"PIP_INDEX_URL": f"http://ada:{SECRET}@{index.host}:{index.port}/main/simple"}
         done = away.submit("say.py", env={**settings, "UV_HTTP_RETRIES": "0"})
         assert done.out == "built\n", done
+        checked = json.loads(away.mlw("computetarget", "check", "box", "-o", "json", env=settings).out)
+        assert "odd-1.0.tar.gz" not in index.fetched(host.address), "as the check says"
+    [packages] = [one["found"] for one in checked if one["what"] == "packages"]
+    place = f"{index.host}:{index.port} (your settings)"
+    assert packages == f"fetched by this machine and sent there: {place} needs a password, which stays here"
     assert "backend-1.0-py3-none-any.whl" in index.fetched(host.address), "by the machine itself"
     assert SECRET not in json.dumps(laptop.info(done.run))
     held = (path for path in host.home.rglob("*") if path.is_file() and not path.is_symlink())
