@@ -57,7 +57,7 @@ def test_requirements(folder):
     (folder / "requirements.txt").write_text(REQUIREMENTS)
     imported = import_dependencies(folder)
     assert imported is not None and imported.pip == (
-        "numpy>=1.26,<2",
+        "numpy<2,>=1.26",
         'scikit-learn[alldeps]==1.5.2 ; python_version >= "3.9"',
         "pandas",
         "tool @ git+https://github.com/example/tool@v1#egg=tool",
