@@ -49,6 +49,7 @@ def doctor(runconfig: str | None, fix: bool, folder: str | None, output: str, qu
     """Look for packages and scripts that will not work where they are to run; exits with 1 if there is an error.
 
     Imports that neither the project nor its dependency file provides are reported with the line to add.
+
     No machine is called: what is known of one is what was seen when it was attached. No index is asked either: mlw
     experiment prepare solves the packages.
     """
