@@ -59,6 +59,13 @@ def test_addresses_travel_beside_the_lock_without_credentials(tmp_path, environ)
     assert "mirrors" not in with_mirrors(lock, {"PIP_CONFIG_FILE": os.devnull, "HOME": "/nowhere"}, tmp_path)
 
 
+def test_servers_of_this_machine_are_not_named_to_others(tmp_path, environ):
+    environ |= {"PIP_INDEX_URL": "http://127.0.0.1:3141/simple", "PIP_EXTRA_INDEX_URL": "http://localhost/simple"}
+    assert "mirrors" not in with_mirrors(LOCK, environ, tmp_path)
+    found = with_mirrors(LOCK, environ, tmp_path, here=True)["mirrors"]
+    assert found == {"index": ["http://127.0.0.1:3141/simple"], "extra": ["http://localhost/simple"]}
+
+
 def test_a_recorded_lock_cannot_name_mirrors():
     evil = {"pythons": ["https://evil.example"]}
     python = {**LOCK["python"], "listed": {"sha256": None}, "private": True}

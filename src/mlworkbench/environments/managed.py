@@ -37,7 +37,8 @@ def managed(site: Site) -> Settled:
     platform = platform_of(site.facts, cuda=_sees_gpus(site))
     lock = _repeat(site, site.locked, platform) if site.locked else _solve(site, platform)
     lock = {**lock, "python": current_address(lock["python"], platform, site.environ, site.root)}
-    lock = with_mirrors(_build_place(lock, site.compute), site.environ, site.root)
+    here = not is_elsewhere(site.compute.kind, site.compute.address) and site.compute.kind not in IN_CONTAINER
+    lock = with_mirrors(_build_place(lock, site.compute), site.environ, site.root, here=here)
     prefix = prefix_of(site.target(), lock)
     variables = {
         "PYTHONNOUSERSITE": "1",  # what lies in the user's home there is no part of it

@@ -8,7 +8,7 @@ the user's environment and of pip's files; nothing of a project, and nothing of 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,31 +18,41 @@ from ..errors import NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.untrusted import parse_json
 from .channels import expanded, is_remote, mask, user_indexes, without_secret
-from .credentials import Credentials, credentials_in, headers_for, with_netrc
+from .credentials import Credentials, credentials_in, headers_for, origin_of, with_netrc
 
 LIST, MIRROR = "UV_PYTHON_DOWNLOADS_JSON_URL", "UV_PYTHON_INSTALL_MIRROR"
+PATIENCE = 60.0
 _LARGEST_LIST = 1 << 26  # bytes; the list of uv itself has two million
 # What uv reads of an entry of its list, but for the address.
 _FACTS = ("name", "arch", "os", "libc", "major", "minor", "patch", "prerelease", "variant", "build", "sha256")
 
 
-def with_mirrors(lock: JsonDict, environ: Mapping[str, str], root: Path) -> JsonDict:
-    """The lock with the addresses of the user's mirrors. Relative folders are those of ``root``, the project."""
+def with_mirrors(lock: JsonDict, environ: Mapping[str, str], root: Path, *, here: bool = False) -> JsonDict:
+    """The lock with the addresses of the user's mirrors. Relative folders are those of ``root``, the project.
+
+    ``here``: the build runs on this machine, outside a container, so that it reaches servers at localhost.
+    """
     indexes = user_indexes(environ, root)
     found: dict[str, Any] = {
-        "pythons": _public([environ.get(MIRROR, "")]),
-        "index": _public([indexes.index_url or ""]),
-        "extra": _public(indexes.extra),
-        "links": _public(indexes.find_links),
+        "pythons": _public([environ.get(MIRROR, "")], here),
+        "index": _public([indexes.index_url or ""], here),
+        "extra": _public(indexes.extra, here),
+        "links": _public(indexes.find_links, here),
     }
     mirrors = {name: addresses for name, addresses in found.items() if addresses}
     kept = {name: value for name, value in lock.items() if name != "mirrors"}
     return {**kept, "mirrors": mirrors} if mirrors else kept
 
 
-def _public(addresses: list[str] | tuple[str, ...]) -> list[str]:
-    """Those on servers, without what is secret in them."""
-    return [without_secret(one)[0] for one in addresses if is_remote(one)]
+def _public(addresses: Iterable[str], here: bool) -> list[str]:
+    """Those on servers that the target may reach, without what is secret in them."""
+    remote = (one for one in addresses if is_remote(one) and (here or not _is_loopback(one)))
+    return [without_secret(one)[0] for one in remote]
+
+
+def _is_loopback(address: str) -> bool:
+    origin = origin_of(address)
+    return origin is not None and (origin[1] in ("localhost", "::1") or origin[1].startswith("127."))
 
 
 def mirror_credentials(environ: Mapping[str, str]) -> Credentials:
@@ -59,14 +69,17 @@ def is_own_address(url: str, environ: Mapping[str, str]) -> bool:
     return any(one.get("url") == url for one in python_list(environ).values()) if environ.get(LIST) else False
 
 
-def python_list(environ: Mapping[str, str]) -> dict[str, JsonDict]:
-    """The user's own list of Pythons, by key; empty if the settings name none. Raises SolveError or NotFetched."""
+def python_list(environ: Mapping[str, str], patience: float = PATIENCE) -> dict[str, JsonDict]:
+    """The user's own list of Pythons, by key; empty if the settings name none. Raises SolveError or NotFetched.
+
+    ``patience``: seconds that the server may take to answer.
+    """
     place = environ.get(LIST, "")
     if not place:
         return {}
     shown = mask(place)
     try:
-        found = parse_json(_read(expanded(place, environ), environ))
+        found = parse_json(_read(expanded(place, environ), environ, patience))
     except ValueError:
         found = None
     if not isinstance(found, dict):
@@ -79,7 +92,7 @@ def listed(entry: Mapping[str, Any]) -> JsonDict:
     return {name: entry.get(name) for name in _FACTS}
 
 
-def _read(place: str, environ: Mapping[str, str]) -> bytes:
+def _read(place: str, environ: Mapping[str, str], patience: float) -> bytes:
     from ..remote.environments import tools  # noqa: PLC0415 - slow to import, and few have such a list
 
     if not is_remote(place):
@@ -94,7 +107,7 @@ def _read(place: str, environ: Mapping[str, str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="mlw-pythons-") as folder:
         path = Path(folder) / "list.json"
         try:
-            tools.fetch(address, str(path), headers, _LARGEST_LIST)
+            tools.fetch(address, str(path), headers, _LARGEST_LIST, patience=patience)
         except tools.NoEnvironment as error:
             why = getattr(error, "why", None) or str(error)
             raise NotFetched(

@@ -18,13 +18,14 @@ from ..remote.untrusted import parse_json
 from .channels import mask, without_secret
 from .credentials import origin_of
 from .dependencies import DEFAULT_PYTHON, Dependencies
-from .mirrors import LIST, MIRROR, listed, mirror_credentials, python_list
+from .mirrors import LIST, MIRROR, PATIENCE, listed, mirror_credentials, python_list
 from .pip import run_uv
 from .platforms import Platform
 from .words import shorten
 
 DEFAULT = DEFAULT_PYTHON
 OLDEST_FOR_UV = Version("3.6")
+_QUICK = 5.0  # seconds for a mirror to answer where its last answer is known
 
 
 def satisfies(version: str, pin: str | None) -> bool:
@@ -44,13 +45,15 @@ def _one(version: str, part: str) -> bool:
     return SpecifierSet(part.replace(" ", ",")).contains(version)
 
 
-def uv_python(platform: Platform, pin: str | None, environ: Mapping[str, str], folder: Path) -> JsonDict | None:
+def uv_python(
+    platform: Platform, pin: str | None, environ: Mapping[str, str], folder: Path, patience: float = PATIENCE
+) -> JsonDict | None:
     """The newest Python that uv can bring to a platform for a pin; None if it has none.
 
     Raises SolveError if the user's mirror has no list: a Python from elsewhere is not what the settings ask for.
     """
     system = "linux" if platform.linux else "macos"
-    own = python_list(environ)
+    own = python_list(environ, patience)
     libc = "none" if not platform.linux else "musl" if platform.libc == "musl" else "gnu"
     machine = {"arm64": "aarch64", "ppc64le": "powerpc64le"}.get(platform.machine, platform.machine)
     wanted = {"implementation": "cpython", "variant": "default", "os": system, "arch": machine, "libc": libc}
@@ -99,7 +102,7 @@ def current_address(python: JsonDict, platform: Platform, environ: Mapping[str, 
     if python["source"] != "uv" or not (environ.get(LIST) or environ.get(MIRROR)):
         return python
     try:
-        found = uv_python(platform, str(python["version"]), environ, folder)
+        found = uv_python(platform, str(python["version"]), environ, folder, _QUICK)
     except SolveError:
         return python
     return found if found and found["key"] == python["key"] else python

@@ -198,11 +198,16 @@ def take_in(root: Root, sha256: str, source: str) -> None:
 
 
 def fetch(
-    url: str, part: str, headers: Optional[Dict[str, str]] = None, most: int = LARGEST, local: bool = False
+    url: str,
+    part: str,
+    headers: Optional[Dict[str, str]] = None,
+    most: int = LARGEST,
+    local: bool = False,
+    patience: float = PATIENCE,
 ) -> str:
     """Write to a file what a server has at an address; its SHA-256. ``headers`` are for that server only.
 
-    ``most``: bytes. ``local``: the address may be a file of this machine.
+    ``most``: bytes. ``local``: the address may be a file of this machine. ``patience``: seconds without an answer.
     """
     known = hashlib.sha256()
     written = 0
@@ -210,7 +215,7 @@ def fetch(
     for name, value in (headers or {}).items():
         asked.add_unredirected_header(name, value)
     try:
-        with _opener(local).open(asked, timeout=PATIENCE) as answer, open(part, "wb") as file:
+        with _opener(local).open(asked, timeout=patience) as answer, open(part, "wb") as file:
             for block in iter(lambda: answer.read(1 << 18), b""):
                 written += len(block)
                 if written > most:
