@@ -165,7 +165,11 @@ READ = (
         "PIP_CONFIG_FILE",
         "Like `PIP_INDEX_URL`, `PIP_EXTRA_INDEX_URL`, `PIP_FIND_LINKS`, `PIP_NO_INDEX`, and pip's files: pip's settings are obeyed",
     ),
-    ("UV_PYTHON_DOWNLOADS_JSON_URL", "A list of uv's Pythons, with their addresses: for a mirror"),
+    (
+        "UV_PYTHON_DOWNLOADS_JSON_URL",
+        "A list of uv's Pythons, with their addresses: for a mirror. Used for targets too",
+    ),
+    ("UV_PYTHON_INSTALL_MIRROR", "Mirror of the Pythons that uv downloads, on this machine and on targets"),
     (
         "NETRC",
         "File with passwords of package indexes, for HTTPS and for addresses that you name; `~/.netrc` if not set",

@@ -16,18 +16,21 @@ from urllib.parse import unquote, urlsplit
 
 from tests.machines.network import read
 
-PACKAGES = (".whl", ".conda", ".tar.bz2", ".tar.gz")
+PACKAGES = (".whl", ".conda", ".tar.bz2", ".tar.gz", ".json")
 
 
-def wheel(folder: Path, name: str, version: str, origin: str, *requires: str, extra: str = "") -> Path:
-    """A package of one module, which knows where it came from. ``extra``: name of one that ``requires`` speaks of."""
+def wheel(folder: Path, name: str, version: str, origin: str, *requires: str, extra: str = "", code: str = "") -> Path:
+    """A package of one module, which knows where it came from. ``extra``: name of one that ``requires`` speaks of.
+
+    ``code``: what else is in the module.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     about = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     about += [f"Provides-Extra: {extra}"] * bool(extra) + [f"Requires-Dist: {one}" for one in requires]
     content = {
-        f"{name}.py": f"ORIGIN = {origin!r}\n",
+        f"{name}.py": f"ORIGIN = {origin!r}\n{code}",
         f"{info}/METADATA": "\n".join([*about, ""]),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
@@ -134,6 +137,8 @@ def serving(folder: Path, host: str = "127.0.0.1", key: str | None = None) -> It
                 index.refused += 1
                 return self.answer(401, b"")
             if path.endswith(PACKAGES):
+                if not (folder / unquote(path).lstrip("/")).is_file():
+                    return self.answer(404, b"")
                 if self.command == "GET":
                     index.got.append((self.client_address[0], path))
                 return self.answer(200, (folder / unquote(path).lstrip("/")).read_bytes())

@@ -470,7 +470,8 @@ def test_check_tells_what_is_there(laptop, machine, project):
     assert rows["clock"]["found"] == "as here" and "Python 3." in rows["agent"]["found"]
     assert rows["docker"]["state"] == "ok" and str(host.home) in rows["store"]["found"]
     assert rows["network"]["state"] == "warning"
-    assert "no way out" in rows["network"]["found"]
+    assert "no way out" in rows["network"]["found"] and "packages" not in rows["network"]["hint"]
+    assert "fetched by this machine and sent there: the target does not reach" in rows["packages"]["found"]
     host.run("deluser", "ada", "docker", check=False)
     host.run("sed", "-i", "s/^docker:.*/docker:x:20999:/", "/etc/group")
     rows = _checked(laptop, project, code=75)

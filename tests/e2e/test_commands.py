@@ -480,3 +480,22 @@ def test_a_narrow_terminal_shows_ids_whole(user, ran):
         assert code == 0 and "Traceback" not in out
         if words in ("history list", "show"):
             assert f"{'' if words == 'show' else 'Run_id: '}{run}\n" in out
+
+
+def test_init_says_what_it_took(user, tmp_path):
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("print('hello')\n")
+    (code / "requirements.txt").write_text("numpy==1.26.4\n--extra-index-url https://index.example/simple\n")
+    done = user.mlw("project", "init", cwd=code)
+    assert (
+        done.code == 0
+        and "taken from requirements.txt into aml_config/conda_dependencies.yml: numpy==1.26.4" in done.err
+    )
+    assert "warning: not taken: requirements.txt:2: --extra-index-url https://index.example/simple: " in done.err, done
+    made = code / "aml_config" / "conda_dependencies.yml"
+    assert made.read_text().endswith("dependencies:\n  - python=3.11\n  - pip:\n    - numpy==1.26.4\n")
+    assert user.mlw("project", "validate", cwd=code).code == 0
+    before = made.read_text()
+    again = user.mlw("project", "init", cwd=code)
+    assert again.code != 0 and made.read_text() == before

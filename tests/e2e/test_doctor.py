@@ -84,6 +84,24 @@ def test_doctor_looks_at_all_configurations_once(user, project):
     assert "did you mean 'gpu'?" in unknown.err
 
 
+def test_doctor_finds_an_import_that_nothing_provides(user, project):
+    """A warning with the line to add; nothing of the project is started for it."""
+    (project / "train.py").write_text("import sklearn\nimport helpers\nopen('started', 'w')\n")
+    (project / "helpers.py").write_text("import json\nimport cv2\n")
+    file = "aml_config/conda_dependencies.yml"
+    (project / file).write_text("dependencies:\n- python=3.11\n- pip: [scikit-learn]\n")
+    done = user.mlw("project", "doctor", "-c", "gpu", "-o", "json", cwd=project)
+    assert done.code == 0, done
+    [row] = json.loads(done.out)
+    assert (row["severity"], row["file"], row["line"]) == ("warning", "helpers.py", 2)
+    assert row["message"] == f"nothing provides cv2: neither the project nor {file}"
+    assert row["hint"].startswith(f"add the line `- opencv-python-headless` under `pip:` in {file}")
+    assert not (project / "started").exists()
+    (project / file).write_text("dependencies:\n- python=3.11\n- pip: [scikit-learn, opencv-python-headless]\n")
+    done = user.mlw("project", "doctor", "-c", "gpu", cwd=project)
+    assert (done.code, done.err) == (0, f"no problems found\n{NOT_DONE}"), done
+
+
 def test_validate_says_what_cannot_be_installed(user, project):
     done = user.mlw("project", "validate", cwd=project)
     assert done.code == 1

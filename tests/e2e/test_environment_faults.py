@@ -74,6 +74,20 @@ def test_a_python_that_cannot_be_fetched_is_told_in_a_sentence(user, project):
     assert done.code == 69 and "hint: the machine has Python 3." in done.err, done
 
 
+def test_the_images_own_python_is_offered_where_no_other_can_be_had(laptop, engine):
+    """Offered, not taken: with it, the packages would be those of the image."""
+    laptop.uses(engine)
+    root = laptop.project("demo", say=SAY)
+    point(root, "docker", "baseDockerImage", engine.image)
+    own = engine.docker("run", "--rm", engine.image, "python3", "--version").stdout.split()[1]
+    pin = own.rpartition(".")[0]
+    (root / "aml_config" / "conda_dependencies.yml").write_text(f"dependencies:\n- python={pin}\n")
+    closed = {"UV_PYTHON_INSTALL_MIRROR": f"{NOBODY}/mirror", "UV_HTTP_RETRIES": "0"}
+    done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root, env=closed)
+    assert done.code == 69 and re.search(rf"Python {pin}\.\d+ cannot be fetched: Connection refused", done.err), done
+    assert f"the image has Python {own}: set userManagedEnvironment: true in the .compute file" in done.err, done
+
+
 def test_a_build_that_fails_is_no_failure_of_the_script(user, project):
     """Its ending says so, with the builder's own words in a few lines, and the log of the build is kept."""
     assert user.mlw("submit", "-c", "local", "--dry-run", "say.py", cwd=project).code == 0  # solved, and packages kept

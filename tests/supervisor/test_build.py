@@ -19,7 +19,9 @@ from mlworkbench.remote.environments.environment import damage, discard, environ
 from mlworkbench.remote.environments.supplies import archive_of, lacking
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.space import free, space
-from tests.machines.channel import pack, python_files, usual
+from tests.e2e.package_index import serving
+from tests.machines.channel import usual
+from tests.machines.python_mirror import write_mirror
 
 from ..interpreters import interpreters
 from .building import PYTHON, VERSION, Yard, make_toolbox
@@ -87,21 +89,7 @@ def test_an_environment_of_conda_packages_with_pips_in_it(yard, tmp_path):
 def downloads(tmp_path_factory) -> Path:
     """A list of Pythons for uv with one in it; the place where it has its own cannot be reached from the tests."""
     folder = tmp_path_factory.mktemp("pythons")
-    files, links, executable = python_files(folder / "python-to-patch")
-    name = f"cpython-{VERSION}+20240107-x86_64-unknown-linux-gnu-install_only.tar.gz"
-    inside = {f"python/{path}": one for path, one in files.items()}
-    data = pack(inside, {f"python/{path}": one for path, one in links.items()}, [f"python/{executable}"], "w:gz")
-    (folder / "20240107").mkdir()
-    (folder / "20240107" / name).write_bytes(data)
-    major, minor, patch = map(int, VERSION.split("."))
-    entry = {
-        **{"name": "cpython", "arch": {"family": "x86_64", "variant": None}, "os": "linux", "libc": "gnu"},
-        **{"major": major, "minor": minor, "patch": patch, "prerelease": "", "variant": None, "build": "20240107"},
-        "url": f"file://{folder}/20240107/{name}",
-        "sha256": hashlib.sha256(data).hexdigest(),
-    }
-    (folder / "downloads.json").write_text(json.dumps({f"cpython-{VERSION}-linux-x86_64-gnu": entry}))
-    return folder / "downloads.json"
+    return write_mirror(folder, f"file://{folder}")
 
 
 @pytest.mark.parametrize("point", [None, "env-python"])
@@ -166,6 +154,31 @@ def test_a_python_that_cannot_be_fetched_is_told_in_a_sentence(yard):
     assert code and f"Python {VERSION} cannot be fetched: Connection refused" in line
     assert "; hint: the machine has Python 3.11.2: write python=3.11 in aml_config/conda_dependencies.yml, or" in line
     assert "cause:" not in said and "cause:" in yard.log.read_text()
+
+
+def test_the_mirror_beside_the_lock_is_asked_and_a_bad_archive_is_not_kept(yard, downloads, tmp_path):
+    """With uv's own list: the archive of the mirror is not the one that uv knows. The next build asks again."""
+    (yard.root / "tools").unlink()
+    shutil.copytree(yard.toolbox / "tools", yard.root / "tools")
+    words = ["python", "list", "3.12", "--only-downloads", "--output-format", "json", "--no-config"]
+    environ = {**os.environ, "UV_PYTHON_DOWNLOADS": "automatic"}
+    known = json.loads(run_uv(words, environ, yard.folder).stdout)[0]
+    release, name = known["url"].split("/")[-2:]
+    with serving(tmp_path / "mirror") as mirror:
+        python = {"version": known["version"], "source": "uv", "key": known["key"]}
+        lock = yard.lock([], **python, url=f"{mirror.url}/pythons/{release}/{name}")
+        lock["mirrors"] = {"pythons": [f"{mirror.url}/pythons"]}
+        (yard.folder / f"{lock['digest']}.json").write_text(json.dumps(lock))
+        _, missing = yard.build(lock, UV_HTTP_RETRIES="0")
+        assert f"Python {known['version']} cannot be fetched: HTTP status client error (404 Not Found)" in missing
+        assert [one.split(" ")[0] for one in mirror.asked] == [f"/pythons/{release}/{name}"]
+        path = Path(archive_of(root(yard), lock["python"]))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"<html>the company's proxy says hello</html>")
+        refused = hashlib.sha256(path.read_bytes()).hexdigest()
+        _, bad = yard.build(lock, UV_HTTP_RETRIES="0")
+    assert f"Python {known['version']} cannot be fetched: " in bad and not path.exists(), bad
+    assert lacking(root(yard), lock, everything=True) == {"digests": [], "python": True, "refused": refused}
 
 
 def test_a_package_that_cannot_be_fetched_is_told_in_a_sentence_too(yard):

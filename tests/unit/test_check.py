@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from mlworkbench.hosts.facts import Cpu, Engine, Facts, Logind, Memory, Nvidia, 
 from mlworkbench.model import Compute, Interpreter
 from mlworkbench.report.units import size
 from mlworkbench.targets.check import ERROR, OK, WARNING, Finding, Link, is_fit, judge
+from mlworkbench.targets.package_source import package_source
 
 LOCAL = Compute(name="local", type="local")
 DOCKER = Compute(name="box", type="docker")
@@ -250,3 +252,65 @@ def test_the_way_out(reach, state, words):
     one = there(replace(WELL, reach=reach))["network"]
     assert one.state == state and words in one.found and (state == OK) == (one.hint is None)
     assert is_fit([one]) and "network" not in there()
+
+
+MANAGED = replace(REMOTE, user_managed_environment=False)
+INDEX = "https://index.example/simple"
+
+
+@pytest.mark.parametrize(
+    ("compute", "settings", "reach", "found"),
+    [
+        (REMOTE, {}, None, "those of the machine: mlw installs none (userManagedEnvironment)"),
+        (
+            MANAGED,
+            {"PIP_INDEX_URL": INDEX},
+            Reach("x", True),
+            "fetched by the target from index.example (your settings)",
+        ),
+        (
+            MANAGED,
+            {"PIP_INDEX_URL": INDEX},
+            Reach("x", False, False),
+            "fetched by this machine and sent there: the target does not reach index.example (your settings)",
+        ),
+        (
+            MANAGED,
+            {"UV_DEFAULT_INDEX": "https://ada:pw@index.example/simple"},
+            Reach("x", True),
+            "fetched by this machine and sent there: index.example (your settings) needs a password, which stays here",
+        ),
+        (
+            MANAGED,
+            {"PIP_INDEX_URL": INDEX},
+            Reach("x", False, True),
+            "fetched by the target from index.example (your settings), through the proxy that is set there",
+        ),
+        (
+            MANAGED,
+            {},
+            Reach("x", True),
+            "fetched by the target from the default package index if it reaches that, else fetched by this machine and"
+            " sent there",
+        ),
+        (MANAGED, {"PIP_NO_INDEX": "1"}, Reach("x", True), "sent from folders of this machine (your settings)"),
+    ],
+)
+def test_who_fetches_packages(compute, settings, reach, found, tmp_path):
+    environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, **settings}
+    [one] = package_source(replace(WELL, reach=reach), compute, environ)
+    assert (one.what, one.state, one.found) == ("packages", OK, found)
+
+
+def test_who_fetches_pythons(tmp_path):
+    environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    for address, found in (
+        (
+            "https://ada:pw@mirror.example/p",
+            "fetched by this machine and sent there: mirror.example (UV_PYTHON_INSTALL",
+        ),
+        ("https://mirror.example/p", "fetched by the target from mirror.example (UV_PYTHON_INSTALL_MIRROR) if it"),
+        ("file:///srv/pythons", "sent from this machine's file:///srv/pythons (UV_PYTHON_INSTALL_MIRROR)"),
+    ):
+        _, pythons = package_source(WELL, MANAGED, {**environ, "UV_PYTHON_INSTALL_MIRROR": address})
+        assert pythons.what == "pythons" and found in pythons.found and "pw" not in pythons.found

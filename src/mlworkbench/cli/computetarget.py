@@ -23,6 +23,7 @@ from ..paths import UserPaths, user_paths
 from ..report import units
 from ..targets.check import Finding, is_fit, judge
 from ..targets.opening import open_target
+from ..targets.package_source import package_source
 from ..targets.remote import find_attachment, look, not_attached, outside
 from ..targets.sparkcheck import spark_findings
 from . import render
@@ -168,7 +169,9 @@ def check(name: str, folder: str | None, output: str, query: str | None) -> int:
 def _check_here(here: Project, compute: Compute, paths: UserPaths) -> list[Finding]:
     host = open_target(compute, paths).host
     python = _python(here, compute, paths)
-    return [*judge(host.facts(), compute, python, units.size), *_spark(compute, host)]
+    facts = host.facts()
+    packages = package_source(facts, compute, os.environ)
+    return [*judge(facts, compute, python, units.size), *packages, *_spark(compute, host)]
 
 
 def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
@@ -183,7 +186,7 @@ def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
     spark = _spark(compute, host)
     host.close()
     Attachments(paths).save(replace(host.attachment, facts=asdict(facts)))  # for the next submit
-    return [*judge(facts, compute, None, units.size, link), *spark]
+    return [*judge(facts, compute, None, units.size, link), *package_source(facts, compute, os.environ), *spark]
 
 
 def _spark(compute: Compute, host: Host) -> list[Finding]:

@@ -18,6 +18,7 @@ from ..paths import UserPaths, user_paths
 from ..preflight.check import preflight
 from ..preflight.finding import ERROR, Finding
 from ..preflight.fix import apply
+from ..preflight.imports import unprovided_imports
 from ..targets.opening import open_target
 from ..targets.remote import find_attachment
 from . import render
@@ -46,6 +47,8 @@ _ROUNDS = 100  # one repair may bring the next to light
 @rendering
 def doctor(runconfig: str | None, fix: bool, folder: str | None, output: str, query: str | None) -> int:
     """Look for packages and scripts that will not work where they are to run; exits with 1 if there is an error.
+
+    Imports that neither the project nor its dependency file provides are reported with the line to add.
 
     No machine is called: what is known of one is what was seen when it was attached. No index is asked either: mlw
     experiment prepare solves the packages.
@@ -133,12 +136,17 @@ def _entries(here: Project, runconfig: RunConfig) -> tuple[Entry, ...]:
 def _examine(here: Project, patients: list[_Patient]) -> list[Finding]:
     """All findings, each once: configurations share files."""
     found: dict[tuple[object, ...], Finding] = {}
+    locks = user_paths().home / "cache" / "locks"
     for one in patients:
-        for entry in one.entries or (None,):
-            for finding in preflight(here, one.runconfig, one.compute, one.facts, entry):
-                known = found.get(_key(finding))
-                if known is None or (known.severity != ERROR and finding.severity == ERROR):
-                    found[_key(finding)] = finding
+        findings = [
+            finding
+            for entry in one.entries or (None,)
+            for finding in preflight(here, one.runconfig, one.compute, one.facts, entry)
+        ]
+        for finding in [*findings, *unprovided_imports(here, one.runconfig, one.compute, one.entries, locks)]:
+            known = found.get(_key(finding))
+            if known is None or (known.severity != ERROR and finding.severity == ERROR):
+                found[_key(finding)] = finding
     return sorted(found.values(), key=lambda one: (one.severity != ERROR, one.file, one.line or 0))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,10 @@ from . import render
 from .options import debugging, in_project, rendering, the_project
 from .verbs import Verbs
 
+if TYPE_CHECKING:
+    from ..environments.dependency_import import Imported
+
+_MOST_NAMED, _MOST_LEFT = 12, 20  # in messages
 _VERBS = {
     "link": ("project_id:link", "Share the data of the project with this ID"),
     "new-id": ("project_id:new_id", "Give the project an ID of its own"),
@@ -66,11 +71,36 @@ def create(name: str, path: str, template: str) -> None:
 @click.option("--path", default=".", metavar="FOLDER", help="The folder; the current one if not given.")
 @debugging
 def init(name: str | None, path: str) -> None:
-    """Make a project of a folder that holds code already; nothing in it is changed."""
-    made = adopt_folder(Path(path), name)
+    """Make a project of a folder that holds code already; nothing in it is changed.
+
+    Packages in conda_dependencies.yml, environment.yml, requirements.txt or pyproject.toml, whichever comes first, are
+    copied to aml_config/conda_dependencies.yml.
+    """
+    from ..environments.dependency_import import import_dependencies  # noqa: PLC0415 - other commands need not wait
+
+    imported = import_dependencies(Path(os.path.realpath(path)))
+    taken = imported if imported and imported.packages else None
+    made = adopt_folder(Path(path), name, dependencies=taken.rewrite if taken else None)
     render.message(f"{made.root} is now project {made.name}; see aml_config")
+    if imported:
+        _report_imported(imported)
     words = made.runconfig("local").argument_vector
     render.message(f"hint: mlw submit {words[0] if words else 'SCRIPT'}")
+
+
+def _report_imported(imported: Imported) -> None:
+    count = len(imported.packages)
+    names = ", ".join([*imported.packages[:_MOST_NAMED], *(["…"] if count > _MOST_NAMED else [])])
+    if count:
+        render.message(f"taken from {imported.file} into aml_config/conda_dependencies.yml: {names}")
+    else:
+        render.message(f"nothing taken from {imported.file}")
+    if imported.channels:
+        render.message(f"channels of {imported.file}: {', '.join(imported.channels)}")
+    for one in imported.left_out[:_MOST_LEFT]:
+        render.warn(f"not taken: {one}")
+    if len(imported.left_out) > _MOST_LEFT:
+        render.warn(f"not taken: {len(imported.left_out) - _MOST_LEFT} more entries of {imported.file}")
 
 
 @project.command(epilog="Example: mlw project show -o json")

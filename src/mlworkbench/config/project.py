@@ -9,6 +9,7 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -212,8 +213,13 @@ def create_project(name: str, parent: Path, template: str = "default") -> Projec
     return project
 
 
-def adopt_folder(root: Path, name: str | None = None, template: str = "default") -> Project:
-    """Makes a project of a folder that has files already: adds ``aml_config`` and an ignore file, changes nothing."""
+def adopt_folder(
+    root: Path, name: str | None = None, template: str = "default", dependencies: Callable[[str], str] | None = None
+) -> Project:
+    """Makes a project of a folder that has files already: adds ``aml_config`` and an ignore file, changes nothing.
+
+    ``dependencies`` makes the text of ``conda_dependencies.yml`` out of the template's.
+    """
     root = Path(os.path.realpath(root))
     if (root / FOLDER).exists():
         raise UsageError(f"{root} is a project already", "see: mlw project show")
@@ -230,6 +236,9 @@ def adopt_folder(root: Path, name: str | None = None, template: str = "default")
         _fill(temporary, replace(chosen, script=found or chosen.script), project)
         if found is None:
             _without_script(temporary / FOLDER)
+        if dependencies is not None:
+            path = temporary / FOLDER / "conda_dependencies.yml"
+            path.write_text(dependencies(path.read_text("utf-8")), encoding="utf-8", newline="\n")
         if not (root / IGNORE).exists():
             os.rename(temporary / IGNORE, root / IGNORE)
         os.rename(temporary / FOLDER, root / FOLDER)

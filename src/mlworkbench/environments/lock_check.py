@@ -25,6 +25,7 @@ _ADDRESS = re.compile(r"https?://[^\s\\]+")
 _FOLDER = re.compile(r"(?!/)(?!(?:.*/)?\.\.(?:/|\Z))[^\s\\${}]+")
 _LIBC = re.compile(r"musl|\d+\.\d+")
 _KEYS = ("kind", "format", "platform", "glibc", "cuda", "python", "conda", "pip", "instead", "built_in", "digest")
+_PYTHON = ("source", "version", "key", "url", "path")  # the rest comes from the user's settings of today
 
 
 class _Invalid(Exception):
@@ -42,6 +43,8 @@ def checked_lock(lock: Mapping[str, Any], *, contained: bool) -> JsonDict:
             hint,
         )
     known = {key: lock[key] for key in _KEYS if key in lock}
+    if isinstance(python, dict):
+        known["python"] = {key: python[key] for key in _PYTHON if key in python}
     try:
         _check(known)
         if digest_of(known) != known["digest"]:

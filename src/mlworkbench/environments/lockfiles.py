@@ -34,7 +34,8 @@ def read_lockfile(path: Path, root: Path) -> Dependencies:
     return _uv(project, lock, root) if lock.is_file() or path.name == "uv.lock" else _pyproject(project, root)
 
 
-def _toml(path: Path) -> tuple[dict[str, Any], str]:
+def load_toml(path: Path) -> tuple[dict[str, Any], str]:
+    """The tables of a file, and its text."""
     shown = show_path(path)
     text = decode(read_bytes(path, shown), shown)
     try:
@@ -46,7 +47,7 @@ def _toml(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _pyproject(path: Path, root: Path) -> Dependencies:
-    data, text = _toml(path)
+    data, text = load_toml(path)
     shown = show_path(path)
     project = _table(data.get("project"))
     asked = _texts(project.get("dependencies"), "dependencies", shown)
@@ -65,8 +66,8 @@ def _pyproject(path: Path, root: Path) -> Dependencies:
 
 def _uv(project: Path, lock: Path, root: Path) -> Dependencies:
     """The packages of the lock, each at its one version; whose platform they are for is decided later."""
-    said, said_text = _toml(project)
-    data, text = _toml(lock)
+    said, said_text = load_toml(project)
+    data, text = load_toml(lock)
     shown = show_path(lock)
     packages = []
     for one in _tables(data.get("package"), "package", shown):

@@ -18,8 +18,10 @@ from .existing import UNTRIED, find_python, look_at_python
 from .known import fact
 from .libc import has_sources
 from .lock_check import checked_lock
+from .mirrors import with_mirrors
 from .pinned_tools import Installer
 from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
+from .pythons import current_address
 from .reading import read_dependencies
 from .site import Settled, Site
 from .solve import Request, Solved, solve, with_tools
@@ -34,7 +36,9 @@ def managed(site: Site) -> Settled:
     """Solve it, or recall what was solved; what only this machine has of it is put in stock."""
     platform = platform_of(site.facts, cuda=_sees_gpus(site))
     lock = _repeat(site, site.locked, platform) if site.locked else _solve(site, platform)
-    lock = _build_place(lock, site.compute)
+    lock = {**lock, "python": current_address(lock["python"], platform, site.environ, site.root)}
+    here = not is_elsewhere(site.compute.kind, site.compute.address) and site.compute.kind not in IN_CONTAINER
+    lock = with_mirrors(_build_place(lock, site.compute), site.environ, site.root, here=here)
     prefix = prefix_of(site.target(), lock)
     variables = {
         "PYTHONNOUSERSITE": "1",  # what lies in the user's home there is no part of it

@@ -82,7 +82,7 @@ def read_conda(path: Path, root: Path) -> Dependencies:
     """A ``conda_dependencies.yml`` or ``environment.yml``, under whatever name."""
     said = check_conda(path)
     top = {same_key(key.text): node for key, node in load(path).pairs}
-    gathered = _Gathered(root)
+    gathered = Gathered(root)
     gathered.files.append(show_path(path))
     conda = []
     items = top.get("dependencies")
@@ -90,7 +90,7 @@ def read_conda(path: Path, root: Path) -> Dependencies:
         if isinstance(item, Scalar):
             conda.append(conda_entry(item.text, show_path(path), item.line))
         elif isinstance(item, Mapping):
-            for one in _scalars(item):
+            for one in pip_scalars(item):
                 gathered.add(Line(one.text.strip(), show_path(path), one.line), path)
     python = next((one for one in conda if one.name == "python"), None)
     return Dependencies(
@@ -107,7 +107,7 @@ def read_conda(path: Path, root: Path) -> Dependencies:
 
 def read_requirements(path: Path, root: Path) -> Dependencies:
     """A ``requirements.txt`` with all that it names by -r and -c."""
-    gathered = _Gathered(root)
+    gathered = Gathered(root)
     gathered.read(path, 0)
     return Dependencies(file=show_path(path), kind=REQUIREMENTS, **gathered.parts())
 
@@ -244,7 +244,7 @@ def _wrong(at: Line, message: str, hint: str | None = None) -> ConfigError:
 # -- many of them ------------------------------------------------------------------------------------
 
 
-def _scalars(item: Mapping) -> Iterator[Scalar]:
+def pip_scalars(item: Mapping) -> Iterator[Scalar]:
     """The entries of ``pip:``; a single one may stand there without a list."""
     for _, value in item.pairs:
         for one in value.items if isinstance(value, Sequence) else (value,):
@@ -253,7 +253,7 @@ def _scalars(item: Mapping) -> Iterator[Scalar]:
 
 
 @dataclass
-class _Gathered:
+class Gathered:
     """Pip's entries from one file or several that name each other."""
 
     root: Path

@@ -48,6 +48,7 @@ _UV_SETTINGS = (
     *("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
     *("UV_INDEX_STRATEGY", "UV_PRERELEASE", "UV_RESOLUTION", "UV_EXCLUDE_NEWER", "UV_TORCH_BACKEND"),
     *("UV_NO_BUILD", "UV_NO_BINARY", "UV_CONSTRAINT", "UV_OVERRIDE", "UV_PYTHON_DOWNLOADS_JSON_URL"),
+    "UV_PYTHON_INSTALL_MIRROR",
 )
 _CONDA_FILE = re.compile(r"\.(?:conda|tar\.bz2)\b")  # a package by its address
 _FLAGS = {"--pre": ["--prerelease", "allow"]}
@@ -97,8 +98,14 @@ def solve(
     solved = _solve(request, indexes, cache, environ)
     where = Installer(request.machine or request.platform, request.installer)
     solved = with_tools(solved, where, cache, environ, tell)
-    _remember(note, solved)
+    if _is_complete(solved):
+        _remember(note, solved)
     return solved
+
+
+def _is_complete(solved: Solved) -> bool:
+    """Whether each tool can be had: an index that did not answer may do so at the next submit."""
+    return all(one.get("url") or str(one["sha256"]) in solved.files for one in solved.lock["tools"])
 
 
 def with_tools(

@@ -20,10 +20,11 @@ from ..remote.environments.network import NOT_FETCHED
 from ..remote.environments.supplies import archive_of
 from ..remote.environments.tools import NoEnvironment, fetch, get, take_in
 from ..remote.folder import Root
-from .channels import indexes_of, keyring_filler
+from .channels import indexes_of, is_remote, keyring_filler
 from .credentials import Credentials, credentials_in, headers_for
 from .dependencies import Dependencies
 from .local_files import digest_of
+from .mirrors import is_own_address, mirror_credentials
 from .solve import Solved
 
 _AT_ONCE = 8
@@ -59,7 +60,7 @@ def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -
         _fetch(missing, store, {}, os.environ)
         found = {sha256: Package(sha256, Path(store.package(sha256))) for sha256 in wanted}
         if lacking.get("python") and lock["python"].get("source") == "uv":
-            path = _python(lock, store)
+            path = _python(lock, store, Reply("the target", lacking).text("refused"))
             found[f"pythons/{path.name}"] = Package(digest_of(path), path)
     except NoEnvironment as error:
         raise _complaint(error) from None
@@ -85,23 +86,33 @@ def _fetch(entries: Iterable[JsonDict], store: Root, known: Credentials, environ
         list(pool.map(lambda one: get(store, one, headers_for(str(one.get("url")), known, environ)), entries))
 
 
-def _python(lock: Mapping[str, Any], store: Root) -> Path:
+def _python(lock: Mapping[str, Any], store: Root, refused: str) -> Path:
+    """``refused``: SHA-256 of an archive that the target could not use; that one is fetched again."""
+    path = Path(archive_of(store, dict(lock["python"])))
+    if refused and path.is_file() and digest_of(path) == refused:
+        path.unlink()
     try:
-        return _archive(lock["python"], store)
+        return _archive(lock["python"], path)
     except tools.NotFetched as error:
         raise tools.no_python(dict(lock), error.why) from None
 
 
-def _archive(python: Mapping[str, Any], store: Root) -> Path:
-    """uv tells where its Pythons are and keeps their digests to itself; uv checks them when it unpacks."""
-    path, url = Path(archive_of(store, dict(python))), str(python["url"])
+def _archive(python: Mapping[str, Any], path: Path) -> Path:
+    """uv tells where its Pythons are and keeps their digests to itself; uv checks them when it unpacks.
+
+    The digests of a list of the user's own are known, and checked here too.
+    """
+    url = str(python["url"])
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         part = f"{path}.{os.urandom(4).hex()}.part"
+        headers = headers_for(url, mirror_credentials(os.environ), os.environ)
         try:
-            mirror = os.environ.get("UV_PYTHON_INSTALL_MIRROR")
             # A lock may come from anywhere, and must not name files of this machine; the user may.
-            fetch(url, part, local=bool(mirror) and url.startswith(f"{mirror}/"))
+            local = not is_remote(url) and is_own_address(url, os.environ)
+            listed = (python.get("listed") or {}).get("sha256")
+            if fetch(url, part, headers, local=local) != listed and listed:
+                raise NoEnvironment(f"{url} is not the file that your list of Pythons names: its SHA-256 differs")
             os.replace(part, path)
         finally:
             Path(part).unlink(missing_ok=True)

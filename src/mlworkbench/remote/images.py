@@ -1,4 +1,4 @@
-"""The C library of an image: an environment of ours runs on its own Python, and on the image's C library."""
+"""What an image has: its C library, on which an environment of ours runs, and a Python of its own."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ def libc_of(engine: Engine, image: str) -> Optional[str]:
     words = probe_command(container, (), ["/bin/sh", "-c", _ASK])
     code, out, _ = engine.call(*words[1:], timeout=_PATIENCE)
     return read(out) if code == 0 else None
+
+
+def python_in(engine: Engine, image: str) -> Optional[str]:
+    """Version of the Python that scripts would get in an image; None: the image is not here, or has none."""
+    container = dict(engine.container, image=image, gpus=None)
+    words = probe_command(container, (), ["python3", "--version"])
+    code, out, _ = engine.call(*words[1:], timeout=_PATIENCE)
+    found = re.match(r"Python (\d+\.\d+\.\d+)", out) if code == 0 else None
+    return found.group(1) if found else None
 
 
 def read(text: str) -> Optional[str]:

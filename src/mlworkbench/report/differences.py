@@ -18,7 +18,8 @@ from .values import finite
 _MISSING = object()
 _OURS = "MLW_RUN_"  # what tells a run its own id and folder differs always
 _PACKAGES = ("conda", "pip")
-_UNTOLD = (*_PACKAGES, "tools", "format", "python")  # of a lock: told by package, or nothing that anybody chose
+# Of a lock: reported by package, or nothing that anybody chose.
+_UNTOLD = (*_PACKAGES, "tools", "mirrors", "format", "python")
 
 
 def differences(root: Root, runs: Sequence[Run], lines: bool, metrics: Sequence[str] = ()) -> dict[str, Any]:

@@ -130,8 +130,7 @@ def _reach(facts: Facts) -> list[Finding]:
             "network",
             WARNING,
             f"no way out to {reach.host}{why}",
-            "packages are sent from here then; images must be there, and scripts may be unable to download:"
-            " open the network, or set https_proxy there",
+            "images must be there, and scripts may be unable to download: open the network, or set https_proxy there",
             "no-internet-there",
         )
     ]

@@ -35,10 +35,10 @@ from .environment import (
     unprotect,
 )
 from .md5_packages import with_sha256
+from .mirrors import index_variables, python_variables, refuse_archive
 from .network import address_in, why_not_reached
 from .running import LOOK, run_program
 from .sources import ImageBuilds, check_place, file_name, sources_of
-from .supplies import archive_of
 from .tools import (
     NoEnvironment,
     NotFetched,
@@ -50,6 +50,7 @@ from .tools import (
     provide,
     uv_program,
     version_of,
+    why_no_python,
 )
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -94,7 +95,7 @@ def ensure(
         if image and lock.get("built_in"):
             image.pull()
         if not is_sound(root, lock) or not is_for_image(root, lock, container):  # it may have been built meanwhile
-            _Builder(root, lock, log, say, cancelled, holder).build(image)
+            _Builder(root, lock, log, say, cancelled, holder, image).build()
     finally:
         os.close(holder)
     return prefix
@@ -117,26 +118,37 @@ def take_lock(path: str, say: Say, cancelled: Callable[[], bool], waiting: str =
 class _Builder:
     """One build. Programs that it starts hold its lock too: if it is killed, nobody builds while they still write."""
 
-    def __init__(self, root: Root, lock: Lock, log: str, say: Say, cancelled: Callable[[], bool], holder: int) -> None:
+    def __init__(
+        self,
+        root: Root,
+        lock: Lock,
+        log: str,
+        say: Say,
+        cancelled: Callable[[], bool],
+        holder: int,
+        image: Optional[ImageBuilds],
+    ) -> None:
+        """``image``: where source packages are built and the Python of conda packages runs; None: here."""
         self._root = root
         self._lock = lock
         self._log = log
         self._say = say
         self._cancelled = cancelled
         self._holder = holder
+        self._image = image
         self._prefix = prefix_of(root, lock)
         self._env = building_environment(root)
         self._scratch = self._prefix + ".tmp"
 
-    def build(self, image: Optional[ImageBuilds]) -> None:
-        """``image``: where source packages are built and the Python of conda packages runs; None: here."""
+    def build(self) -> None:
+        image = self._image
         begun = time.monotonic()
         caches = hold_caches(self._root)
         self._clear()
         failpoint("env-cleared")
         try:
             os.mkdir(self._scratch, 0o700)
-            self._install(image)
+            self._install()
             seconds = round(time.monotonic() - begun, 1)
             facts: Dict[str, Any] = {"built": time.time(), "seconds": seconds}
             facts.update(image=image.image if image else None, image_id=image.image_id if image else None)
@@ -152,7 +164,8 @@ class _Builder:
         failpoint("env-published")
         self._say("environment ready after %.1f s" % (time.monotonic() - begun))
 
-    def _install(self, image: Optional[ImageBuilds]) -> None:
+    def _install(self) -> None:
+        image = self._image
         if self._lock["conda"]:
             library_of(self._lock)
             self._conda(check=image is not None)
@@ -163,10 +176,10 @@ class _Builder:
             self._venv()
             failpoint("env-venv")
         if self._lock["pip"]:
-            self._pip(image)
+            self._pip()
             failpoint("env-pip")
         self._say("compiling bytecode")
-        self._compile(image)
+        self._compile()
         failpoint("env-compiled")
         protect(self._prefix)
         failpoint("env-protected")
@@ -186,7 +199,8 @@ class _Builder:
         remove(self._scratch)
         make_private(self._root.envs, self._root.caches)
 
-    def _compile(self, image: Optional[ImageBuilds]) -> None:
+    def _compile(self) -> None:
+        image = self._image
         if image and self._lock["conda"]:
             return image.compile(library_of(self._lock), self._scratch, self._run)
         if image:
@@ -263,23 +277,19 @@ class _Builder:
 
     def _fetch_python(self, folder: str) -> None:
         words = [self._uv(), "python", "install", "--no-bin", "--reinstall", "--install-dir", folder]
+        settings = dict(python_variables(self._root, self._lock, self._scratch), UV_PYTHON_DOWNLOADS="manual")
         try:
-            self._run([*words, str(self._lock["python"]["key"])], {"UV_PYTHON_DOWNLOADS": "manual", **self._mirror()})
-        except NotFetched as error:
-            raise no_python(self._lock, error.why) from None
+            self._run([*words, str(self._lock["python"]["key"])], settings)
+        except NoEnvironment as error:
+            why = why_no_python(error)
+            if why is None:
+                raise
+            refuse_archive(self._root, self._lock)
+            in_image = self._image.python() if self._image else None
+            raise no_python(self._lock, why, in_image) from None
 
-    def _mirror(self) -> Dict[str, str]:
-        """Where the archive was sent along, uv finds it as in a mirror."""
-        path = archive_of(self._root, self._lock["python"])
-        if not os.path.isfile(path):
-            return {}
-        release = str(self._lock["python"]["url"]).split("/")[-2]
-        folder = os.path.join(self._scratch, "mirror", release)
-        os.makedirs(folder)
-        os.symlink(path, os.path.join(folder, os.path.basename(path)))
-        return {"UV_PYTHON_INSTALL_MIRROR": "file://" + os.path.join(self._scratch, "mirror")}
-
-    def _pip(self, image: Optional[ImageBuilds]) -> None:
+    def _pip(self) -> None:
+        image = self._image
         packages = self._lock["pip"]
         self._say("pip: %d packages" % len(packages))
         path = os.path.join(self._scratch, "requirements.txt")
@@ -291,8 +301,9 @@ class _Builder:
         python = write_interpreter(self._scratch, self._prefix, self._lock) if guarded else python_of(self._prefix)
         words = [self._uv(), "pip", "install", "--python", python, "--break-system-packages"]
         failpoint("env-installing")
-        words += [] if sources_of(self._lock) and not built else ["--no-build"]
-        self._run([*words, "--no-deps", "-r", path])
+        builds = bool(sources_of(self._lock)) and not built
+        words += [] if builds else ["--no-build"]
+        self._run([*words, "--no-deps", "-r", path], index_variables(self._lock) if builds else None)
 
     def _requirement(self, one: Dict[str, Any], built: Dict[str, str]) -> str:
         """By its address: what uv has fetched from there before it takes from its cache, without asking again."""

@@ -18,10 +18,12 @@ import stat
 from ..engine import Engine, build_command
 from ..failpoint import failpoint
 from ..folder import Root
+from ..images import python_in as python_of_image
 from ..tree import FOLDER, NOFOLLOW, READ
 from .built_in import image_id
 from .bytecode import adopt, compile_command
 from .environment import prefix_of, python_home, python_of
+from .mirrors import index_variables
 from .pulling import pull_image
 from .tools import CERTIFICATES, NoEnvironment, get
 
@@ -102,6 +104,10 @@ class ImageBuilds:
             raise NoEnvironment("the container engine does not know the ID of image %s" % self.image)
         self._engine = Engine(dict(self._engine.container, image=self.image_id))
 
+    def python(self) -> "Optional[str]":
+        """Version of the Python that the image has of its own; None: the image is not here, or has none."""
+        return python_of_image(self._engine, self.image_id or self.image)
+
     def _wheel(self, place: str, one: "Dict[str, Any]", uv: str, run: Run) -> str:
         for name in ("in", "out", "home", "cache", "tmp"):
             os.makedirs(os.path.join(place, name), 0o700)
@@ -111,8 +117,9 @@ class ImageBuilds:
         mounts = [[folder, folder, "ro"] for folder in seen if folder] + [[place, place, "rw"]]
         words = [uv, "build", "--wheel", "--no-config", "--no-create-gitignore", "--python", python_of(prefix)]
         words += ["--out-dir", os.path.join(place, "out"), source]
+        environment = dict(_environment(place), **index_variables(self._lock))
         try:
-            self._run_inside(place, build_command(container, mounts, _environment(place), words), run)
+            self._run_inside(place, build_command(container, mounts, environment, words), run)
         except NoEnvironment as error:
             text = "%s cannot be built from source in image %s: %s"
             raise NoEnvironment(text % (one["name"], self.image, error)) from None

@@ -10,6 +10,7 @@ import urllib.parse
 import urllib.request
 
 from ..folder import Root
+from ..serve import read_plain
 from ..tree import make_private, remove
 from .environment import note_of, prefix_of, python_home
 from .tools import is_provided
@@ -32,18 +33,28 @@ def lacking(root: Root, lock: Lock, everything: bool = False) -> Optional[Dict[s
     if os.path.exists(note_of(prefix_of(root, lock))):
         return None
     python = _wants_python(root, lock)
+    sent = python and _is_sent_only(lock["python"])
     packages = _missing(root, [*lock["conda"], *lock["pip"]])
     # Apart: they are on the user's index, the packages may be on another, and a machine may reach only one of these.
     tools = _missing(root, [one for one in lock.get("tools", []) if not is_provided(root, one)])
-    addresses = [str(lock["python"]["url"])] if python else []
+    addresses = [str(lock["python"]["url"])] if python and not sent else []
     at_packages, at_tools = _places(packages, addresses), _places(tools)
     answered = set() if everything else reachable(at_packages | at_tools)
     closed = everything or not at_packages <= answered
     wanted = packages if closed else _only_sent(packages)
     wanted = wanted + (tools if everything or not at_tools <= answered else _only_sent(tools))
     digests = [str(one["sha256"]) for one in wanted]
-    python = python and closed
-    return {"digests": digests, "python": python} if digests or python else None
+    python = sent or (python and closed)
+    if not digests and not python:
+        return None
+    found: Dict[str, Any] = {"digests": digests, "python": python}
+    refused = read_plain(refusal_of(root, lock["python"]), 0, 64) if python else b""
+    return dict(found, refused=refused.decode("ascii", "replace")) if refused else found
+
+
+def _is_sent_only(python: "Dict[str, Any]") -> bool:
+    """Whether the Python is behind a password, or in a folder of the client."""
+    return bool(python.get("private")) or not str(python["url"]).startswith(("http://", "https://"))
 
 
 def _missing(root: Root, entries: "List[Dict[str, Any]]") -> "List[Dict[str, Any]]":
@@ -76,6 +87,11 @@ def _wants_python(root: Root, lock: Lock) -> bool:
 def archive_of(root: Root, python: Dict[str, Any]) -> str:
     """Where the archive of a Python lies if it was sent along."""
     return os.path.join(root.packages, "pythons", str(python["url"]).rsplit("/", 1)[1].replace("%2B", "+"))
+
+
+def refusal_of(root: Root, python: Dict[str, Any]) -> str:
+    """The file with the SHA-256 of an archive that was sent along and was of no use."""
+    return archive_of(root, python) + ".refused"
 
 
 def incoming(root: Root) -> Root:

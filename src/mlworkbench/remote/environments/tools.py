@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_NO_DOWNLOAD = ("Failed to download", "Failed to extract", "Hash mismatch", "No download found", "status client error")
 LARGEST = 1 << 34  # bytes of a package whose index does not say its size
 CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
@@ -46,18 +47,40 @@ class NotFetched(NoEnvironment):
         self.why = why
 
 
-def no_python(lock: Lock, why: str) -> NoEnvironment:
-    """The lock says what is on the machine instead: the client has looked for it, and the project may do with it."""
-    said = "Python %s cannot be fetched: %s; hint: " % (lock["python"]["version"], why)
+def no_python(lock: Lock, why: str, in_image: Optional[str] = None) -> NoEnvironment:
+    """The lock says what is on the machine instead: the client has looked for it, and the project may do with it.
+
+    ``in_image``: version of the Python that the image of the run has. It is offered and not taken: with it the run
+    would have the packages of the image in place of those of the project.
+    """
+    version = str(lock["python"]["version"])
+    said = "Python %s cannot be fetched: %s; hint: " % (version, why)
+    short = ".".join(version.split(".")[:2])
     there = lock.get("instead")
+    if in_image and in_image.startswith(short + "."):
+        text = "the image has Python %s: set userManagedEnvironment: true in the .compute file to run with it and with"
+        text += " the packages of the image, or let UV_PYTHON_INSTALL_MIRROR name a mirror"
+        return NoEnvironment(said + text % in_image)
     if not there:
-        return NoEnvironment(said + "check the way to the internet, or let UV_PYTHON_DOWNLOADS_JSON_URL name a mirror")
+        text = "check the way to the internet, or let UV_PYTHON_DOWNLOADS_JSON_URL or UV_PYTHON_INSTALL_MIRROR name a"
+        text += " mirror, or set userManagedEnvironment: true in the .compute file if the image has Python %s"
+        return NoEnvironment(said + text % short)
     said += "the machine has Python %s: " % there["version"]
     if there.get("file"):
         said += "write python=%s in %s, or " % (".".join(there["version"].split(".")[:2]), there["file"])
     return NoEnvironment(
         said + "set userManagedEnvironment: true in the .compute file (pythonLocation: names another Python there)"
     )
+
+
+def why_no_python(error: NoEnvironment) -> Optional[str]:
+    """Why uv could not download a Python; None if something else failed."""
+    if isinstance(error, NotFetched):
+        return error.why
+    text = str(error)
+    if not any(sign in text for sign in _NO_DOWNLOAD):
+        return None
+    return re.sub(r"\A(?:error|cause|caused by): ", "", text.strip().splitlines()[-1].strip(), flags=re.IGNORECASE)
 
 
 def provide(root: Root, lock: Lock, name: str) -> str:
@@ -175,11 +198,16 @@ def take_in(root: Root, sha256: str, source: str) -> None:
 
 
 def fetch(
-    url: str, part: str, headers: Optional[Dict[str, str]] = None, most: int = LARGEST, local: bool = False
+    url: str,
+    part: str,
+    headers: Optional[Dict[str, str]] = None,
+    most: int = LARGEST,
+    local: bool = False,
+    patience: float = PATIENCE,
 ) -> str:
     """Write to a file what a server has at an address; its SHA-256. ``headers`` are for that server only.
 
-    ``most``: bytes. ``local``: the address may be a file of this machine.
+    ``most``: bytes. ``local``: the address may be a file of this machine. ``patience``: seconds without an answer.
     """
     known = hashlib.sha256()
     written = 0
@@ -187,7 +215,7 @@ def fetch(
     for name, value in (headers or {}).items():
         asked.add_unredirected_header(name, value)
     try:
-        with _opener(local).open(asked, timeout=PATIENCE) as answer, open(part, "wb") as file:
+        with _opener(local).open(asked, timeout=patience) as answer, open(part, "wb") as file:
             for block in iter(lambda: answer.read(1 << 18), b""):
                 written += len(block)
                 if written > most:

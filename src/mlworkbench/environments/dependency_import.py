@@ -1,0 +1,209 @@
+"""Dependencies that a folder has already, for the ``conda_dependencies.yml`` of a new project.
+
+The files are data of unknown origin: nothing of them is run or fetched, and an entry that cannot be taken as it is
+stays out with a reason. Options for pip stay out as well: an index decides where all packages come from, so the user
+has to write it down.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..config.keys import same_key
+from ..config.yamlfile import Mapping, Scalar, Sequence, load, require_inside, show_path
+from ..errors import ConfigError
+from .channels import mask, without_secret
+from .dependencies import Line, PipLine
+from .lockfiles import load_toml
+from .pip import requirement
+from .pythons import satisfies
+from .reading import Gathered, conda_entry, pip_scalars
+from .words import one_line
+
+# The first that is there is read: a conda file says more than the others.
+FILES = ("conda_dependencies.yml", "environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml")
+_MOST = 1000  # entries of a file
+_MOST_CHARACTERS = 200  # of an entry in a message
+_PLAIN = re.compile(r"[A-Za-z][\w.\[\]=<>!~,*+-]*[\w\]*]")
+_WORDS = frozenset("true false yes no on off null".split())  # that YAML does not read as text
+_OPTION = "options of pip are not taken; add the line under `pip:` yourself, or set it for pip (pip.conf)"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a file asks for. ``left_out``: entries that were not taken, each with its place and the reason."""
+
+    file: str
+    conda: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return (*self.conda, *self.pip)
+
+    def rewrite(self, template: str) -> str:
+        """The template of a ``conda_dependencies.yml`` with these entries in place of its own."""
+        head = template.partition("\n#channels:")[0].partition("\ndependencies:")[0].rpartition("\n\n")[0]
+        default = re.search(r"^  - (python=\S+)", template, re.MULTILINE)
+        python = [] if any(re.match(r"python\b", one) for one in self.conda) or not default else [default[1]]
+        lines = [head, "", f"# Taken from {self.file} by `mlw project init`."]
+        lines += ["channels:", *(f"  - {_scalar(one)}" for one in self.channels)] if self.channels else []
+        lines += ["dependencies:", *(f"  - {_scalar(one)}" for one in (*python, *self.conda))]
+        lines += ["  - pip:", *(f"    - {_scalar(one)}" for one in self.pip)] if self.pip else []
+        return "\n".join([*lines, ""])
+
+
+def import_dependencies(root: Path) -> Imported | None:
+    """What the first of the usual files asks for; None if the folder has none of them."""
+    found = [name for name in FILES if (root / name).is_file() or (root / name).is_symlink()]
+    if not found:
+        return None
+    name = found[0]
+    try:
+        require_inside(root / name, root)
+        reader = _Reader(root)
+        if name.endswith(".txt"):
+            reader.read(root / name, 0)
+        elif name.endswith(".toml"):
+            reader.read_pyproject(root / name)
+        else:
+            reader.read_conda(root / name)
+        imported = reader.imported(name)
+    except ConfigError as error:
+        imported = Imported(name, left_out=(f"the whole file: {error.message}",))
+    others = tuple(f"{other}: only {name} is read" for other in found[1:])
+    return Imported(name, imported.conda, imported.pip, imported.channels, (*imported.left_out, *others))
+
+
+@dataclass
+class _Reader(Gathered):
+    """Reads entry by entry; one that is not valid does not end it."""
+
+    conda: list[str] = field(default_factory=list)
+    channels: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def imported(self, name: str) -> Imported:
+        pip = [requirement(one) for one in self.pip if self._is_shareable(one)]
+        for one in self.constraints:
+            self.leave(one, "constraints are not taken; add `-c FILE` under `pip:`")
+        conda, pip = list(dict.fromkeys(self.conda)), list(dict.fromkeys(pip))
+        if len(conda) + len(pip) > _MOST:
+            raise ConfigError(f"it has more than {_MOST} entries")
+        return Imported(name, tuple(conda), tuple(pip), tuple(self.channels), tuple(self.left_out))
+
+    def add(self, at: Line, path: Path, depth: int = 0, *, constrain: bool = False) -> None:
+        nested = re.match(r"(?:-r|-c|--requirement|--constraint)(?![\w-]*-)", at.text)
+        if at.text.startswith("-") and not at.text.startswith(("-e", "--editable")) and not nested:
+            return self.leave(at, _OPTION)
+        try:
+            if not one_line(at.text):
+                raise ConfigError("it has a control character in it")
+            super().add(at, path, depth, constrain=constrain)
+        except ConfigError as error:
+            self.leave(at, error.message.removeprefix(f"{at.file}:{at.line}: "))
+
+    def leave(self, at: Line, reason: str) -> None:
+        text = mask(at.text[:_MOST_CHARACTERS])
+        self.left_out.append(f"{at.file}:{at.line}: {text}: {reason[:_MOST_CHARACTERS]}" if text else reason)
+
+    def _is_shareable(self, one: PipLine) -> bool:
+        if one.url and without_secret(one.url)[1]:
+            self.leave(one, "the address has a secret in it, which is not copied; keep it in ~/.netrc")
+            return False
+        return True
+
+    # -- conda ---------------------------------------------------------------------------------------
+
+    def read_conda(self, path: Path) -> None:
+        shown = show_path(path)
+        for key, node in load(path).pairs:
+            name = same_key(key.text)
+            entries = node.items if isinstance(node, Sequence) else ()
+            if name == "dependencies":
+                for one in entries:
+                    self._conda(one, path, shown)
+            elif name == "channels":
+                for one in entries:
+                    self._channel(one, shown)
+            elif name != "name":
+                self.leave(Line(key.text, shown, key.line), "this key is not taken")
+
+    def _conda(self, item: Any, path: Path, shown: str) -> None:
+        if isinstance(item, Mapping):
+            for one in pip_scalars(item):
+                self.add(Line(one.text.strip(), shown, one.line), path)
+        elif isinstance(item, Scalar):
+            at = Line(item.text.strip(), shown, item.line)
+            try:
+                entry = conda_entry(at.text, shown, item.line)
+                if not one_line(at.text) or without_secret(at.text)[1]:
+                    raise ConfigError("it has a control character or a secret in it")
+            except ConfigError as error:
+                self.leave(at, error.message.removeprefix(f"{shown}:{item.line}: "))
+            else:
+                self.conda.append(entry.text)
+
+    def _channel(self, item: Any, shown: str) -> None:
+        if not isinstance(item, Scalar):
+            return
+        at = Line(item.text.strip(), shown, item.line)
+        if not one_line(at.text) or len(at.text) > _MOST_CHARACTERS or without_secret(at.text)[1]:
+            return self.leave(at, "the channel is too long, or has a secret in it")
+        self.channels.append(at.text)
+
+    # -- pyproject.toml ------------------------------------------------------------------------------
+
+    def read_pyproject(self, path: Path) -> None:
+        data, text = load_toml(path)
+        shown = show_path(path)
+        project, tool = _table(data.get("project")), _table(data.get("tool"))
+        self._python(project.get("requires-python"), shown)
+        entries = project.get("dependencies")
+        for one in entries if isinstance(entries, list) else ():
+            if isinstance(one, str):
+                self.add(Line(one.strip(), shown, text[: max(text.find(one), 0)].count("\n") + 1), path)
+        groups = {"project.optional-dependencies": project.get("optional-dependencies")}
+        groups |= {"dependency-groups": data.get("dependency-groups")}
+        groups |= {f"tool.{name}": tool.get(name) for name in ("poetry", "pdm", "hatch", "pixi")}
+        uv = _table(tool.get("uv"))
+        groups |= {f"tool.uv.{name}": uv.get(name) for name in ("index", "index-url", "extra-index-url", "sources")}
+        for name, value in groups.items():
+            if value:
+                self.left_out.append(f"{shown}: [{name}] is not taken{_names(value)}")
+        if "dependencies" in (project.get("dynamic") or ()):
+            self.left_out.append(f"{shown}: dynamic dependencies are not taken: a build script computes them")
+
+    def _python(self, pin: Any, shown: str) -> None:
+        if not isinstance(pin, str):
+            return
+        try:
+            satisfies("3.11.0", pin)
+        except ConfigError as error:
+            self.left_out.append(f"{shown}: requires-python: {error.message[:_MOST_CHARACTERS]}")
+        else:
+            self.conda.append(f"python{pin.replace(' ', '')}")
+
+
+def _names(value: Any) -> str:
+    names: Iterable[Any] = value if isinstance(value, dict) else ()
+    shown = ", ".join(str(one)[:40] for one in list(names)[:5])
+    return f": {shown}" if shown else ""
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _scalar(text: str) -> str:
+    """As YAML reads it back as this very text."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,68 @@
+"""Who fetches the packages of an environment, and from where: the target by itself, or this machine for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..config.keys import IN_CONTAINER, is_elsewhere
+from ..environments.channels import Indexes, index_place, is_remote, user_indexes, without_secret
+from ..environments.choose import is_managed
+from ..environments.credentials import origin_of
+from ..environments.mirrors import LIST, MIRROR, mirror_credentials
+from ..hosts.facts import Facts, Reach
+from ..model import Compute
+from .check import OK, Finding
+
+_SENT = "fetched by this machine and sent there"
+
+
+def package_source(facts: Facts, compute: Compute, environ: Mapping[str, str]) -> list[Finding]:
+    """Findings about packages and Pythons, by the user's settings and by what the machine reaches.
+
+    A project may name another index; then each build decides by the same rules.
+    """
+    elsewhere = is_elsewhere(compute.kind, compute.address)
+    if not is_managed(compute):
+        if not elsewhere:
+            return []
+        owner = "image" if compute.kind in IN_CONTAINER else "machine"
+        return [Finding("packages", OK, f"those of the {owner}: mlw installs none (userManagedEnvironment)")]
+    indexes, place = user_indexes(environ, Path()), index_place(environ)
+    source = f"{place} (your settings)" if place else "the default package index"
+    how = _packages(indexes, place, source, facts.reach) if elsewhere else f"fetched by this machine from {source}"
+    return [Finding("packages", OK, how), *_pythons(environ, elsewhere=elsewhere)]
+
+
+def _packages(indexes: Indexes, place: str | None, source: str, reach: Reach | None) -> str:
+    if indexes.no_index or (indexes.index_url and not is_remote(indexes.index_url)):
+        return "sent from folders of this machine (your settings)"
+    if indexes.index_url and without_secret(indexes.index_url)[1]:
+        return f"{_SENT}: {source} needs a password, which stays here"
+    if reach is None:
+        return f"fetched by the target from {source} if it reaches that, else {_SENT}"
+    if reach.proxy and not reach.way:
+        return f"fetched by the target from {source}, through the proxy that is set there"
+    if not reach.way:
+        return f"{_SENT}: the target does not reach {source}"
+    if place is None:  # what was tried stands for the index and is not it
+        return f"fetched by the target from {source} if it reaches that, else {_SENT}"
+    return f"fetched by the target from {source}"
+
+
+def _pythons(environ: Mapping[str, str], *, elsewhere: bool) -> list[Finding]:
+    """Where Pythons of uv come from, if the user's settings name a mirror; each build decides who fetches them."""
+    name = LIST if environ.get(LIST) else MIRROR
+    address = environ.get(name, "")
+    if not address:
+        return []
+    if not is_remote(address):
+        return [Finding("pythons", OK, f"{'sent from' if elsewhere else 'from'} this machine's {address} ({name})")]
+    public = without_secret(address)[0]
+    source = f"{urlsplit(public).netloc} ({name})"
+    if not elsewhere:
+        return [Finding("pythons", OK, f"fetched by this machine from {source}")]
+    if origin_of(public) in mirror_credentials(environ):
+        return [Finding("pythons", OK, f"{_SENT}: {source} needs a password, which stays here")]
+    return [Finding("pythons", OK, f"fetched by the target from {source} if it reaches that, else {_SENT}")]

@@ -1,0 +1,31 @@
+"""A mirror of uv's Pythons with one in it, as the documentation of uv describes such a list."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from tests.machines.channel import VERSION, pack, python_files
+
+KEY = f"cpython-{VERSION}-linux-x86_64-gnu"
+NAME = f"cpython-{VERSION}+20240107-x86_64-unknown-linux-gnu-install_only.tar.gz"
+
+
+def write_mirror(folder: Path, address: str) -> Path:
+    """Write list and archive into a folder that ``address`` names; the path of the list."""
+    files, links, executable = python_files(folder / "python-to-patch")
+    inside = {f"python/{path}": one for path, one in files.items()}
+    data = pack(inside, {f"python/{path}": one for path, one in links.items()}, [f"python/{executable}"], "w:gz")
+    (folder / "20240107").mkdir()
+    (folder / "20240107" / NAME).write_bytes(data)
+    major, minor, patch = map(int, VERSION.split("."))
+    entry = {
+        **{"name": "cpython", "arch": {"family": "x86_64", "variant": None}, "os": "linux", "libc": "gnu"},
+        **{"major": major, "minor": minor, "patch": patch, "prerelease": "", "variant": None, "build": "20240107"},
+        "url": f"{address}/20240107/{NAME}",
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    path = folder / "downloads.json"
+    path.write_text(json.dumps({KEY: entry}))
+    return path

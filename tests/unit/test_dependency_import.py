@@ -1,0 +1,147 @@
+"""``mlw project init`` takes the dependencies that a folder has; its files are data of unknown origin."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.environments.dependency_import import Imported, import_dependencies
+from mlworkbench.environments.reading import read_dependencies
+
+SECRET = "hush-9d2e"
+REQUIREMENTS = f"""
+# of a colleague
+--index-url https://ada:{SECRET}@index.example/simple
+numpy>=1.26,<2   # a comment
+scikit-learn[alldeps]==1.5.2; python_version >= "3.9"
+-r more/base.txt
+-r ../outside.txt
+-r https://index.example/evil.txt
+-c limits.txt
+-e .
+git+https://github.com/example/tool@v1#egg=tool
+closed @ https://ada:{SECRET}@index.example/closed-1.0-py3-none-any.whl
+wheels/ours-1.0-py3-none-any.whl
+this is no package
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    place = tmp_path / "code"
+    (place / "more").mkdir(parents=True)
+    (place / "wheels").mkdir()
+    (place / "wheels" / "ours-1.0-py3-none-any.whl").touch()
+    (place / "train.py").write_text("print('hello')\n")
+    (place / "more" / "base.txt").write_text("pandas\n-r ../requirements.txt\n-r base.txt\n")
+    (place / "limits.txt").write_text("numpy<2\n")
+    (tmp_path / "outside.txt").write_text("evil\n")
+    monkeypatch.chdir(place)
+    return place
+
+
+def written(folder: Path, imported: Imported) -> Path:
+    template = (
+        "# A comment.\nname: demo\n\n# Best first.\n#channels:\n#  - x\n\ndependencies:\n  - python=3.11\n\n  #- pip:\n"
+    )
+    path = folder / "aml_config" / "conda_dependencies.yml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(imported.rewrite(template))
+    return path
+
+
+def test_requirements(folder):
+    (folder / "requirements.txt").write_text(REQUIREMENTS)
+    imported = import_dependencies(folder)
+    assert imported is not None and imported.pip == (
+        "numpy<2,>=1.26",
+        'scikit-learn[alldeps]==1.5.2 ; python_version >= "3.9"',
+        "pandas",
+        "tool @ git+https://github.com/example/tool@v1#egg=tool",
+        "./wheels/ours-1.0-py3-none-any.whl",
+    )
+    left = "\n".join(imported.left_out)
+    for words in (
+        "requirements.txt:3: --index-url https://index.example/simple: options of pip are not taken",
+        "requirements.txt:7: -r ../outside.txt: ../outside.txt is outside the project",
+        "requirements.txt:8: -r https://index.example/evil.txt: https://index.example/evil.txt would be fetched",
+        "limits.txt:1: numpy<2: constraints are not taken",
+        "requirements.txt:10: -e .: ",
+        "requirements.txt:12: closed @ https://index.example/closed-1.0-py3-none-any.whl: the address has a secret",
+        "requirements.txt:14: this is no package: ",
+    ):
+        assert words in left, left
+    assert len(imported.left_out) == 7 and SECRET not in left
+    found = read_dependencies(written(folder, imported), folder)
+    assert [one.name for one in found.pip] == ["numpy", "scikit-learn", "pandas", "tool", "ours"]
+    assert found.python == "3.11" and found.pip[-1].path == "wheels/ours-1.0-py3-none-any.whl"
+
+
+def test_an_environment_file_goes_before_requirements(folder):
+    (folder / "requirements.txt").write_text("requests\n")
+    (folder / "environment.yml").write_text(
+        "name: old\nprefix: /home/ada/conda\nchannels:\n  - conda-forge\n  - https://c.example/t/tk-1234/private\n"
+        "dependencies:\n  - python=3.9\n  - numpy=1.26\n  - pip\n  - 'bad package ]['\n"
+        "  - pip:\n    - six\n    - --pre\n"
+    )
+    imported = import_dependencies(folder)
+    assert imported is not None and imported.file == "environment.yml"
+    assert (imported.conda[:3], imported.pip, imported.channels) == (
+        ("python=3.9", "numpy=1.26", "pip"),
+        ("six",),
+        ("conda-forge",),
+    )
+    left = "\n".join(imported.left_out)
+    assert "prefix: this key is not taken" in left and "--pre: options" in left and "tk-1234" not in left
+    assert "requirements.txt: only environment.yml is read" in left
+    found = read_dependencies(written(folder, imported), folder)
+    assert (found.python, found.channels) == ("3.9", ("conda-forge",))
+
+
+def test_a_pyproject(folder):
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\nrequires-python = ">=3.10, <3.13"\ndependencies = [\n  "torch>=2",\n  "-r x", 3,\n]\n'
+        'dynamic = ["dependencies"]\n[project.optional-dependencies]\ndev = ["ruff"]\n'
+        '[[tool.uv.index]]\nurl = "https://index.example"\n[tool.poetry.dependencies]\nrequests = "*"\n'
+    )
+    imported = import_dependencies(folder)
+    assert imported is not None and imported.packages == ("python>=3.10,<3.13", "torch>=2")
+    left = "\n".join(imported.left_out)
+    for words in ("[project.optional-dependencies] is not taken: dev", "[tool.uv.index] is not", "[tool.poetry]"):
+        assert words in left, left
+    assert "dynamic dependencies are not taken" in left
+    assert read_dependencies(written(folder, imported), folder).python == ">=3.10,<3.13"
+
+
+def test_hostile_files(folder):
+    """Limits hold, links lead nowhere, and whatever is taken is read back as it was."""
+    path = folder / "requirements.txt"
+    path.symlink_to("/etc/passwd")
+    imported = import_dependencies(folder)
+    assert imported is not None and not imported.packages and "leads out of the project" in imported.left_out[0]
+    path.unlink()
+    for text in (
+        b"a" * 3000,
+        b"\xff\xfe\x00",
+        b"x==1\x1b[31m\n",
+        b"\n".join(b"p%d" % number for number in range(1001)),
+        b"-r " + b"../" * 500 + b"x",
+        b" " * 900_000 + b"x",
+        b"a" * (1 << 21),
+    ):
+        path.write_bytes(text)
+        imported = import_dependencies(folder)
+        assert imported is not None and not [one for one in imported.packages if one != "x"], text[:40]
+        assert imported.left_out or imported.packages == ("x",), text[:40]
+    path.unlink()
+    os.mkfifo(path)
+    assert import_dependencies(folder) is None
+    path.unlink()
+    nasty = ["null", "yes", "on", 'x; python_version == "3"', "x @ https://h.example/#a: b'\"", "no-such.é"]
+    path.write_text("\n".join(nasty))
+    imported = import_dependencies(folder)
+    assert imported is not None and {"null", "yes", "on"} <= set(imported.pip)
+    found = read_dependencies(written(folder, imported), folder)
+    assert len(found.pip) == len(imported.pip)

@@ -1,0 +1,109 @@
+"""The user's mirrors: what of them travels beside a lock, and what does not."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import unquote
+
+import pytest
+
+from mlworkbench.environments import solve
+from mlworkbench.environments.dependencies import Dependencies
+from mlworkbench.environments.lock_check import checked_lock
+from mlworkbench.environments.mirrors import with_mirrors
+from mlworkbench.environments.platforms import Platform
+from mlworkbench.environments.pythons import current_address, uv_python
+from mlworkbench.environments.solve import Request, Solved
+from mlworkbench.errors import NotFetched, SolveError
+from mlworkbench.remote.environments.environment import digest_of
+from mlworkbench.remote.environments.mirrors import index_variables, python_variables
+from mlworkbench.remote.environments.supplies import lacking
+from mlworkbench.remote.folder import Root
+from tests.e2e.package_index import serving
+from tests.machines.channel import VERSION
+from tests.machines.python_mirror import KEY, NAME, write_mirror
+
+LINUX = Platform("linux-64", "2.36")
+SECRET = "hush-31bd"
+LOCK = {
+    **{"kind": "managed", "format": 1, "platform": "linux-64", "glibc": "2.17", "cuda": None, "conda": [], "pip": []},
+    "python": {"source": "uv", "version": VERSION, "key": KEY, "url": "https://example.org/1/x.tar.gz"},
+}
+LOCK["digest"] = digest_of(LOCK)
+
+
+@pytest.fixture
+def environ(tmp_path):
+    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "UV_HTTP_RETRIES": "0"}
+
+
+def test_addresses_travel_beside_the_lock_without_credentials(tmp_path, environ):
+    environ |= {
+        "UV_PYTHON_INSTALL_MIRROR": f"https://ada:{SECRET}@mirror.example/pythons",
+        "UV_DEFAULT_INDEX": f"own=https://{SECRET}@index.example/simple",
+        "UV_INDEX": "https://more.example/simple?token=" + SECRET,
+        "UV_FIND_LINKS": f"{tmp_path},https://links.example/",
+    }
+    lock = with_mirrors(LOCK, environ, tmp_path)
+    assert lock["mirrors"] == {
+        "pythons": ["https://mirror.example/pythons"],
+        "index": ["https://index.example/simple"],
+        "extra": ["https://more.example/simple"],
+        "links": ["https://links.example/"],
+    }
+    assert digest_of(lock) == LOCK["digest"], "the environment is the same one"
+    assert index_variables(lock)["UV_DEFAULT_INDEX"] == "https://index.example/simple"
+    assert python_variables(Root(str(tmp_path)), lock, str(tmp_path)) == {
+        "UV_PYTHON_INSTALL_MIRROR": "https://mirror.example/pythons"
+    }
+    assert "mirrors" not in with_mirrors(lock, {"PIP_CONFIG_FILE": os.devnull, "HOME": "/nowhere"}, tmp_path)
+
+
+def test_servers_of_this_machine_are_not_named_to_others(tmp_path, environ):
+    environ |= {"PIP_INDEX_URL": "http://127.0.0.1:3141/simple", "PIP_EXTRA_INDEX_URL": "http://localhost/simple"}
+    assert "mirrors" not in with_mirrors(LOCK, environ, tmp_path)
+    found = with_mirrors(LOCK, environ, tmp_path, here=True)["mirrors"]
+    assert found == {"index": ["http://127.0.0.1:3141/simple"], "extra": ["http://localhost/simple"]}
+
+
+def test_a_recorded_lock_cannot_name_mirrors():
+    evil = {"pythons": ["https://evil.example"]}
+    python = {**LOCK["python"], "listed": {"sha256": None}, "private": True}
+    lock = checked_lock({**LOCK, "python": python, "mirrors": evil}, contained=False)
+    assert "mirrors" not in lock and lock["python"] == LOCK["python"]
+
+
+def test_a_mirror_that_does_not_answer_is_no_reason_for_another_python(tmp_path, environ):
+    """Before, the Python became a conda package, and that was remembered for a week."""
+    environ["UV_PYTHON_DOWNLOADS_JSON_URL"] = f"http://ada:{SECRET}@127.0.0.1:9/downloads.json"
+    with pytest.raises(NotFetched, match="http://127.0.0.1:9/downloads.json cannot be fetched: Connection refused"):
+        solve.solve(Request(Dependencies(), LINUX, tmp_path), tmp_path / "cache", environ)
+    assert list((tmp_path / "cache").rglob("*.json")) == []
+    assert current_address(LOCK["python"], LINUX, environ, tmp_path) == LOCK["python"]
+    broken = tmp_path / "list.json"
+    broken.write_text("<html>")
+    with pytest.raises(SolveError, match="which UV_PYTHON_DOWNLOADS_JSON_URL names, is not a list of Pythons"):
+        uv_python(LINUX, None, {**environ, "UV_PYTHON_DOWNLOADS_JSON_URL": str(broken)}, tmp_path)
+
+
+def test_a_python_behind_a_password_is_sent(tmp_path, environ):
+    (tmp_path / "mirror/pythons").mkdir(parents=True)
+    with serving(tmp_path / "mirror", key=f"ada:{SECRET}") as mirror:
+        write_mirror(tmp_path / "mirror/pythons", f"{mirror.url}/pythons")
+        environ["UV_PYTHON_DOWNLOADS_JSON_URL"] = f"{mirror.url_with_key}/pythons/downloads.json"
+        python = current_address(LOCK["python"], LINUX, environ, tmp_path)
+    assert unquote(python["url"]) == f"{mirror.url}/pythons/20240107/{NAME}" and python["private"]
+    assert lacking(Root(str(tmp_path / "root")), {**LOCK, "python": python}) == {"digests": [], "python": True}
+    assert mirror.seen == [], "command lines"
+
+
+def test_a_tool_that_could_not_be_had_is_looked_for_again(tmp_path, environ, monkeypatch):
+    tool = {"name": "uv", "version": "1", "file": "uv.whl", "sha256": "0" * 64}
+    monkeypatch.setattr(solve, "_solve", lambda *_: Solved(dict(LOCK)))
+    request = Request(Dependencies(), LINUX, tmp_path)
+    monkeypatch.setattr(solve, "find_tools", lambda *_, **__: ([tool], {}))
+    assert "url" not in solve.solve(request, tmp_path / "cache", environ).lock["tools"][0]
+    there = {**tool, "url": "https://index.example/uv.whl"}
+    monkeypatch.setattr(solve, "find_tools", lambda *_, **__: ([there], {}))
+    assert solve.solve(request, tmp_path / "cache", environ).lock["tools"] == [there]
+    assert solve.solve(request, tmp_path / "cache", environ).kept

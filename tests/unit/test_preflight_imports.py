@@ -1,0 +1,160 @@
+"""Imports that nothing provides are found without importing anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.config.project import Project
+from mlworkbench.model import Compute, Entry, RunConfig
+from mlworkbench.preflight.import_names import PROVIDERS, is_provider, proposal
+from mlworkbench.preflight.imports import unprovided_imports
+
+DOCKER = Compute("docker", "docker", base_docker_image="debian:12")
+RUN = RunConfig("docker", "docker", framework="Python")
+TRAIN = (Entry("script", "train.py"),)
+FILE = "aml_config/conda_dependencies.yml"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    root = tmp_path / "demo"
+    (root / "aml_config").mkdir(parents=True)
+    monkeypatch.chdir(root)
+    depend(root, "numpy")
+    return Project(root, "1b4e28ba-2fa1-4d2b-883f-0016d3cca427", "demo")
+
+
+def depend(root: Path, *pip: str, python: str = "3.11") -> None:
+    lines = "".join(f"    - {one}\n" for one in pip)
+    (root / FILE).write_text(f"dependencies:\n  - python={python}\n" + (f"  - pip:\n{lines}" if pip else ""))
+
+
+def look(project: Project, text: str, **more: object) -> list[tuple[str, int | None, str]]:
+    (project.root / "train.py").write_text(text)
+    locks = project.root.parent / "locks"
+    settings = {"runconfig": RUN, "compute": DOCKER, "entries": TRAIN, "locks": locks, **more}
+    found = unprovided_imports(project, **settings)  # type: ignore[arg-type]
+    assert all(one.severity == "warning" and one.rule == "import" for one in found)
+    return [(one.file, one.line, one.hint.partition("`- ")[2].partition("`")[0]) for one in found]
+
+
+def test_what_nothing_provides(project):
+    text = (
+        "import os, cv2\nimport numpy as np\nfrom PIL import Image\n\ndef main():\n    import yaml.nodes\nimport cv2\n"
+    )
+    assert look(project, text) == [
+        ("train.py", 1, "opencv-python-headless"),
+        ("train.py", 3, "pillow"),
+        ("train.py", 6, "pyyaml"),
+    ]
+    depend(project.root, "opencv-python", "Pillow>=10", "ruamel.yaml", "PyYAML")
+    assert look(project, text + "import cv2\n") == []
+
+
+OPTIONAL = """
+from __future__ import annotations
+import contextlib, importlib.util, sys
+from typing import TYPE_CHECKING
+import mlworkbench, azureml.core, distutils
+try:
+    import missing_a
+    import missing_b
+except ImportError:
+    import missing_c
+try:
+    import missing_d
+except (ValueError, ModuleNotFoundError):
+    pass
+if TYPE_CHECKING:
+    import missing_e
+else:
+    import counts_a
+if sys.platform == "win32":
+    import missing_f
+if importlib.util.find_spec("missing_g"):
+    import missing_g
+with contextlib.suppress(ImportError):
+    import missing_h
+try:
+    import counts_b
+except ValueError:
+    pass
+if __name__ == "__main__":
+    import counts_c
+"""
+
+
+def test_optional_imports_do_not_count(project):
+    assert [name for _, _, name in look(project, OPTIONAL)] == ["counts-a", "counts-b", "counts-c"]
+
+
+def test_modules_of_the_project_are_followed(project):
+    root = project.root
+    (root / "lib" / "deep").mkdir(parents=True)
+    (root / "lib" / "__init__.py").write_text("from .deep import inner\n")
+    (root / "lib" / "deep" / "inner.py").write_text("import shap\nfrom .. import other\n")
+    (root / "lib" / "other.py").write_text("import requests\n")
+    (root / "unused.py").write_text("import never_reached\n")
+    (root / "vendor" / "acme").mkdir(parents=True)
+    found = look(project, "import sys\nsys.path.append('vendor')\nimport acme\nimport lib\n")
+    assert found == [("lib/deep/inner.py", 1, "shap"), ("lib/other.py", 1, "requests")]
+
+
+def test_a_solved_environment_tells_what_comes_along(project):
+    text = "import dateutil, toolz\n"
+    depend(project.root, "pandas", "dask")
+    assert [name for _, _, name in look(project, text)] == ["toolz"], "pandas is known to bring the other"
+    lock = {"conda": [], "pip": [{"name": one} for one in ("pandas", "dask", "toolz", "python-dateutil")]}
+    (project.root.parent / "locks").mkdir()
+    (project.root.parent / "locks" / "1.json").write_text(json.dumps({"lock": lock}))
+    (project.root.parent / "locks" / "2.json").write_text("broken")
+    assert look(project, text) == []
+
+
+def test_where_the_packages_are_not_ours_nothing_is_said(project):
+    text = "import whatever\n"
+    assert look(project, text, compute=Compute("local", "local")) == []
+    assert look(project, text, runconfig=RunConfig("docker", "docker", framework="PySpark")) != []
+    assert look(project, "import pyspark\n", runconfig=RunConfig("docker", "docker", framework="PySpark")) == []
+    depend(project.root, "git+https://github.com/example/whatever")
+    assert look(project, text) == [], "it may provide anything"
+    depend(project.root, python="2.7")
+    assert look(project, "import urllib2\n") == []
+    (project.root / FILE).unlink()
+    assert [name for _, _, name in look(project, text)] == ["whatever"]
+
+
+def test_hostile_files(project):
+    """Nothing is imported or followed out of the project, and no file ends the doctor."""
+    root = project.root
+    (root.parent / "outside.py").write_text("import outside_import\n")
+    (root / "linked.py").symlink_to(root.parent / "outside.py")
+    (root / "loop.py").write_text("import loop, train\nfrom ..... import x\nfrom ...outside import y\n")
+    mark = root.parent / "mark"
+    (root / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nimport evil_import\n")
+    os.mkfifo(root / "pipe.py")
+    assert look(project, "import linked, loop, evil, pipe\n") == [("evil.py", 2, "evil-import")]
+    assert not mark.exists()
+    for text in ("(" * 5000, "a" * (1 << 19), "import \0x", "x = " + "-" * 100_000 + "1", "import é", "\ud800"):
+        (root / "train.py").write_bytes(text.encode("utf-8", "surrogatepass"))
+        unprovided_imports(project, RUN, DOCKER, TRAIN, root)
+
+
+def test_names_of_packages():
+    for name, packages in PROVIDERS.items():
+        assert all(is_provider(one, name) for one in packages), name
+        assert proposal(name) == packages[0]
+    for package, name in (
+        ("python-dateutil", "dateutil"),
+        ("Scikit_Learn", "sklearn"),
+        ("google-cloud-storage", "google"),
+        ("acme-ml-tools", "acme"),
+        ("pytorch_lightning", "pytorch_lightning"),
+    ):
+        assert is_provider(package, name), package
+    for package, name in (("torchvision", "torch"), ("tensorflow", "keras"), ("numpy", "pandas"), ("sklearn", "numpy")):
+        assert not is_provider(package, name), package
