@@ -30,6 +30,8 @@ from tests.machines.doors import Route, openapi, pages, program
 TRAIN = """
 import os
 from mlworkbench import log
+
+pytestmark = pytest.mark.installed
 log("loss", 0.5)
 os.makedirs("outputs", exist_ok=True)
 open("outputs/model.txt", "w").write("x")

@@ -17,6 +17,8 @@ TRAIN = """import argparse, os, sys, time
 import hello, six
 import mlworkbench
 
+pytestmark = pytest.mark.installed
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
 lr = parser.parse_args().lr
