@@ -6,8 +6,12 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.machines.channel import depend
 from tests.machines.machine import Machine
+
+pytestmark = pytest.mark.installed
 
 PASSWORD = "canary-Passw0rd-17"
 PACKAGES = """
@@ -17,8 +21,6 @@ print("with", six.__version__, "in", sys.prefix)
 TRAIN = """
 import os, socket, sys
 import mlworkbench
-
-pytestmark = pytest.mark.installed
 print("host", socket.gethostname(), "args", sys.argv[1:], "uid", os.getuid(), flush=True)
 os.makedirs("outputs", exist_ok=True)
 with open("outputs/model.bin", "wb") as file:

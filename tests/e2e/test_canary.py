@@ -27,11 +27,11 @@ from tests.machines.browser import looking, workbench
 from tests.machines.canary import CARELESS_PATH, SECRET, SECRET_NAME, Canary, Listener, listener
 from tests.machines.doors import Route, openapi, pages, program
 
+pytestmark = pytest.mark.installed
+
 TRAIN = """
 import os
 from mlworkbench import log
-
-pytestmark = pytest.mark.installed
 log("loss", 0.5)
 os.makedirs("outputs", exist_ok=True)
 open("outputs/model.txt", "w").write("x")
