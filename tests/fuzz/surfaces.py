@@ -156,7 +156,7 @@ class _Host(SshHost):
         self._made: Any = Channel.__new__(Channel)
         self._made.pipe = Pipe(self._source, self._sink)
         self._made._process, self._made._errors = _Process(), _Tail()
-        self._made._nonce, self._made._said_hello, self._made.hello = "77", False, {}
+        self._made._nonce, self._made._client, self._made._said_hello, self._made.hello = "77", None, False, {}
 
     def _open(self, ahead: bool = False) -> Channel:
         return self._made  # type: ignore[no-any-return]

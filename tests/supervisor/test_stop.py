@@ -200,8 +200,7 @@ def test_a_supervisor_that_is_stopped_again_and_again_is_replaced(place):
     thread.start()
     try:
         until(lambda: state(supervisor) == "T")
-        place.call("cancel", "r", "somebody")
-        until(lambda: place.call("adopt", "r")["state"] != "supervised", 20)
+        place.call("cancel", "r", "somebody")  # the only contact: the laptop may be gone by now
         assert place.ended(folder)["ending"] == "cancelled"
     finally:
         done.set()

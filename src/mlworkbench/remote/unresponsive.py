@@ -11,26 +11,39 @@ from .folder import RunFolder
 from .heartbeat import INTERVAL
 from .run_lock import holder
 
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Callable
+
 SILENT = 4 * INTERVAL  # seconds without a heartbeat: stopped, frozen, or waiting for swap
 REACTION = 2.0  # seconds within which a supervisor notes that it stops the run; most take less than half of one
 
 
-def rouse(run: RunFolder) -> None:
-    """Continue the supervisor and the launcher; end a supervisor that still does nothing: the next contact starts
-    another one. It keeps nothing that is not on disk. Costs no time where the supervisor is well."""
+def rouse(run: RunFolder) -> bool:
+    """Continue the supervisor and the launcher; end a supervisor that still does nothing. True: it needs a successor.
+
+    A supervisor keeps nothing that is not on disk. Costs no time where it is well.
+    """
     supervisor, stopped = holder(run.lock), False
     for process in (holder(run.watch), supervisor):
         if process is not None and _is_stopped(process[0]):
             stopped = True
             machine.signal_all([process], signal.SIGCONT)
     if supervisor is None or not (stopped or _is_silent(run)) or not os.path.exists(run.started):
-        return  # one that has not started the run is not ended: it may be building its environment
-    patience = time.monotonic() + REACTION
-    while time.monotonic() < patience:
-        if os.path.exists(run.stopping) or os.path.exists(run.exit) or holder(run.lock) != supervisor:
-            return
-        time.sleep(0.02)
+        return False  # one that has not started the run is not ended: it may be building its environment
+    if _wait(lambda: os.path.exists(run.stopping) or os.path.exists(run.exit) or holder(run.lock) != supervisor):
+        return False
     machine.signal_all([supervisor], signal.SIGKILL)
+    return _wait(lambda: holder(run.lock) != supervisor)
+
+
+def _wait(condition: Callable[[], bool]) -> bool:
+    patience = time.monotonic() + REACTION
+    while not condition():
+        if time.monotonic() > patience:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _is_stopped(pid: int) -> bool:

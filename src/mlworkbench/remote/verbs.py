@@ -210,8 +210,8 @@ def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> A
     failpoint("cancel-asked")
     if read_json(run.gate) is None:
         pass_gate(run, "never", "cancelled before it started")
-    if machine.FORKS:
-        rouse(run)
+    if machine.FORKS and rouse(run):
+        adopt(root, run, [], {})  # at once: whoever asked may lose contact now
     return {"ok": True, "state": "asked"}
 
 
