@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.fork_server import Forked, is_forkable, run_forked, start_forked
+
 # A machine that does other things, too, is slow now and then: that says nothing of the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -26,8 +28,13 @@ pytest_plugins = ["tests.machines.plugin", "tests.machines.spark"]
 REAL_PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
+Process = subprocess.Popen[bytes] | Forked
+
+
 class User:
     """One person at a laptop: an empty home, a store of their own, and mlw."""
+
+    installed = False  # whether every command is the installed program, and none a fork
 
     def __init__(self, place: Path) -> None:
         self.home = place / "home"
@@ -42,27 +49,22 @@ class User:
         }
 
     def mlw(self, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None, **more: Any) -> Done:
+        """The command to its end: a fork, or the installed program where the start of Python matters."""
+        place, variables = cwd or self.home, {**self.env, **(env or {})}
+        stdin, timeout = more.pop("stdin", subprocess.DEVNULL), more.pop("timeout", 120)
+        if not more and not self.installed and is_forkable(variables):
+            return Done(*run_forked(MLW, words, place, variables, stdin, timeout))
         done = subprocess.run(
-            [str(MLW), *words],
-            cwd=cwd or self.home,
-            env={**self.env, **(env or {})},
-            capture_output=True,
-            stdin=more.pop("stdin", subprocess.DEVNULL),
-            timeout=more.pop("timeout", 120),
-            **more,
+            [str(MLW), *words], cwd=place, env=variables, capture_output=True, stdin=stdin, timeout=timeout, **more
         )
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *words: str, cwd: Path, env: dict[str, str] | None = None, **more: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [str(MLW), *words],
-            cwd=cwd,
-            env={**self.env, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=more.pop("stdout", subprocess.PIPE),
-            stderr=more.pop("stderr", subprocess.PIPE),
-            **more,
-        )
+    def start(self, *words: str, cwd: Path, env: dict[str, str] | None = None, **more: Any) -> Process:
+        variables = {**self.env, **(env or {})}
+        streams = {name: more.pop(name, subprocess.PIPE) for name in ("stdout", "stderr")}
+        if not more and not self.installed and is_forkable(variables):
+            return start_forked(MLW, words, cwd, variables, stdin=subprocess.DEVNULL, **streams)
+        return subprocess.Popen([str(MLW), *words], cwd=cwd, env=variables, stdin=subprocess.DEVNULL, **streams, **more)
 
     def project(self, name: str = "demo", **files: str) -> Path:
         """A new project with these files in it (train.py given as train='…')."""
@@ -104,6 +106,13 @@ class Done:
 
     def __repr__(self) -> str:
         return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+@pytest.fixture(autouse=True)
+def _installed_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of marked tests: those about the start itself, and the stories that a user would follow."""
+    if request.node.get_closest_marker("installed"):
+        monkeypatch.setattr(User, "installed", True)
 
 
 @pytest.fixture

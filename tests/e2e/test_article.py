@@ -6,8 +6,12 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.machines.channel import depend
 from tests.machines.machine import Machine
+
+pytestmark = pytest.mark.installed
 
 PASSWORD = "canary-Passw0rd-17"
 PACKAGES = """

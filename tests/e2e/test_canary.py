@@ -27,6 +27,8 @@ from tests.machines.browser import looking, workbench
 from tests.machines.canary import CARELESS_PATH, SECRET, SECRET_NAME, Canary, Listener, listener
 from tests.machines.doors import Route, openapi, pages, program
 
+pytestmark = pytest.mark.installed
+
 TRAIN = """
 import os
 from mlworkbench import log

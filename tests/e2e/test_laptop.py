@@ -14,6 +14,8 @@ import pytest
 
 from tests.conftest import MLW, REAL_PYTHON, need
 
+pytestmark = pytest.mark.installed
+
 TOOLS = ("ssh", "ssh-keygen", "ssh-add")
 
 

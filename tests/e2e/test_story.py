@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 
+import pytest
+
+pytestmark = pytest.mark.installed
+
 
 def test_from_nothing_to_a_finished_run(user):
     created = user.mlw("project", "create", "--name", "demo")

@@ -7,11 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.test_article import PASSWORD, canaries
 from tests.machines.browser import looking
 from tests.machines.channel import depend
+
+pytestmark = pytest.mark.installed
 
 TRAIN = """import argparse, os, sys, time
 import hello, six

@@ -1,0 +1,289 @@
+"""`mlw` commands as forks of a process that has imported it: real processes, without the start of a Python each.
+
+The server is this file, run as a program. It forks one process per command, which waits for the command and reports
+its exit status; a command that was killed is reported like any other.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+_ROOT = Path(__file__).resolve().parents[1]
+_LENGTH = 8  # bytes of a number in a message
+_NOT_IMPORTED = ("mlworkbench.__main__", "mlworkbench.start", "mlworkbench.remote", "mlworkbench.samples")
+_UI = "mlworkbench.ui"
+_LANG = "C.UTF-8"
+_AT_START = ("PYTHON", "LD_", "LC_", "MALLOC_", "FAKETIME", "_MLW_COMPLETE")  # a Python reads them when it starts
+
+
+Stream = int | IO[Any]
+
+
+class ForkServer:
+    """The server of this test process. ``ui``: it has imported the browser workbench, too."""
+
+    def __init__(self, program: Path, env: dict[str, str], *, ui: bool = False) -> None:
+        self._control, theirs = socket.socketpair()
+        words = [sys.executable, __file__, str(theirs.fileno()), str(program), "ui" if ui else "cli"]
+        self._process = subprocess.Popen(
+            words, env=env, cwd="/", pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        theirs.close()
+
+    def start(self, words: tuple[str, ...], cwd: Path, env: dict[str, str], streams: tuple[int, int, int]) -> Forked:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [b"+"], [theirs.fileno()])
+        request = json.dumps({"words": words, "cwd": str(cwd), "env": env}).encode("utf-8", "surrogateescape")
+        socket.send_fds(ours, [len(request).to_bytes(_LENGTH, "big")], streams)
+        ours.sendall(request)
+        return Forked(ours, words)
+
+    def stop(self) -> None:
+        self._control.close()
+        self._process.wait(20)
+
+
+class Forked:
+    """A command that the server started: what tests use of subprocess.Popen."""
+
+    def __init__(self, connection: socket.socket, words: tuple[str, ...]) -> None:
+        self.args = words
+        self.returncode: int | None = None
+        self.stdout: IO[bytes] | None = None
+        self.stderr: IO[bytes] | None = None
+        self._connection = connection
+        self.pid = self._number()
+
+    def _number(self) -> int:
+        data = b""
+        while len(data) < _LENGTH:
+            piece = self._connection.recv(_LENGTH - len(data))
+            assert piece, f"the fork server ended before {self.args}"
+            data += piece
+        return int.from_bytes(data, "big", signed=True)
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.returncode = self._number()
+            self._connection.close()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None and not select.select([self._connection], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def __enter__(self) -> Forked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        self.wait()
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """All that it writes, and its end. After a timeout, call it again or kill the process."""
+        end = None if timeout is None else time.monotonic() + timeout
+        texts = [b"", b""]
+        readers = []
+        for index, stream in enumerate((self.stdout, self.stderr)):
+            if stream is not None:
+                readers.append(threading.Thread(target=_read, args=(stream, texts, index), daemon=True))
+                readers[-1].start()
+        for reader in readers:
+            reader.join(None if end is None else max(0.0, end - time.monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(None if end is None else max(0.0, end - time.monotonic()))
+        return texts[0], texts[1]
+
+
+_servers: dict[bool, ForkServer] = {}
+
+
+def is_forkable(env: dict[str, str]) -> bool:
+    """Whether these variables change nothing about how a Python starts."""
+    return env.get("LANG") == _LANG and not any(name.startswith(_AT_START) for name in env)
+
+
+def start_forked(
+    program: Path,
+    words: tuple[str, ...],
+    cwd: Path,
+    env: dict[str, str],
+    *,
+    stdin: Stream,
+    stdout: Stream,
+    stderr: Stream,
+) -> Forked:
+    """As subprocess.Popen, for these words of mlw."""
+    pipes: list[IO[bytes] | None] = []
+    fds, ours = [], []
+    for stream, mode in ((stdin, os.O_RDONLY), (stdout, os.O_WRONLY), (stderr, os.O_WRONLY)):
+        pipes.append(None)
+        if stream == subprocess.PIPE:
+            reading, writing = os.pipe()
+            pipes[-1] = open(reading, "rb")
+            ours.append(writing)
+            fds.append(writing)
+        elif stream == subprocess.DEVNULL:
+            ours.append(os.open(os.devnull, mode))
+            fds.append(ours[-1])
+        elif stream == subprocess.STDOUT:
+            fds.append(fds[1])
+        else:
+            fds.append(stream if isinstance(stream, int) else stream.fileno())
+    try:
+        process = _server(program, ui=words[:1] == ("ui",)).start(words, cwd, env, (fds[0], fds[1], fds[2]))
+    finally:
+        for fd in ours:
+            os.close(fd)
+    _, process.stdout, process.stderr = pipes
+    return process
+
+
+def run_forked(
+    program: Path, words: tuple[str, ...], cwd: Path, env: dict[str, str], stdin: Stream, timeout: float
+) -> tuple[int, bytes, bytes]:
+    """Exit code, stdout and stderr of a command."""
+    process = start_forked(program, words, cwd, env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        output = process.communicate(timeout)
+    except BaseException:
+        process.kill()
+        raise
+    return process.wait(), *output
+
+
+def _server(program: Path, *, ui: bool) -> ForkServer:
+    if ui not in _servers:
+        env = {"PATH": os.environ.get("PATH", os.defpath), "LANG": _LANG, "HOME": "/"}
+        _servers[ui] = ForkServer(program, env, ui=ui)
+        atexit.register(_servers[ui].stop)
+    return _servers[ui]
+
+
+def _read(stream: IO[bytes], texts: list[bytes], index: int) -> None:
+    with stream:
+        texts[index] = stream.read()
+
+
+# -- the server ------------------------------------------------------------------------------------------------------
+
+
+def _serve(control: socket.socket, program: str, ui: bool) -> dict[str, Any] | None:
+    """Fork for each connection. Returns in a command's process only, with its request."""
+    _import_all(ui)
+    sys.path[0] = os.path.dirname(program)  # as for the installed program
+    gc.freeze()
+    while True:
+        message, ancillary, _, _ = control.recvmsg(1, socket.CMSG_LEN(4))
+        if not message:
+            return None
+        connection = socket.socket(fileno=_fds(ancillary)[0])
+        if os.fork() == 0:
+            control.close()
+            return _command(connection, program)
+        connection.close()
+        _reap()
+
+
+def _command(connection: socket.socket, program: str) -> dict[str, Any]:
+    """Fork once more: this process waits, and returns in the new one."""
+    size, ancillary, _, _ = connection.recvmsg(_LENGTH, socket.CMSG_LEN(12))
+    streams = _fds(ancillary)
+    request = json.loads(_exactly(connection, int.from_bytes(size, "big")).decode("utf-8", "surrogateescape"))
+    pid = os.fork()
+    if pid:
+        for fd in streams:
+            os.close(fd)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the group of processes is for the command
+        connection.sendall(pid.to_bytes(_LENGTH, "big"))
+        status = os.waitpid(pid, 0)[1]
+        connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(_LENGTH, "big", signed=True))
+        os._exit(0)
+    connection.close()
+    for number, fd in enumerate(streams):
+        os.dup2(fd, number)
+        os.close(fd)
+    return {**request, "program": program}
+
+
+def _fds(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    found = array.array("i")
+    for _, _, data in ancillary:
+        found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    return list(found)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            os._exit(1)  # the test process is gone
+        data += piece
+    return data
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def _import_all(ui: bool) -> None:
+    import mlworkbench
+
+    skipped = _NOT_IMPORTED if ui else (*_NOT_IMPORTED, _UI)
+    for module in pkgutil.walk_packages(mlworkbench.__path__, "mlworkbench."):
+        if not module.name.startswith(skipped) and "remote" not in module.name:
+            importlib.import_module(module.name)
+
+
+def _become(request: dict[str, Any]) -> None:
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    time.tzset()
+    sys.argv = [request["program"], *request["words"]]
+
+
+if __name__ == "__main__":
+    asked = _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3] == "ui")
+    if asked is not None:
+        _become(asked)
+        from mlworkbench.cli.main import main
+
+        main()
