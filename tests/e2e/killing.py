@@ -559,7 +559,7 @@ def _check_run(world: World, order: Order, one: dict[str, Any], seen: Counter[tu
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second for a process that ends while it is read
         return b""
 
 
