@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from .errors import HostError
+from .history.folders import make_folder
 from .history.reading import before_end
 from .history.store import History
 from .hosts.host import News
@@ -174,6 +175,8 @@ class Follower:
         return {BUILD: self._built} if log and self.run.started is None else {}
 
     def _ask(self, offsets: dict[str, int], wait: float) -> News:
+        if self._mirror is not None and not self._asked:
+            self._restore_copy(self._mirror)
         news = _end_last(self.target.news(self.run.id, offsets, CHUNK, wait))
         self._asked = True
         if self._mirror is not None:
@@ -185,6 +188,19 @@ class Follower:
             self._built += len(built)
             self.tell_build(built)
         return news
+
+    def _restore_copy(self, mirror: Mirror) -> None:
+        """Make the folder at home again if it was deleted, with what the history has read of the run before."""
+        if mirror.exists():
+            return
+        make_folder(self.history.paths.root, self.run.spec)
+        for name, read in self._reading.offsets.items():
+            while mirror.size(name) < read:
+                offset = mirror.size(name)
+                data = self.target.news(self.run.id, {name: offset}, CHUNK).parts.get(name)
+                if not data:
+                    break  # the target has no more of it
+                mirror.write(name, offset, data)
 
     def _take_in(self, news: News) -> None:
         parts = {name: data for name, data in news.parts.items() if data and name not in (LOG, BUILD)}
