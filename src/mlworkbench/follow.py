@@ -107,6 +107,15 @@ class Follower:
             return True
         return self.run.status.final and self._mirror.size() >= (self.run.log_size or 0)
 
+    def log_was_shortened(self) -> bool:
+        """Whether the target has less of the log than came home: somebody truncated it there."""
+        if self._mirror is None or not self.run.status.final or self._mirror.size() <= (self.run.log_size or 0):
+            return False
+        try:
+            return not self.target.host.read_file(self.run.id, LOG, self._mirror.size() - 1, 1)
+        except HostError:
+            return False  # nobody knows
+
     def _bring_samples(self) -> None:
         """What a run elsewhere and its GPUs did, second by second. The sum came with the end; this may be had later."""
         if self._mirror is None or not (self.run.status.final or (self.lively and self.run.started)):
