@@ -114,7 +114,7 @@ class Follower:
         try:
             return not self.target.host.read_file(self.run.id, LOG, self._mirror.size() - 1, 1)
         except HostError:
-            return False  # nobody knows
+            return False  # the target cannot be asked now
 
     def _bring_samples(self) -> None:
         """What a run elsewhere and its GPUs did, second by second. The sum came with the end; this may be had later."""

@@ -121,7 +121,7 @@ class _Asking(threading.Thread):
                     lost = now.contact if now.contact.startswith("no contact") else None
                 else:  # the machine did not answer a moment ago: it would not now
                     now = _note(history, run, lost.partition(" (")[2].removesuffix(")"))
-            except MlwError as error:  # no room here for what it sent, say: the others may need none
+            except MlwError as error:  # such as a full disk here: the other runs must still be listed
                 self.problems.append(f"run {run.id}: {error.message}")
                 now = run
             self.answers[run.id] = now

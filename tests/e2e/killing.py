@@ -217,11 +217,12 @@ class World:
     attempts: list[Attempt] = field(default_factory=list)
     mortal: bool = False  # whether the scripts may have been killed as well
     patience: float = 1.0  # seconds for a victim to appear
+    pause: float = 0.003  # seconds between two looks for a victim
     options: tuple[str, ...] = ()  # of submit
     _keys: dict[Path, str] = field(default_factory=dict)
 
     @property
-    def told(self) -> str:
+    def observer_argument(self) -> str:
         """The observer's file as the script names it."""
         return str(self.observer)
 
@@ -243,7 +244,7 @@ class World:
     def words(self, order: Order, detach: bool | None = None) -> list[str]:
         options = ["--detach"] if (order.detach if detach is None else detach) else []
         options += ["--secret", "WORD"] if order.secret else []
-        script = ["work.py", order.key, str(order.lines), str(order.pause), self.told, str(order.code)]
+        script = ["work.py", order.key, str(order.lines), str(order.pause), self.observer_argument, str(order.code)]
         return ["submit", *self.options, "--key", order.key, *options, *script]
 
     def env(self, order: Order) -> dict[str, str]:
@@ -331,14 +332,14 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def until(look: Callable[[], Any], timeout: float = PATIENCE) -> Any:
+def until(look: Callable[[], Any], timeout: float = PATIENCE, pause: float = 0.003) -> Any:
     """Wait for a condition; what it gave, or None when the time is over."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         found = look()
         if found:
             return found
-        time.sleep(0.003)
+        time.sleep(pause)
     return None
 
 
@@ -403,14 +404,20 @@ def _strike(world: World, order: Order, fault: Fault, client: subprocess.Popen[b
         if fault.who == "client":
             return False
     if fault.who == "ours":  # whoever is there at that moment, not whoever was first
-        until(lambda: world.victims(order, fault, client) or client.poll() is not None, world.patience)
+        _await_victims(world, order, fault, client)
         time.sleep(fault.delay)
     for _ in range(5 if fault.who == "storm" else 1):
-        victim = until(lambda: world.victims(order, fault, client) or client.poll() is not None, world.patience)
+        victim = _await_victims(world, order, fault, client)
         time.sleep({"ours": 0.0, "storm": 0.02}.get(fault.who, fault.delay))
         for pid in victim if isinstance(victim, list) else ():
             hit = world.kill(pid) or hit
     return hit
+
+
+def _await_victims(world: World, order: Order, fault: Fault, client: subprocess.Popen[bytes]) -> Any:
+    """The victims, or True when the client has ended before there were any."""
+    there = lambda: world.victims(order, fault, client) or client.poll() is not None  # noqa: E731
+    return until(there, world.patience, world.pause)
 
 
 def kill_ours(pid: int, store: Path, program: bytes = b"__main__.py") -> bool:

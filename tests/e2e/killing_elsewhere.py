@@ -46,15 +46,15 @@ class AwayWorld(World):
     def attached(laptop: Laptop, host: Machine, kind: str) -> AwayWorld:
         laptop.ssh_config("Host *\n  SendEnv MLW_FAILPOINT\n")
         away = Away(laptop, host, kind, project=laptop.project("kill", work=killing.SCRIPT))
-        options = ("-c", away.name)
-        world = AwayWorld(laptop, away.project, Path("~/observed"), patience=10, options=options, away=away)
+        world = AwayWorld(laptop, away.project, Path("~/observed"), options=("-c", away.name), away=away)
+        world.patience, world.pause = 10.0, 0.02  # a look goes through all processes of this computer
         [warm] = killing.carry_out(world, Order("first"))
         assert warm.code == 0, warm
         world.observer = away.home / "observed"  # for containers that folder is made by the first run
         return world
 
     @property
-    def told(self) -> str:
+    def observer_argument(self) -> str:
         return "~/observed"
 
     @property
@@ -86,12 +86,12 @@ class AwayWorld(World):
         return supervisor
 
     def _outside(self, inner: int | None) -> list[int]:
-        """A process of ours there by its number there; one that is over has none here."""
+        """The process of mlw with this number on the target, by its number here; none if it has ended."""
         rows = self.away.host._insiders()
         return [pid for pid, words in rows if AGENT.decode() in words and _inner(pid) == inner]
 
     def _agent(self, client: int) -> list[int]:
-        """The client's ssh names it by a word that no other call has."""
+        """The agent that serves this client: both command lines contain the same random word."""
         for place in Path(f"/proc/{client}/task").glob("*/children"):
             for pid in killing._bytes(place).split():
                 words = killing._bytes(Path(f"/proc/{int(pid)}/cmdline")).replace(b"\0", b" ").split()
@@ -100,7 +100,7 @@ class AwayWorld(World):
         return []
 
     def _agents(self) -> list[tuple[int, str]]:
-        """Those that serve a connection now: sshd is their parent."""
+        """Agents that serve a connection: their parent is sshd."""
         rows = self.away.host._insiders()
         sessions = {pid for pid, words in rows if _is_session(words)}
         return [(pid, words) for pid, words in rows if AGENT.decode() in words and _parent(pid) in sessions]
@@ -125,7 +125,7 @@ class AwayWorld(World):
 
     # -- checkers ----------------------------------------------------------------------------------------
     def left(self) -> list[str]:
-        """Nothing at work there but agents of this laptop's connection, no container; here only the connection."""
+        """Processes and containers other than the shared connection and the agents that it serves."""
         serving = {pid for pid, _ in self._agents()}
         there = [
             f"{pid} {words}" for pid, words in self.away.host._insiders() if pid not in serving and _is_ours(words)
@@ -136,7 +136,7 @@ class AwayWorld(World):
         return there + here + (engine.containers() if engine else [])
 
     def check_target(self, found: list[dict[str, Any]]) -> list[str]:
-        """No run there that is not listed here; every log here is the one there."""
+        """Every run on the target is listed here, and its log is the same."""
         listed = {one["run_id"] for one in found}
         there = {path.name for path in (self.stores[1] / "runs").iterdir()}
         wrong = [f"runs on the target that are not listed: {there - listed}"] if there - listed else []
