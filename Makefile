@@ -17,7 +17,7 @@ help:
 	@echo "make check       ruff, mypy --strict, architecture tests, the documentation"
 	@echo "make docs        the documentation as pages: build/site/index.html"
 	@echo "make bench       measurements beside peers; writes benchmarks/results"
-	@echo "make soak        1,000 submits with random kills; writes benchmarks/results/soak.txt"
+	@echo "make soak        random kills on local, remote and remotedocker; writes benchmarks/results/soak.txt"
 	@echo "make fuzz        1,000,000 hostile inputs; crashing ones go to build/fuzz"
 
 $(BIN)/mlw: pyproject.toml

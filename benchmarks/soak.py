@@ -1,11 +1,13 @@
-"""``make soak``: a thousand submits under kill -9, judged by the checkers of the kill test; the report goes to results.
+"""``make soak``: submits under kill -9 on each kind of target, judged by the checkers of the kill test.
 
-Beyond the test: more of everything, another seed each time, and strace at every system call instead of a sample.
+Beyond the test: more of everything, another seed each time, and (on `local`) strace at every system call instead of a
+sample. The report goes to results/soak.txt, one section per kind of target; only the sections that ran are replaced.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import platform
 import random
@@ -25,9 +27,12 @@ sys.path.insert(0, str(ROOT))
 
 from tests.conftest import User, end_processes  # noqa: E402 - needs the path above
 from tests.e2e import killing  # noqa: E402
+from tests.e2e import killing_elsewhere as elsewhere  # noqa: E402
 from tests.e2e.killing import CLIENT_STAGES, Fault, Order, World, staged  # noqa: E402
 
+TARGETS = ("local", *elsewhere.KINDS)
 RESULT = ROOT / "benchmarks" / "results" / "soak.txt"
+HEADING = "=== "
 SAME_KEY_ROUNDS = 10
 SUPERVISOR_POINTS = 300  # it makes more than a thousand calls, most of them while it waits
 
@@ -56,8 +61,19 @@ class Report:
 
 def main() -> int:
     asked = arguments()
-    report = Report()
-    introduce(report, asked)
+    wrong = []
+    for target in asked.target or TARGETS:
+        report = Report()
+        began = time.monotonic()
+        introduce(report, asked, target)
+        (soak_here if target == "local" else soak_elsewhere)(report, asked, target)
+        conclude(report, time.monotonic() - began)
+        keep_section(target, report.lines)
+        wrong += report.wrong
+    return 1 if wrong else 0
+
+
+def soak_here(report: Report, asked: argparse.Namespace, target: str) -> None:
     place = Path(tempfile.mkdtemp(prefix="mlw-soak-"))
     user = User(place)
     try:
@@ -69,28 +85,49 @@ def main() -> int:
     finally:
         end_processes(place)
         shutil.rmtree(place, ignore_errors=True)
-    conclude(report)
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text("\n".join(report.lines) + "\n")
-    return 1 if report.wrong else 0
+
+
+def soak_elsewhere(report: Report, asked: argparse.Namespace, target: str) -> None:
+    """The same on a machine reached by SSH, until the number of kills is reached."""
+    with elsewhere.elsewhere(target) as world:
+        [warm] = killing.carry_out(world, Order("warm"))
+        mix = dataclasses.replace(elsewhere.MIX, reach=0.7 * warm.seconds)
+        wanted = killing.orders(2 * asked.kills, asked.seed, warm.seconds, mix)
+        report.say(f"\n{killing.AT_ONCE} submits at once; an undisturbed submit takes {warm.seconds:.2f} s")
+        report.timed("submitting and killing", lambda: elsewhere.in_turns(world, wanted, asked.kills))
+        verdict(report, world, asked.seed)
+        if sum(one.hit for one in world.attempts) < asked.kills:
+            report.wrong.append(f"fewer than {asked.kills} kills hit")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Submits under kill -9, in numbers.")
-    parser.add_argument("--submits", type=int, default=1000)
+    parser.add_argument("--target", action="append", choices=TARGETS, help="only this kind of target (repeatable)")
+    parser.add_argument("--submits", type=int, default=1000, help="on the target local")
+    parser.add_argument("--kills", type=int, default=300, help="on each target that is reached by SSH")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**8))
     parser.add_argument("--no-strace", dest="strace", action="store_false", help="leave out the system calls")
     parser.add_argument("--note", help="a line for the report")
     return parser.parse_args()
 
 
-def introduce(report: Report, asked: argparse.Namespace) -> None:
+def introduce(report: Report, asked: argparse.Namespace, target: str) -> None:
     commit = git("rev-parse", "--short", "HEAD") + (" and local changes" if git("status", "--short", "src") else "")
-    report.say(f"mlw under kill -9: {asked.submits:,} submits, seed {asked.seed}")
+    amount = ("--submits", asked.submits) if target == "local" else ("--kills", asked.kills)
+    report.say(f"{HEADING}{target}: mlw under kill -9, {amount[1]:,} {amount[0][2:]}, seed {asked.seed}")
     report.say(f"{time.strftime('%Y-%m-%d %H:%M')}, commit {commit}, {os.cpu_count()} cores, {platform.platform()}")
-    report.say(f"again: make soak, or python benchmarks/soak.py --submits {asked.submits} --seed {asked.seed}")
+    report.say(f"again: python benchmarks/soak.py --target {target} {amount[0]} {amount[1]} --seed {asked.seed}")
     if asked.note:
         report.say(asked.note)
+
+
+def keep_section(target: str, lines: list[str]) -> None:
+    """Replace this target's section of the report; the others stay as they are."""
+    text = RESULT.read_text() if RESULT.exists() else ""
+    sections = {part.partition(":")[0]: part.strip() for part in f"\n{text}".split(f"\n{HEADING}")[1:]}
+    sections[target] = "\n".join(lines).removeprefix(HEADING).strip()
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text("\n\n".join(HEADING + sections[name] for name in TARGETS if name in sections) + "\n")
 
 
 def git(*words: str) -> str:
@@ -105,6 +142,10 @@ def submits(report: Report, world: World, count: int, seed: int) -> None:
     wanted = killing.orders(count, seed, warm.seconds)
     report.say(f"\n== {count:,} keys, {killing.AT_ONCE} at once; an undisturbed submit takes {warm.seconds:.2f} s")
     report.timed("the nemesis", lambda: killing.at_once(lambda one: killing.carry_out(world, one), wanted))
+    verdict(report, world, seed)
+
+
+def verdict(report: Report, world: World, seed: int) -> None:
     tell_hits(report, world)
     wrong = report.timed("two recoveries and the checkers", lambda: killing.judge(world))
     tell_runs(report, world)
@@ -132,7 +173,7 @@ def tell_runs(report: Report, world: World) -> None:
     report.say(f"lost: {len(world.orders) - len(found)}; begun more than once: {sum(n > 1 for n in per_key.values())}")
     endings = Counter(str(one["ending"]) for one in found)
     report.say("endings: " + ", ".join(f"{name} {count:,}" for name, count in endings.most_common()))
-    left = Counter(killing.residue(world.user.store))
+    left = Counter(word for store in world.stores for word in killing.residue(store))
     report.say("left in the store: " + (", ".join(f"{count} {name}" for name, count in left.items()) or "nothing"))
 
 
@@ -203,8 +244,9 @@ def far_calls(report: Report, world: World, place: Path, seed: int, who: str, st
     report.judge("verdict", kept(apart, seed, wrong))
 
 
-def conclude(report: Report) -> None:
-    report.say("\n== " + ("everything holds" if not report.wrong else f"{len(report.wrong)} complaints"))
+def conclude(report: Report, seconds: float) -> None:
+    told = "everything holds" if not report.wrong else f"{len(report.wrong)} complaints"
+    report.say(f"\n== {told}; {seconds:.0f} s in all")
     for words in report.wrong:
         report.say(words)
 

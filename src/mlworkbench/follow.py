@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from .errors import HostError
+from .history.folders import make_folder
 from .history.reading import before_end
 from .history.store import History
 from .hosts.host import News
@@ -106,6 +107,15 @@ class Follower:
             return True
         return self.run.status.final and self._mirror.size() >= (self.run.log_size or 0)
 
+    def log_was_shortened(self) -> bool:
+        """Whether the target has less of the log than came home: somebody truncated it there."""
+        if self._mirror is None or not self.run.status.final or self._mirror.size() <= (self.run.log_size or 0):
+            return False
+        try:
+            return not self.target.host.read_file(self.run.id, LOG, self._mirror.size() - 1, 1)
+        except HostError:
+            return False  # the target cannot be asked now
+
     def _bring_samples(self) -> None:
         """What a run elsewhere and its GPUs did, second by second. The sum came with the end; this may be had later."""
         if self._mirror is None or not (self.run.status.final or (self.lively and self.run.started)):
@@ -174,6 +184,8 @@ class Follower:
         return {BUILD: self._built} if log and self.run.started is None else {}
 
     def _ask(self, offsets: dict[str, int], wait: float) -> News:
+        if self._mirror is not None and not self._asked:
+            self._restore_copy(self._mirror)
         news = _end_last(self.target.news(self.run.id, offsets, CHUNK, wait))
         self._asked = True
         if self._mirror is not None:
@@ -185,6 +197,19 @@ class Follower:
             self._built += len(built)
             self.tell_build(built)
         return news
+
+    def _restore_copy(self, mirror: Mirror) -> None:
+        """Make the folder at home again if it was deleted, with what the history has read of the run before."""
+        if mirror.exists():
+            return
+        make_folder(self.history.paths.root, self.run.spec)
+        for name, read in self._reading.offsets.items():
+            while mirror.size(name) < read:
+                offset = mirror.size(name)
+                data = self.target.news(self.run.id, {name: offset}, CHUNK).parts.get(name)
+                if not data:
+                    break  # the target has no more of it
+                mirror.write(name, offset, data)
 
     def _take_in(self, news: News) -> None:
         parts = {name: data for name, data in news.parts.items() if data and name not in (LOG, BUILD)}

@@ -45,6 +45,8 @@ def refresh(
     for asking in away:
         asking.join(max(0.0, deadline - time.monotonic()))
         found.update(asking.answers)
+        for problem in asking.problems[:]:
+            warn(problem)
         if asking.is_alive():
             unknown = [run for run in asking.runs if run.id not in asking.answers]
             found.update((run.id, _silent(history, run, patience)) for run in unknown)
@@ -101,6 +103,7 @@ class _Asking(threading.Thread):
     def __init__(self, history: History, target: Target, runs: list[Run], deadline: float) -> None:
         super().__init__(name=runs[0].spec.compute.name, daemon=True)
         self.answers: dict[str, Run] = {}
+        self.problems: list[str] = []  # why a run is shown as it was known before
         self._paths = history.paths
         self._target = target
         self._deadline = deadline
@@ -112,11 +115,15 @@ class _Asking(threading.Thread):
         lost: str | None = None
         turns = _Turns()
         for run in self.runs:
-            if lost is None:
-                now = turns.known(run) or turns.learn(Follower(history, run, self._target).refresh(self._deadline))
-                lost = now.contact if now.contact.startswith("no contact") else None
-            else:  # the machine did not answer a moment ago: it would not now
-                now = _note(history, run, lost.partition(" (")[2].removesuffix(")"))
+            try:
+                if lost is None:
+                    now = turns.known(run) or turns.learn(Follower(history, run, self._target).refresh(self._deadline))
+                    lost = now.contact if now.contact.startswith("no contact") else None
+                else:  # the machine did not answer a moment ago: it would not now
+                    now = _note(history, run, lost.partition(" (")[2].removesuffix(")"))
+            except MlwError as error:  # such as a full disk here: the other runs must still be listed
+                self.problems.append(f"run {run.id}: {error.message}")
+                now = run
             self.answers[run.id] = now
         self._target.host.close()
         history.close()

@@ -61,7 +61,7 @@ class Away:
         image = ("--image", tag) if tag else ()
         attached = laptop.mlw(
             *("computetarget", "attach", kind, "--name", self.name, *place, "--username", host.user, *image),
-            *("--private-key-file", str(host.key), "--host-key", host.host_key_fingerprint),
+            *("--private-key-file", str(host.key), "--host-key", host.host_key_fingerprint, *more.get("attach", ())),
             cwd=self.project,
         )
         assert attached.code == 0, attached

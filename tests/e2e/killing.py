@@ -51,7 +51,7 @@ FAR_STAGES = SUPERVISOR_STAGES + LAUNCHER_STAGES
 SCRIPT = """
 import os, sys, time
 
-key, lines, pause, observer = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+key, lines, pause, observer = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), os.path.expanduser(sys.argv[4])
 
 def observe(text):
     file = os.open(observer, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -82,7 +82,9 @@ class Fault:
     """What befalls one call of submit: ``who`` is killed at ``stage``, or ``delay`` seconds after it was born.
 
     Beside client, supervisor and launcher: ``both`` (client, then supervisor), ``ours`` (any process of ours on the
-    target), ``storm`` (all of those, five times in a row, whoever takes over).
+    target), ``storm`` (all of those, five times in a row, whoever takes over). On targets reached by SSH also
+    ``agent`` (the process that serves this client there), ``session`` (sshd's processes of the connection there) and
+    ``connection`` (the shared ssh process here).
     """
 
     who: str = "nobody"
@@ -91,8 +93,8 @@ class Fault:
 
     @property
     def spares_target(self) -> bool:
-        """Whether only the client dies: then the run must succeed in the end."""
-        return self.who in ("nobody", "client")
+        """Whether only the client or its connection dies: then the run must succeed in the end."""
+        return self.who in ("nobody", "client", "agent", "session", "connection")
 
     def __str__(self) -> str:
         return f"{self.who} at {self.stage or 'a random moment'}" if self.who != "nobody" else "nobody"
@@ -131,27 +133,47 @@ def staged(stage: str) -> Fault:
     return Fault(who, stage)
 
 
-def orders(count: int, seed: int, typical: float) -> list[Order]:
-    """Half of them with the client killed, three in ten with something on the target killed, the rest untouched."""
+@dataclass(frozen=True)
+class Mix:
+    """Which faults ``orders`` deals out, in turn; the untouched ones come last."""
+
+    kinds: tuple[str, ...]
+    victims: tuple[str, ...]  # of the kind "victim": killed at a random moment
+    reach: float = 0.25  # seconds after the victim was first seen in which it is killed
+
+    @property
+    def harmful(self) -> int:
+        return len(self.kinds) - self.kinds.count("nobody")
+
+
+# Half of them with the client killed, three in ten with something on the target killed, the rest untouched.
+HERE = Mix(
+    ("client",) * 3 + ("client stage",) * 2 + ("target stage",) * 2 + ("victim", "nobody", "nobody"),
+    ("supervisor", "launcher", "ours", "both", "storm"),
+)
+
+
+def orders(count: int, seed: int, typical: float, mix: Mix = HERE) -> list[Order]:
     choose = random.Random(seed)
     near, far = _turns(choose, CLIENT_STAGES), _turns(choose, FAR_STAGES)
-    others = _turns(choose, ("supervisor", "launcher", "ours", "both", "storm"))
+    victims = _turns(choose, mix.victims)
 
-    def fault(kind: int) -> Fault:
-        if kind < 3:
+    def fault(kind: str) -> Fault:
+        if kind == "client":
             return Fault("client", None, choose.uniform(0, 1.1 * typical))
-        if kind < 5:
+        if kind == "client stage":
             return staged(next(near))
-        if kind < 7:
+        if kind == "target stage":
             return staged(next(far))
-        return Fault(next(others), None, choose.uniform(0, 0.25)) if kind == 7 else NOTHING
+        return Fault(next(victims), None, choose.uniform(0, mix.reach)) if kind == "victim" else NOTHING
 
     made = []
     for number in range(count):
-        faults = [fault(number % 10)]
+        kind = mix.kinds[number % len(mix.kinds)]
+        faults = [fault(kind)]
         if choose.random() < 0.2:
-            faults.append(fault(choose.randrange(8)))  # and the second try does not go well either
-        pause = 0.05 if number % 10 == 7 else choose.choice([0.0, 0.01, 0.04])  # those must live to be killed
+            faults.append(fault(mix.kinds[choose.randrange(mix.harmful)]))  # and the second try does not go well either
+        pause = 0.05 if kind == "victim" else choose.choice([0.0, 0.01, 0.04])  # those must live to be killed
         code = choose.choice([0, 0, 7])  # else nobody would notice a success that was only guessed
         made.append(Order(f"k{number:04}", tuple(faults), 5, pause, detach=choose.random() < 0.2, code=code))
     choose.shuffle(made)
@@ -194,7 +216,15 @@ class World:
     observer: Path
     attempts: list[Attempt] = field(default_factory=list)
     mortal: bool = False  # whether the scripts may have been killed as well
+    patience: float = 1.0  # seconds for a victim to appear
+    pause: float = 0.003  # seconds between two looks for a victim
+    options: tuple[str, ...] = ()  # of submit
     _keys: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def observer_argument(self) -> str:
+        """The observer's file as the script names it."""
+        return str(self.observer)
 
     @staticmethod
     def of(user: User) -> World:
@@ -214,8 +244,8 @@ class World:
     def words(self, order: Order, detach: bool | None = None) -> list[str]:
         options = ["--detach"] if (order.detach if detach is None else detach) else []
         options += ["--secret", "WORD"] if order.secret else []
-        script = ["work.py", order.key, str(order.lines), str(order.pause), str(self.observer), str(order.code)]
-        return ["submit", "--key", order.key, *options, *script]
+        script = ["work.py", order.key, str(order.lines), str(order.pause), self.observer_argument, str(order.code)]
+        return ["submit", *self.options, "--key", order.key, *options, *script]
 
     def env(self, order: Order) -> dict[str, str]:
         return {"WORD": order.secret} if order.secret else {}
@@ -241,6 +271,39 @@ class World:
             if self._keys[spec] == key:
                 return spec.parent.name
         return None
+
+    # -- the target: here it is this machine ------------------------------------------------------------
+    @property
+    def stores(self) -> list[Path]:
+        """Where the product keeps its files."""
+        return [self.user.store]
+
+    def there(self, run: str) -> Path:
+        """The run folder on the target, where the supervisor works."""
+        return self.user.folder(run)
+
+    def victims(self, order: Order, fault: Fault, client: subprocess.Popen[bytes]) -> list[int]:
+        """The processes that the fault names, if they are there yet."""
+        run = self.run_of(order.key)
+        if run is None:
+            return []
+        if fault.who == "launcher":
+            return [pid for pid in [_json(self.there(run) / "gate.json").get("pid")] if pid]
+        if fault.who in ("ours", "storm"):
+            found = processes_of(run)
+            return found if fault.who == "storm" else random.Random(order.key).sample(found, min(1, len(found)))
+        return [one["data"]["pid"] for one in events(self.there(run)) if one["kind"] == "accepted"]
+
+    def kill(self, pid: int) -> bool:
+        return kill_ours(pid, self.user.store)
+
+    def left(self) -> list[str]:
+        """Processes of ours that are still there, in words."""
+        return [f"{pid} {_bytes(Path(f'/proc/{pid}/cmdline'))!r}" for pid in marked(self.user.store)]
+
+    def check_target(self, found: list[dict[str, Any]]) -> list[str]:
+        """What only targets elsewhere can have wrong."""
+        return []
 
 
 def _asked(key: str) -> str:
@@ -269,14 +332,14 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def until(look: Callable[[], Any], timeout: float = PATIENCE) -> Any:
+def until(look: Callable[[], Any], timeout: float = PATIENCE, pause: float = 0.003) -> Any:
     """Wait for a condition; what it gave, or None when the time is over."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         found = look()
         if found:
             return found
-        time.sleep(0.003)
+        time.sleep(pause)
     return None
 
 
@@ -312,10 +375,8 @@ def _attempt(world: World, order: Order, fault: Fault) -> Attempt:
 def _claimed(world: World, order: Order) -> bool:
     """Whether a supervisor took the run on, or died while it did (its claim then has another name)."""
     run = world.run_of(order.key)
-    return run is not None and (
-        (world.user.folder(run) / "claim").exists()
-        or any(path.name.startswith("claim.") for path in world.user.folder(run).iterdir())
-    )
+    there = world.there(run) if run else None
+    return there is not None and there.is_dir() and any(path.name.startswith("claim") for path in there.iterdir())
 
 
 def _content(file: Any) -> bytes:
@@ -343,36 +404,29 @@ def _strike(world: World, order: Order, fault: Fault, client: subprocess.Popen[b
         if fault.who == "client":
             return False
     if fault.who == "ours":  # whoever is there at that moment, not whoever was first
-        until(lambda: _victim(world, order, fault) or client.poll() is not None, 1)
+        _await_victims(world, order, fault, client)
         time.sleep(fault.delay)
     for _ in range(5 if fault.who == "storm" else 1):
-        victim = until(lambda: _victim(world, order, fault) or client.poll() is not None, 1)
+        victim = _await_victims(world, order, fault, client)
         time.sleep({"ours": 0.0, "storm": 0.02}.get(fault.who, fault.delay))
         for pid in victim if isinstance(victim, list) else ():
-            hit = kill_ours(pid, world.user.store) or hit
+            hit = world.kill(pid) or hit
     return hit
 
 
-def _victim(world: World, order: Order, fault: Fault) -> list[int]:
-    run = world.run_of(order.key)
-    if run is None:
-        return []
-    folder = world.user.folder(run)
-    if fault.who == "launcher":
-        return [pid for pid in [_json(folder / "gate.json").get("pid")] if pid]
-    if fault.who in ("ours", "storm"):
-        found = processes_of(run)
-        return found if fault.who == "storm" else random.Random(order.key).sample(found, min(1, len(found)))
-    return [one["data"]["pid"] for one in events(folder) if one["kind"] == "accepted"]
+def _await_victims(world: World, order: Order, fault: Fault, client: subprocess.Popen[bytes]) -> Any:
+    """The victims, or True when the client has ended before there were any."""
+    there = lambda: world.victims(order, fault, client) or client.poll() is not None  # noqa: E731
+    return until(there, world.patience, world.pause)
 
 
-def kill_ours(pid: int, store: Path) -> bool:
+def kill_ours(pid: int, store: Path, program: bytes = b"__main__.py") -> bool:
     """Kill -9, but never a stranger that has got the same number, nor the script that a process of ours has become."""
     if not _has(pid, os.fsencode(store)):
         return False
     try:
         os.kill(pid, signal.SIGSTOP)  # so that it cannot become another program between look and kill
-        ours = b"__main__.py" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
+        ours = program in (Path("/proc") / str(pid) / "cmdline").read_bytes()
         os.kill(pid, signal.SIGKILL if ours else signal.SIGCONT)
     except (ProcessLookupError, FileNotFoundError):
         return False
@@ -449,7 +503,7 @@ def judge(world: World) -> list[str]:
     wrong += recover(world)
     first = records(world)
     wrong += check_keys(world, first) + check_printed(world, first) + check_runs(world, first)
-    wrong += check_folders(world, first) + check_database(world)
+    wrong += check_folders(world, first) + check_database(world) + world.check_target(first)
     wrong += recover(world)
     if records(world) != first:
         wrong.append("a second recovery changed the history")
@@ -512,7 +566,7 @@ def _check_run(world: World, order: Order, one: dict[str, Any], seen: Counter[tu
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second for a process that ends while it is read
         return b""
 
 
@@ -533,10 +587,9 @@ def check_database(world: World) -> list[str]:
 
 def check_processes(world: World) -> list[str]:
     """Supervisors may still be tidying up; what is there after a while stays."""
-    if until(lambda: not marked(world.user.store), 20):
+    if until(lambda: not world.left(), 20):
         return []
-    left = [(pid, _bytes(Path(f"/proc/{pid}/cmdline")).replace(b"\0", b" ")) for pid in marked(world.user.store)]
-    return [f"processes are left: {left}"]
+    return [f"processes are left: {world.left()}"]
 
 
 def residue(store: Path) -> list[str]:
@@ -555,7 +608,8 @@ def residue(store: Path) -> list[str]:
 def save(world: World, seed: int, wrong: Sequence[str]) -> str:
     """Keep what is needed to understand a failure; the words for the message."""
     place = Path(tempfile.mkdtemp(prefix="mlw-kill-"))
-    shutil.copytree(world.user.store, place / "store", symlinks=True, dirs_exist_ok=True)
+    for number, store in enumerate(world.stores):
+        shutil.copytree(store, place / f"store-{number}", symlinks=True, ignore=shutil.ignore_patterns("lib"))
     (place / "observed").write_bytes(_bytes(world.observer))
     attempts = [{**asdict(one), "out": one.out.decode(errors="replace")} for one in world.attempts]
     (place / "attempts.json").write_text(json.dumps(attempts, indent=1))

@@ -7,12 +7,14 @@ import os
 import random
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
-from tests.e2e import killing
+from tests.e2e import killing, killing_elsewhere
 from tests.e2e.elsewhere import Away, content, digest
+from tests.e2e.killing import Order
+from tests.e2e.killing_elsewhere import AwayWorld
 from tests.machines.network import wait_until
 
 # As test_kill has them, and one that only connections have.
@@ -63,32 +65,19 @@ def test_an_interrupted_submit_is_finished_or_given_up(away, way):
         assert away.count("start", "k") == 0
 
 
-def test_thirty_submits_whose_clients_are_killed_at_random(away):
-    """With one connection that all of them share; some are killed twice."""
-    warm = time.monotonic()
-    finish(away, "warm")
-    typical = time.monotonic() - warm
-    choose = random.Random(killing.SEED)
-    moments = [choose.uniform(0.05, 0.8) * typical for _ in range(30)]
-
-    def order(number):
-        key, hit = f"k{number}", False
-        for moment in (moments[number], moments[number - 1])[: 1 + number % 2]:
-            client = away.start(*away.words("--key", key, "work.py", key))
-            time.sleep(moment)  # the random moment is the point of the test
-            client.kill()
-            client.communicate()
-            hit = hit or client.returncode == -signal.SIGKILL
-        return key, hit
-
-    with ThreadPoolExecutor(3) as pool:
-        struck = dict(pool.map(order, range(30)))
-        done = dict(zip(struck, pool.map(lambda key: finish(away, key).run, struck), strict=True))
-    print("struck", sum(struck.values()), "of", len(struck))
-    assert sum(struck.values()) >= 8  # how many depends on how busy this machine is
-    assert len({*done.values()}) == 30
-    assert sorted(one["run_id"] for one in away.runs() if one["arguments"] != ["warm"]) == sorted(done.values())
-    wait_until(lambda: not [line for line in away.host.processes().values() if "work.py" in line], "the end of all")
+def test_twenty_kills_on_both_sides_of_the_connection(laptop, machine):
+    """Client, supervisor, launcher, agent and connection, three submits at once. `make soak` has 300 per target."""
+    world = AwayWorld.attached(laptop, machine(sshd="AcceptEnv MLW_FAILPOINT"), "remote")
+    [warm] = killing.carry_out(world, Order("warm"))
+    mix = replace(killing_elsewhere.MIX, reach=0.7 * warm.seconds)
+    killing_elsewhere.in_turns(world, killing.orders(60, killing.SEED, warm.seconds, mix), kills=20)
+    print("hit", sum(one.hit for one in world.attempts), "of", len(world.attempts))
+    assert sum(one.hit for one in world.attempts) >= 20
+    killing.must_hold(world)
+    run = world.run_of("warm")
+    with open(world.user.folder(run) / "log", "ab") as log:  # and the check of the target notices
+        log.write(b"more")
+    assert world.check_target([]) and world.check_target([{"run_id": path.name} for path in world.there("").iterdir()])
 
 
 SUCCEEDED, NEVER, UNKNOWN = "succeeded", "could not start", "exit unknown"

@@ -84,6 +84,9 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
         render.message(f"the submit of run {follower.run.id} was interrupted before it started")
         render.message(f"hint: mlw experiment resume {follower.run.id}, or mlw cancel {follower.run.id}")
         return LaunchError.exit_code
+    if follower.log_was_shortened():
+        where = plain(follower.run.spec.compute.name)
+        render.message(f"warning: the log on {where} was shortened while the run went on; lines may be missing here")
     closing(follower.run, follower.history.paths.root.run(follower.run.id))
     if family:
         from ..report.children import children_at_home  # noqa: PLC0415 - other runs do without

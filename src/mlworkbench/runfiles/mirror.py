@@ -36,6 +36,10 @@ class Mirror:
         folder, _, rest = name.partition("/")
         return name in _OURS or (folder == "metrics" and metric_files.is_name(rest))
 
+    def exists(self) -> bool:
+        """Whether the folder at home is there; somebody may have deleted it."""
+        return os.path.isdir(self._run.path)
+
     def size(self, name: str = LOG) -> int:
         """How much of a file is at home."""
         try:
