@@ -49,6 +49,7 @@ FAILURES = {
     "nologin": ({"shell": "/usr/sbin/nologin"}, "remote", "not available"),
     "no Docker": ({}, "remotedocker", "neither docker nor podman"),
     "Docker denied": ({"docker": "denied"}, "remotedocker", "permission denied"),
+    "podman without IDs": ({"docker": "podman"}, "remotedocker", "no subordinate IDs for ada in /etc/subuid"),
     "a full disk": ({"disk": "12M"}, "remote", "No space left"),
 }
 
@@ -59,6 +60,8 @@ def test_a_failed_attach_changes_nothing(laptop, machine, project, stage):
     host = machine(**{"password": SECRET, **wanted})
     if "disk" in wanted:
         host.run("sh", "-c", f"cat /dev/zero >{host.home}/big", user=host.user, check=False)
+    if stage == "podman without IDs":
+        host.run("sh", "-c", ": >/etc/subuid")
     before = world(laptop, host, project)
     done = by_password(laptop, project, host, kind=kind)
     assert done.code in (69, 75) and said in done.err and "\nhint: " in done.err, done
@@ -161,11 +164,25 @@ def test_login_shells(laptop, machine, project, shell):
     runs_there(laptop, project, host)
 
 
-def test_podman_alone_will_do(laptop, machine, project):
-    host = machine(password=SECRET, docker="podman")
+@pytest.mark.parametrize("engines", ["podman", "both"])
+def test_a_look_at_podman_leaves_nothing_behind(laptop, machine, project, engines):
+    """No storage, no runtime folder, no lock in /dev/shm, no pause process: with Docker beside it, or alone."""
+    host = machine(password=SECRET, docker=engines)
+    laptop.knows(host)
+    before = _owned(host)
     attached(laptop, host, project, kind="remotedocker")
     rows = _checked(laptop, project)
-    assert rows["podman"]["state"] == "ok" and "rootless" in rows["podman"]["found"] and "docker" not in rows
+    assert rows["podman"]["state"] == "ok" and "rootless" in rows["podman"]["found"]
+    assert ("docker" in rows) == (engines == "both")
+    assert _owned(host) == before
+    assert [line for line in host.processes().values() if "agent.py" not in line] == []
+
+
+def _owned(host) -> set[str]:
+    """What its user owns there, except for our own folder and the key."""
+    places = [str(host.home), "/tmp", "/run", "/var/tmp", "/dev/shm", "/var/lib/containers"]
+    owned = host.run("find", *places, "-xdev", "-user", host.user, check=False).stdout.splitlines()
+    return {path for path in owned if not path.startswith((f"{host.home}/.mlw", f"{host.home}/.ssh"))}
 
 
 def test_a_python_that_is_too_old(laptop, machine, project, tmp_path):

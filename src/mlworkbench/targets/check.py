@@ -41,6 +41,13 @@ class Link:
     library: str  # version of our program there
 
 
+_PODMAN_NEEDS = "which podman needs without root"  # as remote/engine_facts.py words it
+_PODMAN_REMEDIES = (
+    ("subordinate", "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER on that machine"),
+    ("namespaces", "ask the administrator to allow user namespaces: user.max_user_namespaces in sysctl"),
+    ("", "sudo apt install uidmap on that machine (shadow-utils on Fedora and RHEL)"),
+)
+
 Size = Callable[[float], str]
 
 
@@ -267,13 +274,15 @@ def engine_trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
 
 def engine_symptom(trouble: str) -> str:
     """The text of ``explain`` about a trouble with an engine."""
-    if "permission denied" in trouble.lower():
+    if "permission denied" in trouble.lower() or _PODMAN_NEEDS in trouble:
         return "docker-not-permitted"
     return "no-gpu-in-container" if "NVIDIA GPUs" in trouble else "docker-not-running"
 
 
 def _remedy(engine: Engine) -> str:
     said = (engine.error or "").lower()
+    if _PODMAN_NEEDS in said:
+        return next(remedy for mark, remedy in _PODMAN_REMEDIES if mark in said)
     if "permission denied" in said:
         return "let your user use it: sudo usermod -aG docker $USER, then log in again; or install rootless Docker"
     if "cannot connect" in said or "is the docker daemon running" in said or "connection refused" in said:
