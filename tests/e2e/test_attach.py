@@ -83,6 +83,23 @@ def test_a_home_that_cannot_be_written(laptop, machine, project):
     assert world(laptop, host, project) == before
 
 
+def test_a_home_where_programs_cannot_be_started(laptop, machine, project):
+    """Scripts run there all the same, by the Python of the machine; an environment of ours could not."""
+    host = machine(password=SECRET)
+    host.run("mount", "-o", "remount,bind,noexec", str(host.home))
+    (project / "run.sh").write_text("#!/bin/sh\n")
+    (project / "run.sh").chmod(0o755)
+    done = attached(laptop, host, project)
+    assert "warning: store: " in done.err and "is mounted noexec" in done.err and "ln -s " in done.err, done
+    runs_there(laptop, project, host)
+    refused = laptop.mlw("submit", "-c", "box", "--", "./run.sh", cwd=project)
+    assert refused.code == 75 and "mounted noexec" in refused.err, refused
+    compute = project / "aml_config" / "box.compute"
+    compute.write_text(re.sub("userManagedEnvironment: .*", "userManagedEnvironment: false", compute.read_text()))
+    row = _checked(laptop, project, code=75)["store"]
+    assert row["state"] == "error" and "is mounted noexec" in row["found"] and "ln -s " in row["hint"], row
+
+
 def test_what_was_there_before_is_not_purged(laptop, machine, project):
     """A shared folder of an earlier time is nothing that a failed attach may take with it."""
     host = machine(password=SECRET)
@@ -162,6 +179,21 @@ def test_login_shells(laptop, machine, project, shell):
     host = machine(password=SECRET, shell=shell, rc=NOISY[shell])
     attached(laptop, host, project)
     runs_there(laptop, project, host)
+
+
+def test_a_startup_file_that_exits_is_named(laptop, machine, project):
+    """At attach, at check, and at submit; the usual guard helps."""
+    host = machine(password=SECRET, rc="echo Welcome\nexit 0")
+    refused = by_password(laptop, project, host)
+    assert refused.code == 69 and "~/.bashrc" in refused.err and "case $- in *i*)" in refused.err, refused
+    (host.home / ".bashrc").write_text("case $- in *i*) ;; *) return;; esac\nexit 0\n")
+    attached(laptop, host, project)
+    runs_there(laptop, project, host)
+    (host.home / ".bashrc").write_text("exit 0\n")
+    for typed in (("computetarget", "check", "box"), ("submit", "-c", "box", "train.py")):
+        done = laptop.mlw(*typed, cwd=project)
+        assert done.code == 69 and "startup file such as ~/.bashrc" in done.err, done
+        assert "case $- in *i*)" in done.err, done
 
 
 @pytest.mark.parametrize("engines", ["podman", "both"])

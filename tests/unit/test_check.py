@@ -68,6 +68,7 @@ def test_no_python_is_the_error_that_submit_would_give():
         ({"inodes_free": 0}, ERROR, "room for 0 more files", "make room"),
         ({"inodes_free": None}, OK, "50.0 GB free", None),
         ({"network": True, "filesystem": "nfs4"}, WARNING, "(nfs4)", "MLW_HOME"),
+        ({"noexec": True}, WARNING, "/home/ann/store is mounted noexec", "MLW_HOME"),
         ({"writable": False}, ERROR, "/home/ann/store cannot be written", "MLW_HOME"),
         ({"free": None, "total": None}, OK, "space unknown", None),
     ],

@@ -13,7 +13,7 @@ import sys
 import time
 
 from .engine_facts import Engines, has_cdi, is_usable
-from .programs import which
+from .programs import is_noexec, which
 from .questions import Question, answer, ask
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
@@ -194,6 +194,7 @@ def _store(folder: str) -> Data:
         "inodes_free": usage.f_favail if usage and usage.f_files else None,
         "filesystem": kind,
         "network": None if kind is None else kind in NETWORK,
+        "noexec": is_noexec(place),
     }
 
 
