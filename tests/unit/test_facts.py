@@ -175,6 +175,7 @@ def test_podman():
     assert (found["program"], found["version"], found["os"], found["error"]) == ("podman", "4.3.1", "linux", None)
     assert podman(0, "podman version 4.3.1\n", "", "no IDs")["error"] == "no IDs"
     assert engine_facts.podman(None, None, "", "", None) is None
+    assert engine_facts.podman_version("docker version 4.3.1") == "4.3.1", "a link to podman"
     assert engine_facts.podman_version("Docker version 28.2.2, build e6534b4") is None
 
 

@@ -135,9 +135,12 @@ def podman(path: Optional[str], code: Optional[int], out: str, err: str, trouble
 
 
 def podman_version(out: str) -> Optional[str]:
-    """``podman version 4.3.1`` → ``4.3.1``; None if another program printed it."""
+    """``podman version 4.3.1`` → ``4.3.1``; None if another program printed it.
+
+    Podman prints the name it was called by: ``docker version 4.3.1``. Docker itself has a capital letter.
+    """
     words = out.split()
-    return words[2] if words[:2] == ["podman", "version"] and len(words) > 2 else None
+    return words[2] if len(words) > 2 and words[0] in ("podman", "docker") and words[1] == "version" else None
 
 
 def needs_namespace() -> bool:
