@@ -45,6 +45,7 @@ from mlworkbench.hosts.facts import Facts
 from mlworkbench.hosts.gpus import ask_gpus
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.hosts.survey import ask_survey
+from mlworkbench.hosts.unfit import unfit
 from mlworkbench.hosts.upload import _checked
 from mlworkbench.import_runs import Here, read_spec
 from mlworkbench.model import Compute, Run
@@ -157,6 +158,7 @@ class _Host(SshHost):
         self._made.pipe = Pipe(self._source, self._sink)
         self._made._process, self._made._errors = _Process(), _Tail()
         self._made._nonce, self._made._said_hello, self._made.hello = "77", False, {}
+        self._made._client = None
 
     def _open(self, ahead: bool = False) -> Channel:
         return self._made  # type: ignore[no-any-return]
@@ -186,7 +188,7 @@ def _stream(case: bytes, folder: Path) -> None:
     try:
         uses[crc32(case) % len(uses)](host)
     except NotGreeted as error:
-        raise host._unfit(error) from None
+        raise unfit(host.attachment, error) from None
     finally:
         host.end()
 
