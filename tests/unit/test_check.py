@@ -9,6 +9,7 @@ import pytest
 from mlworkbench.errors import ConfigError
 from mlworkbench.hosts.facts import Cpu, Engine, Facts, Logind, Memory, Nvidia, Python, Reach, Store, System
 from mlworkbench.model import Compute, Interpreter
+from mlworkbench.remote import engine_facts
 from mlworkbench.report.units import size
 from mlworkbench.targets.check import ERROR, OK, WARNING, Finding, Link, is_fit, judge
 
@@ -141,6 +142,9 @@ def test_engines_matter_to_targets_with_a_container(compute, docker, podman, sta
         ("permission denied while trying to connect to the docker API", "usermod -aG docker"),
         ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "systemctl start docker"),
         ("it did not answer in time", "does not answer"),
+        (engine_facts.podman_trouble("ada", "unshare failed: Operation not permitted"), "user.max_user_namespaces"),
+        ("no subordinate IDs for ada in /etc/subuid, which podman needs without root", "--add-subuids"),
+        ("newuidmap is not installed, which podman needs without root", "install uidmap"),
         ("something new", "/usr/bin/docker info"),
     ],
 )
