@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config.keys import IN_CONTAINER
-from ..environments.choose import is_managed
 from ..errors import MlwError
 from ..hosts.facts import Engine, Facts, Store
 from ..model import Compute, Interpreter
@@ -64,7 +63,7 @@ def judge(
         _system(facts),
         *([] if link is None else [_clock(link), _agent(facts, link)]),
         *(_script(facts, compute) if python is None else [_python(python)]),
-        _store(facts, size, link is not None, is_managed(compute)),
+        _store(facts, size, link is not None),
         _processors(facts),
         _memory(facts, size),
         *_gpu(facts),
@@ -166,7 +165,7 @@ def _python(python: Interpreter | MlwError) -> Finding:
     return Finding("python", OK, f"{version}{python.path} ({python.reason})")
 
 
-def _store(facts: Facts, size: Size, elsewhere: bool, managed: bool) -> Finding:
+def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
     store = facts.store
     found = f"{size(store.free)} free" if store.free is not None else "space unknown"
     if store.total:
@@ -181,7 +180,7 @@ def _store(facts: Facts, size: Size, elsewhere: bool, managed: bool) -> Finding:
     if scarce:
         return scarce
     if store.noexec:
-        return _noexec(store, elsewhere, managed)
+        return _noexec(store, elsewhere)
     if store.network:
         local = "network file systems are slow here; "
         local += "a link ~/.mlw to a disk there helps" if elsewhere else "set MLW_HOME to a folder on a disk here"
@@ -189,16 +188,13 @@ def _store(facts: Facts, size: Size, elsewhere: bool, managed: bool) -> Finding:
     return Finding("store", OK, found)
 
 
-def _noexec(store: Store, elsewhere: bool, managed: bool) -> Finding:
-    """An environment of ours has programs and libraries; a script needs only the Python of the machine."""
-    found = f"{store.folder} is mounted noexec: programs there cannot be started"
+def _noexec(store: Store, elsewhere: bool) -> Finding:
+    """No error: a script needs no environment of ours where the Python of the machine or of the image will do."""
+    found = f"{store.folder} is mounted noexec: no program there can be started, so environments cannot be used"
     move = (
-        "move it to another disk there: ln -s /ANOTHER/DISK/mlw ~/.mlw" if elsewhere else "set MLW_HOME to another disk"
+        "link it to another disk there: ln -s /DISK/mlw ~/.mlw" if elsewhere else "set MLW_HOME to another disk"
     )
-    hint = f"{move}, or ask the administrator to mount this one without noexec"
-    if managed:
-        return Finding("store", ERROR, f"{found}, and environments are built there", hint)
-    return Finding("store", WARNING, f"{found}; scripts run by the Python of the machine are not concerned", hint)
+    return Finding("store", WARNING, found, f"{move}; or ask the administrator to mount this one without noexec")
 
 
 def scarcity(what: str, store: Store, found: str, room: str) -> Finding | None:
