@@ -183,6 +183,7 @@ class Snapshot:
     git: Git | None = None
     git_diff: bytes = b""
     notes: tuple[str, ...] = ()  # what the user should know: skipped, changed meanwhile, large
+    left_out: str | None = None  # which folders are left out by default
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ FAILURES = {
     "nologin": ({"shell": "/usr/sbin/nologin"}, "remote", "not available"),
     "no Docker": ({}, "remotedocker", "neither docker nor podman"),
     "Docker denied": ({"docker": "denied"}, "remotedocker", "permission denied"),
+    "podman without IDs": ({"docker": "podman"}, "remotedocker", "no subordinate IDs for ada in /etc/subuid"),
     "a full disk": ({"disk": "12M"}, "remote", "No space left"),
 }
 
@@ -59,6 +60,8 @@ def test_a_failed_attach_changes_nothing(laptop, machine, project, stage):
     host = machine(**{"password": SECRET, **wanted})
     if "disk" in wanted:
         host.run("sh", "-c", f"cat /dev/zero >{host.home}/big", user=host.user, check=False)
+    if stage == "podman without IDs":
+        host.run("sh", "-c", ": >/etc/subuid")
     before = world(laptop, host, project)
     done = by_password(laptop, project, host, kind=kind)
     assert done.code in (69, 75) and said in done.err and "\nhint: " in done.err, done
@@ -78,6 +81,21 @@ def test_a_home_that_cannot_be_written(laptop, machine, project):
     done = by_password(laptop, project, host)
     assert done.code == 69 and "Read-only file system" in done.err and "hint:" in done.err, done
     assert world(laptop, host, project) == before
+
+
+def test_a_home_where_programs_cannot_be_started(laptop, machine, project):
+    """Scripts run there all the same, by the Python of the machine; an environment of ours could not."""
+    host = machine(password=SECRET)
+    host.run("mount", "-o", "remount,bind,noexec", str(host.home))
+    (project / "run.sh").write_text("#!/bin/sh\n")
+    (project / "run.sh").chmod(0o755)
+    done = attached(laptop, host, project)
+    assert "warning: store: " in done.err and "is mounted noexec" in done.err and "ln -s " in done.err, done
+    runs_there(laptop, project, host)
+    refused = laptop.mlw("submit", "-c", "box", "--", "./run.sh", cwd=project)
+    assert refused.code == 75 and "mounted noexec" in refused.err, refused
+    row = _checked(laptop, project)["store"]
+    assert row["state"] == "warning" and "is mounted noexec" in row["found"] and "ln -s " in row["hint"], row
 
 
 def test_what_was_there_before_is_not_purged(laptop, machine, project):
@@ -161,11 +179,40 @@ def test_login_shells(laptop, machine, project, shell):
     runs_there(laptop, project, host)
 
 
-def test_podman_alone_will_do(laptop, machine, project):
-    host = machine(password=SECRET, docker="podman")
+def test_a_startup_file_that_exits_is_named(laptop, machine, project):
+    """At attach, at check, and at submit; the usual guard helps."""
+    host = machine(password=SECRET, rc="echo Welcome\nexit 0")
+    refused = by_password(laptop, project, host)
+    assert refused.code == 69 and "~/.bashrc" in refused.err and "case $- in *i*)" in refused.err, refused
+    (host.home / ".bashrc").write_text("case $- in *i*) ;; *) return;; esac\nexit 0\n")
+    attached(laptop, host, project)
+    runs_there(laptop, project, host)
+    (host.home / ".bashrc").write_text("exit 0\n")
+    for typed in (("computetarget", "check", "box"), ("submit", "-c", "box", "train.py")):
+        done = laptop.mlw(*typed, cwd=project)
+        assert done.code == 69 and "startup file such as ~/.bashrc" in done.err, done
+        assert "case $- in *i*)" in done.err, done
+
+
+@pytest.mark.parametrize("engines", ["podman", "both"])
+def test_a_look_at_podman_leaves_nothing_behind(laptop, machine, project, engines):
+    """No storage, no runtime folder, no lock in /dev/shm, no pause process: with Docker beside it, or alone."""
+    host = machine(password=SECRET, docker=engines)
+    laptop.knows(host)
+    before = _owned(host)
     attached(laptop, host, project, kind="remotedocker")
     rows = _checked(laptop, project)
-    assert rows["podman"]["state"] == "ok" and "rootless" in rows["podman"]["found"] and "docker" not in rows
+    assert rows["podman"]["state"] == "ok" and "rootless" in rows["podman"]["found"]
+    assert ("docker" in rows) == (engines == "both")
+    assert _owned(host) == before
+    assert [line for line in host.processes().values() if "agent.py" not in line] == []
+
+
+def _owned(host) -> set[str]:
+    """What its user owns there, except for our own folder and the key."""
+    places = [str(host.home), "/tmp", "/run", "/var/tmp", "/dev/shm", "/var/lib/containers"]
+    owned = host.run("find", *places, "-xdev", "-user", host.user, check=False).stdout.splitlines()
+    return {path for path in owned if not path.startswith((f"{host.home}/.mlw", f"{host.home}/.ssh"))}
 
 
 def test_a_python_that_is_too_old(laptop, machine, project, tmp_path):

@@ -121,8 +121,9 @@ def test_an_image_that_nobody_has(visitor, engine, tmp_path):
     assert f"rm -r {place}" in done.err and servers(place) == []
 
 
-def test_an_engine_that_is_elsewhere(visitor):
-    done = demo(visitor, DOCKER_HOST="tcp://127.0.0.1:1")
+def test_an_engine_that_is_elsewhere(visitor, tmp_path):
+    path = programs(tmp_path / "bin", podman="exit 1") + f":{visitor.env['PATH']}"
+    done = demo(visitor, DOCKER_HOST="tcp://127.0.0.1:1", PATH=path)
     assert done.code == 1, done
     assert done.err.startswith("\nerror: Docker is set up to be elsewhere: tcp://127.0.0.1:1\nhint: "), done
 
@@ -135,7 +136,6 @@ def programs(folder: Path, **scripts: str) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("podman", [0, 1])
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -146,12 +146,11 @@ def programs(folder: Path, **scripts: str) -> str:
         ),
     ],
 )
-def test_an_engine_that_refuses(visitor, tmp_path, answer, words, podman):
-    made = programs(tmp_path / "bin", docker=f"echo '{answer}' >&2\nexit 1", podman=f"exit {podman}")
+def test_an_engine_that_refuses(visitor, tmp_path, answer, words):
+    made = programs(tmp_path / "bin", docker=f"echo '{answer}' >&2\nexit 1", podman="echo no >&2; exit 1")
     done = demo(visitor, PATH=f"{made}:{visitor.env['PATH']}")
     assert done.code == 1, done
     assert re.search(rf"^error: .*{words}.*\nhint: ", done.err, re.MULTILINE), done
-    assert ("podman works, and mlw would use it if docker were not on PATH" in done.err) == (podman == 0), done
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -242,12 +241,30 @@ def test_a_program_that_is_missing(script, monkeypatch, capsys, missing, words):
     assert re.search(rf"^error: {words}\nhint: ", capsys.readouterr().err, re.MULTILINE)
 
 
+def test_all_that_is_missing_is_listed_at_once(script, monkeypatch, capsys, tmp_path):
+    missing = ("ssh-keygen", "sshd", "docker", "podman")
+    monkeypatch.setattr(script, "find", lambda program: None if program in missing else f"/usr/bin/{program}")
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["demo-docker", "mlw"])
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert script.main() == 1
+    said = capsys.readouterr().err
+    assert re.findall("^error: (.*)", said, re.MULTILINE) == [
+        "ssh-keygen is not installed",
+        "sshd is not installed",
+        "neither docker nor podman is installed",
+        f"others may change {tmp_path}",
+    ]
+    assert said.count("\nhint: ") == 4 and list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("user", ["ada@corp", "CORP+ada", "ada*"])
 def test_names_of_users_are_no_patterns(script, monkeypatch, tmp_path, user):
     """For sshd, AllowUsers ada@corp is an ada who comes from corp."""
     sshd = need("sshd")
     monkeypatch.setattr(script, "user_name", lambda: user)
-    made = script.Machine(tmp_path, {})
+    made = script.Machine(tmp_path, script.Engine({}))
     told = subprocess.run([sshd, "-T", "-f", made.config], capture_output=True, text=True)
     assert "authenticationmethods publickey" in told.stdout and "allowusers" not in told.stdout, told
 
@@ -279,9 +296,13 @@ def test_an_sshd_that_does_not_end(script, monkeypatch, tmp_path):
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "its child has ended")
 
 
-def test_with_podman_alone(laptop, podman, tmp_path):
+@pytest.mark.parametrize("docker", ["absent", "down"])
+def test_where_only_podman_works(laptop, podman, tmp_path, docker):
     need("sshd")
     path = path_without("docker", laptop.env["PATH"], tmp_path / "bin")
+    if docker == "down":
+        down = "echo Cannot connect to the Docker daemon at unix:///var/run/docker.sock. >&2\nexit 1"
+        path = programs(tmp_path / "down", docker=down) + f":{path}"
     # Debian's podman comes without an init program; and a bridge would be one more thing on this computer.
     settings = Path(podman.env["CONTAINERS_CONF"]).read_text()
     more = f'[containers]\ninit_path = "{need("tini")}"\nnetns = "none"'
@@ -291,4 +312,5 @@ def test_with_podman_alone(laptop, podman, tmp_path):
     done = demo(laptop)
     assert done.code == 0, done
     assert "loss.svg  model.json" in done.out
+    assert ("# Docker does not answer: Cannot connect" in done.out) == (docker == "down"), done
     assert podman.containers() == []

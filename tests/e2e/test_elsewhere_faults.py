@@ -208,6 +208,27 @@ def test_a_cut_anywhere_in_the_launch(laptop, machine):
         away.must_be_whole(run, key)
 
 
+def test_a_cut_in_the_middle_of_an_upload(laptop, machine):
+    """The message says that the connection broke, in words of ours; the rest is sent when the machine is back."""
+    host = machine()
+    door = host.proxy(rate=4 << 20)
+    away = Away(laptop, host, door=door)
+    (away.project / "large.bin").write_bytes(os.urandom(6 << 20))
+    before = door.carried
+    client = away.start(*away.words("work.py", "k"))
+    wait_until(lambda: door.carried > before + (2 << 20), "the middle of the upload")
+    host.stop_sshd(sessions=True)  # the door still opens, and nobody is behind it
+    _, err = client.communicate(timeout=60)
+    said = err.decode()
+    assert client.returncode == 69 and "\nerror: the connection broke, and ada@" in said, said
+    assert "debug1" not in said and "mlw experiment resume" in said, said
+    host.start_sshd()
+    door.rate = None
+    run = away.runs()[0]["run_id"]
+    assert away.mlw("experiment", "resume", run).code == 0
+    away.must_be_whole(run, "k")
+
+
 class Counting(Proxy):
     """Counts journeys there and back: words of the client that follow words of the server."""
 

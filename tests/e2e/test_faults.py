@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.conftest import MLW
+from tests.conftest import MLW, end_processes
 from tests.supervisor.conftest import until
 
 
@@ -190,24 +190,30 @@ def fill(path):
             continue
 
 
-def test_full_disk_is_named(user):
+@pytest.fixture
+def small_store(user):
+    """The user's store on a disk of 8 MB of its own, which is gone however the test ends."""
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")
-    project = user.project("demo", train="print(1)")
-    user.store.mkdir(exist_ok=True)
+    user.store.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(user.store)], check=True)
-    try:
-        user.mlw("submit", "train.py", cwd=project)
-        with pytest.raises(OSError, match="No space"):
-            fill(user.store / "filler")
-        done = user.mlw("submit", "train.py", cwd=project)
-        assert done.code == 74, done
-        assert "full" in done.err or "No space" in done.err, done
-        assert "Traceback" not in done.err
-        (user.store / "filler").unlink()
-        assert user.mlw("submit", "train.py", cwd=project).out == "1\n"
-    finally:
+    yield user.store
+    end_processes(user.store)  # they would keep a disk that is unmounted later
+    while os.path.ismount(user.store):
         subprocess.run(["umount", "-l", str(user.store)], check=True)
+
+
+def test_full_disk_is_named(user, small_store):
+    project = user.project("demo", train="print(1)")
+    user.mlw("submit", "train.py", cwd=project)
+    with pytest.raises(OSError, match="No space"):
+        fill(small_store / "filler")
+    done = user.mlw("submit", "train.py", cwd=project)
+    assert done.code == 74, done
+    assert "full" in done.err or "No space" in done.err, done
+    assert "Traceback" not in done.err
+    (small_store / "filler").unlink()
+    assert user.mlw("submit", "train.py", cwd=project).out == "1\n"
 
 
 def test_removing_a_run(user):

@@ -16,7 +16,7 @@ import pytest
 
 from mlworkbench.attachments import Attachment, Attachments
 from mlworkbench.errors import HostError, Unreachable, UsageError
-from mlworkbench.hosts import contact
+from mlworkbench.hosts import channel, contact
 from mlworkbench.hosts.openssh import HostKeyChanged, HostKeyUnknown, LoginRefused
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.paths import UserPaths
@@ -246,14 +246,16 @@ def test_login_shells(machine, laptop, monkeypatch, shell):
         ({"shell": "/usr/sbin/nologin"}, "not available"),
         ({"python": "no"}, "no Python 3.8"),
         ({"sshd": "ForceCommand echo only backups here"}, "only backups here"),
-        ({"rc": "exit 3"}, "runs no commands"),
+        ({"rc": "exit 3"}, "runs no commands: .* exit code 3; .* ~/.bashrc"),
+        ({"rc": "exec dash"}, "does not run our command; .* ~/.bashrc"),
     ],
 )
 def test_accounts_that_cannot_be_used(machine, laptop, monkeypatch, wanted, words):
+    monkeypatch.setattr(channel, "STARTING", 2.0)
     host = by_ssh(laptop, machine(**wanted), monkeypatch)
     with pytest.raises(HostError, match=words) as refused:
         host.connect()
-    assert refused.value.hint
+    assert refused.value.hint and ("case $- in" in refused.value.hint) == ("python" not in wanted)
     host.disconnect()
 
 

@@ -460,6 +460,16 @@ def test_an_ignored_script_is_told_before_the_run(user):
     assert user.mlw("submit", "secret_sauce.py", cwd=project).out == "2\n"
 
 
+def test_folders_left_out_by_default_are_a_note_not_a_warning(user):
+    root = user.project(train="print(1)")
+    (root / "venv").mkdir()
+    (root / "venv" / "pyvenv.cfg").touch()
+    for _ in range(2):  # the second time from what is remembered
+        done = user.mlw("submit", "--dry-run", "train.py", cwd=root)
+        assert done.code == 0 and "warning:" not in done.err, done
+        assert done.err.count("\nnote: 1 folder left out by default") + done.err.startswith("note: 1 folder") == 1, done
+
+
 def test_commands_that_cannot_start_say_why(user):
     project = user.project("demo")
     (project / "ok.sh").write_text("#!/bin/sh\necho fine\n")

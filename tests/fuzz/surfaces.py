@@ -45,6 +45,7 @@ from mlworkbench.hosts.facts import Facts
 from mlworkbench.hosts.gpus import ask_gpus
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.hosts.survey import ask_survey
+from mlworkbench.hosts.unfit import unfit
 from mlworkbench.hosts.upload import _checked
 from mlworkbench.import_runs import Here, read_spec
 from mlworkbench.model import Compute, Run
@@ -186,7 +187,7 @@ def _stream(case: bytes, folder: Path) -> None:
     try:
         uses[crc32(case) % len(uses)](host)
     except NotGreeted as error:
-        raise host._unfit(error) from None
+        raise unfit(host.attachment, error) from None
     finally:
         host.end()
 

@@ -28,7 +28,7 @@ def write_account(etc: Path, machine: Machine) -> None:
     user, uid, wanted = machine.user, machine.uid, machine.wanted
     line = f"{user}:x:{uid}:{uid}:{user.title()}:{machine.home}:{wanted.shell}\n"
     (etc / "passwd").write_text(Path("/etc/passwd").read_text() + line)
-    members = user if wanted.docker in ("yes", "own") else ""
+    members = user if wanted.docker in ("yes", "both", "own") else ""
     (etc / "group").write_text(
         "".join(line for line in Path("/etc/group").read_text().splitlines(True) if not line.startswith("docker:"))
         + f"{user}:x:{uid}:\ndocker:x:{GROUP}:{members}\n"

@@ -31,7 +31,7 @@ PROGRAMS = (
     "bash basename cat conda curl dircolors dirname docker docker-credential-x fish git git-remote-http hostname id ip"
     " java keyring less lesspipe loginctl ls lscpu mlw nvidia-container-cli nvidia-ctk nvidia-smi pager pip podman ps"
     " pyenv python python2 python3 rsync sed sh spark-submit ssh ssh-add ssh-agent ssh-keygen ssh-keyscan stty sysctl"
-    " tput tty uname uv which xdg-open xterm yarn zsh"
+    " tput tty uname unshare uv which xdg-open xterm yarn zsh"
 ).split()
 FOLDERS = (".", "bin", ".venv/bin", "node_modules/.bin", "evil")  # of programs
 # Relative ones, as careless people have them; with them a shell finds the project's programs first.

@@ -31,7 +31,7 @@ class Wanted:
 
     `docker`: no; yes (the session's engine); denied (that one, but the user is not in the socket's group); own (an
     engine that lives and dies with the machine and whose processes are seen there; 2 s more, with `load_image`);
-    podman (rootless, no docker program; image by `load_image`).
+    podman (rootless, no docker program; image by `load_image`); both (yes, and rootless podman).
     `python`: yes, no, or the path of the one that is python3 there. `jump`: reachable only from that machine.
     `rc`: text for the start file of the shell. `sshd`: further lines of configuration. `disk`: size of an own file
     system for the home.
@@ -235,7 +235,7 @@ class Machine:
         call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(self.key))
         if self.wanted.docker == "own":
             (self.folder / "docker").mkdir()
-        if self.wanted.docker == "podman":
+        if self.wanted.docker in ("podman", "both"):
             write_rootless(self._etc, self.user)
         write_account(self._etc, self)
         write_home(self)
@@ -294,8 +294,8 @@ class Machine:
 
     def _settings(self) -> dict[str, str]:
         wanted, places = self.wanted, ("/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin")
-        patterns = [] if wanted.docker in ("yes", "denied", "own") else ["docker", "docker-*", "dockerd"]
-        patterns += [] if wanted.docker == "podman" else ["podman"]
+        patterns = [] if wanted.docker in ("yes", "both", "denied", "own") else ["docker", "docker-*", "dockerd"]
+        patterns += [] if wanted.docker in ("podman", "both") else ["podman"]
         patterns += [] if wanted.python == "yes" else ["python[0-9]*", "python"]
         gone = [str(path) for place in places for pattern in patterns for path in Path(place).glob(pattern)]
         return {

@@ -124,7 +124,7 @@ def _factory(request: pytest.FixtureRequest, switch: Switch, engine_fixture: str
 
     def make(**wanted: Any) -> Machine:
         what = Wanted(**wanted)
-        engine = request.getfixturevalue(engine_fixture) if what.docker in ("yes", "denied") else None
+        engine = request.getfixturevalue(engine_fixture) if what.docker in ("yes", "both", "denied") else None
         made.append(Machine(switch, engine, what))
         return made[-1]
 

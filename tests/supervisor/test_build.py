@@ -362,6 +362,18 @@ def test_a_full_disk_is_said_and_leaves_nothing(yard, tmp_path, toolbox):
     assert yard.build(lock)[0] == 0
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to mount")
+def test_a_disk_mounted_noexec_is_named_before_anything_is_built(yard, lock):
+    subprocess.run(["mount", "--bind", str(yard.root), str(yard.root)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,noexec", str(yard.root)], check=True)
+        code, said = yard.build(lock)
+        assert code == 3 and f"{yard.root}/envs is on a disk that is mounted noexec" in said and "hint: " in said, said
+        assert not (yard.root / "envs" / lock["digest"]).exists()
+    finally:
+        subprocess.run(["umount", str(yard.root)], check=True)
+
+
 # -- what goes wrong otherwise -------------------------------------------------------------------------
 
 

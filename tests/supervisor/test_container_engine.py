@@ -113,3 +113,17 @@ def test_engine_dies_while_it_makes_the_container(spot):
     assert (told["ending"], starts) in [("could not start", 0), ("engine stopped it", 1), ("succeeded", 1)]
     assert spot.name("r") not in spot.engine.containers() or alive(json.loads(read(folder / "gate.json"))["pid"])
     until(lambda: spot.name("r") not in spot.engine.containers())
+
+
+def test_an_engine_that_refuses_this_user_is_asked_once(spot, tmp_path):
+    """It made no container, so there is none to look for: the run ends at once, and no process stays."""
+    docker = tmp_path / "docker"
+    refused = "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock"
+    docker.write_text(f"#!/bin/sh\necho \"$1\" >>{tmp_path}/calls\necho '{refused}' >&2\nexit 126\n")
+    docker.chmod(0o755)
+    folder = spot.run("r", "", container={"program": str(docker)})
+    spot.start("r")
+    told = spot.ended(folder)
+    assert told["ending"] == "could not start" and "may not use Docker" in told["cause"], told
+    until(lambda: not alive(json.loads(read(folder / "gate.json"))["pid"]), 10)
+    assert (tmp_path / "calls").read_text() == "run\n"

@@ -10,6 +10,7 @@ import pytest
 from mlworkbench.errors import ConfigError
 from mlworkbench.hosts.facts import Cpu, Engine, Facts, Logind, Memory, Nvidia, Python, Reach, Store, System
 from mlworkbench.model import Compute, Interpreter
+from mlworkbench.remote import engine_facts
 from mlworkbench.report.units import size
 from mlworkbench.targets.check import ERROR, OK, WARNING, Finding, Link, is_fit, judge
 from mlworkbench.targets.package_source import package_source
@@ -70,6 +71,7 @@ def test_no_python_is_the_error_that_submit_would_give():
         ({"inodes_free": 0}, ERROR, "room for 0 more files", "make room"),
         ({"inodes_free": None}, OK, "50.0 GB free", None),
         ({"network": True, "filesystem": "nfs4"}, WARNING, "(nfs4)", "MLW_HOME"),
+        ({"noexec": True}, WARNING, "/home/ann/store is mounted noexec", "MLW_HOME"),
         ({"writable": False}, ERROR, "/home/ann/store cannot be written", "MLW_HOME"),
         ({"free": None, "total": None}, OK, "space unknown", None),
     ],
@@ -142,6 +144,9 @@ def test_engines_matter_to_targets_with_a_container(compute, docker, podman, sta
         ("permission denied while trying to connect to the docker API", "usermod -aG docker"),
         ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "systemctl start docker"),
         ("it did not answer in time", "does not answer"),
+        (engine_facts.podman_trouble("ada", "unshare failed: Operation not permitted"), "user.max_user_namespaces"),
+        ("no subordinate IDs for ada in /etc/subuid, which podman needs without root", "--add-subuids"),
+        ("newuidmap is not installed, which podman needs without root", "install uidmap"),
         ("something new", "/usr/bin/docker info"),
     ],
 )

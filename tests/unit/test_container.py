@@ -228,6 +228,7 @@ COMPLAINTS = {
     ),
     "docker: Got permission denied while trying to connect to the Docker daemon socket": "this user may not use Docker",
     "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock": "may not use Docker",
+    "Error: keep-id requires additional UIDs or GIDs defined in /etc/subuid and /etc/subgid": "no subordinate IDs",
     'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].': "nvidia-ctk",
     "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=GPU-1": "nvidia-ctk cdi generate",
     'docker: Error response from daemon: Conflict. The container name "/mlw-r" is already in use by container "1".': (

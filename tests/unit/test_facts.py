@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.hosts.facts import Engine, Facts
-from mlworkbench.remote import facts
+from mlworkbench.remote import engine_facts, facts
 from tests.interpreters import interpreters
 
 MOUNTS = """\
@@ -105,12 +105,12 @@ DOCKER = {
 
 
 def test_an_engine_that_is_not_there():
-    assert facts.engine(None, None, "", "") is None
+    assert engine_facts.docker(None, None, "", "") is None
 
 
 def test_docker_at_work(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/user/1000/docker.sock")
-    found = facts.engine("/usr/bin/docker", 0, json.dumps(DOCKER), "WARNING: No swap limit support\n")
+    found = engine_facts.docker("/usr/bin/docker", 0, json.dumps(DOCKER), "WARNING: No swap limit support\n")
     assert found is not None
     found.pop("selinux")
     assert found == {
@@ -135,20 +135,20 @@ def test_docker_at_work(monkeypatch):
     ],
 )
 def test_docker_knows_of_gpus_by_its_runtime_or_by_cdi(more, known):
-    assert facts.engine("/d", 0, json.dumps({**DOCKER, **more}), "")["nvidia"] is known
+    assert engine_facts.docker("/d", 0, json.dumps({**DOCKER, **more}), "")["nvidia"] is known
 
 
 def test_docker_that_this_user_may_not_use():
     empty = json.dumps({"ServerVersion": "", "Runtimes": None, "SecurityOptions": None})
-    assert facts.engine("/d", 1, empty, DENIED + ": Get ...\nsecond line\n")["error"].startswith(DENIED)
+    assert engine_facts.docker("/d", 1, empty, DENIED + ": Get ...\nsecond line\n")["error"].startswith(DENIED)
     old = json.dumps({"ServerVersion": "", "ServerErrors": [DENIED]})  # exit code 0, and nothing on stderr
-    assert facts.engine("/d", 0, old, "")["error"] == DENIED
+    assert engine_facts.docker("/d", 0, old, "")["error"] == DENIED
 
 
 def test_docker_that_says_nothing_of_use():
-    assert facts.engine("/d", None, "", "")["error"] == "it did not answer in time"
-    assert facts.engine("/d", 1, "[]", "")["error"] == "it ended with 1 and said nothing"
-    assert facts.engine("/d", 1, "not json", "boom\n")["error"] == "boom"
+    assert engine_facts.docker("/d", None, "", "")["error"] == "it did not answer in time"
+    assert engine_facts.docker("/d", 1, "[]", "")["error"] == "it ended with 1 and said nothing"
+    assert engine_facts.docker("/d", 1, "not json", "boom\n")["error"] == "boom"
 
 
 PODMAN = """\
@@ -158,22 +158,62 @@ Error: cannot re-exec process
 """
 
 
+def podman(code, out, err, trouble=None):
+    return engine_facts.podman("/usr/bin/podman", code, out, err, trouble)
+
+
 def test_what_podman_ended_with_is_told_not_what_it_warned_of():
     told = "cannot clone: Operation not permitted; Error: cannot re-exec process"
-    assert facts.engine("/usr/bin/podman", 125, "", PODMAN)["error"] == told
+    assert podman(125, "", PODMAN)["error"] == told
     many = "first line\nsecond line\n" * 9 + PODMAN
-    assert facts.engine("/usr/bin/podman", 125, "", many)["error"] == told
-    warned = facts.engine("/usr/bin/podman", 125, "", PODMAN.splitlines()[0])
-    assert warned["error"] == "it ended with 125 and said nothing"
+    assert podman(125, "", many)["error"] == told
+    assert podman(125, "", PODMAN.splitlines()[0])["error"] == "it ended with 125 and said nothing"
 
 
-def test_podman_and_docker_that_is_podman():
-    version = '{"Client":{"Version":"4.3.1","OsArch":"linux/amd64","Os":"linux"}}'
-    found = facts.engine("/usr/bin/podman", 0, version, "")
-    assert (found["program"], found["version"], found["os"], found["arch"]) == ("podman", "4.3.1", "linux", "amd64")
-    alias = '{"host":{"os":"linux"},"version":{"Version":"5.1.0","OsArch":"linux/arm64"}}'
-    found = facts.engine("/usr/bin/docker", 0, alias, "Emulate Docker CLI using podman.\n")
-    assert (found["program"], found["version"], found["arch"], found["error"]) == ("podman", "5.1.0", "arm64", None)
+def test_podman():
+    found = podman(0, "podman version 4.3.1\n", "")
+    assert (found["program"], found["version"], found["os"], found["error"]) == ("podman", "4.3.1", "linux", None)
+    assert podman(0, "podman version 4.3.1\n", "", "no IDs")["error"] == "no IDs"
+    assert engine_facts.podman(None, None, "", "", None) is None
+    assert engine_facts.podman_version("docker version 4.3.1") == "4.3.1", "a link to podman"
+    assert engine_facts.podman_version("Docker version 28.2.2, build e6534b4") is None
+
+
+def test_docker_that_is_podman_is_asked_for_its_version_only(tmp_path, monkeypatch):
+    text = f'echo "$@" >> {tmp_path}/asked; echo Emulate Docker CLI using podman. >&2; echo podman version 5.1.0'
+    program(tmp_path / "bin", "docker", text)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    found = facts.gather(str(tmp_path))["docker"]
+    assert (found["program"], found["version"], found["path"]) == ("podman", "5.1.0", f"{tmp_path}/bin/docker")
+    assert (tmp_path / "asked").read_text() == "--version\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "enough"),
+    [
+        ("", False),
+        ("bob:100000:65536\n", False),
+        ("ada:100000:65536\n", True),
+        ("bob:1:2\n1000:100000:65536\n", True),
+        ("ada:100000:0\n", False),
+        ("ada\nada:1\n", False),
+    ],
+)
+def test_subordinate_ids(text, enough):
+    assert engine_facts.has_range(text, "ada", 1000) is enough
+
+
+def test_what_podman_lacks_for_an_ordinary_user(tmp_path, monkeypatch):
+    files = {"/etc/subuid": "ada:100000:65536\n", "/etc/subgid": "", "/etc/nsswitch.conf": "passwd: files sss\n"}
+    monkeypatch.setattr(engine_facts, "_read", lambda path: files.get(path, ""))
+    monkeypatch.setattr(engine_facts, "which", lambda name: f"/usr/bin/{name}")
+    told = "no subordinate IDs for ada in /etc/subgid, which podman needs without root"
+    assert engine_facts.podman_trouble("ada", "") == told
+    assert "user namespaces" in engine_facts.podman_trouble("ada", "unshare: Operation not permitted")
+    files["/etc/nsswitch.conf"] += "subid: sss\n"
+    assert engine_facts.podman_trouble("ada", "") is None, "a directory service has them"
+    monkeypatch.setattr(engine_facts, "which", lambda name: None)
+    assert engine_facts.podman_trouble("ada", "").startswith("newuidmap is not installed")
 
 
 # -- the whole -------------------------------------------------------------------------------------

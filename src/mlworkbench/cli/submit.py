@@ -133,6 +133,8 @@ def submit(**asked: Any) -> int:
         made = submitting.draft(project, request, paths, progress.report, dry_run=dry, tell=render.message)
     for note in (*map(str, made.warnings), *made.parts.snapshot.notes):
         render.warn(note)
+    if made.parts.snapshot.left_out:
+        render.message(f"note: {made.parts.snapshot.left_out}")
     slip = misplaced(project.root, made.spec.entry)
     if slip:
         render.message(f"hint: {slip}")

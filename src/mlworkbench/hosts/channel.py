@@ -12,7 +12,7 @@ from typing import IO, Any
 from ..errors import HostError, Unreachable
 from ..remote.frames import Closed, FrameError, Pipe, Silent
 from ..remote.receive import inflate
-from .loader import AGENT, NEEDS, NO_PYTHON
+from .loader import AGENT, NEEDS, NO_PYTHON, SHELL
 from .openssh import environment
 from .replies import printable
 
@@ -21,6 +21,7 @@ _PIPE = 1024 * 1024  # of room in a pipe: fewer changes between processes for lo
 _SETPIPE = 1031  # F_SETPIPE_SZ; Python before 3.10 has no name for it, and other systems have no such thing
 ANSWER = 60.0  # seconds without a word after which a request is given up
 SENDING = 300.0  # seconds in which nothing is taken: a slow disk there, or another upload of the same file
+STARTING = 30.0  # seconds that the startup files of a login shell may take
 ENDING = 2.0
 _MOST_EMPTY = 8  # messages without content before the end of an answer; an honest agent sends two at most
 
@@ -69,9 +70,9 @@ class Channel:
         """Read past what the login shell says, up to the agent's mark. With ``library`` a loader is asked first."""
         if library is None:
             self.say_hello(soon, patience)
-        noise = self._await(AGENT if library is None else "MLW-", patience)
-        if library is not None:
-            self._load(noise, library, patience)
+            self._await(AGENT, patience)
+        else:
+            self._load(self._await_shell(min(patience, STARTING)), library, patience)
             self.say_hello(soon, patience)
         self.hello = self._receive(patience)[0]
         if not self.hello.get("ok"):
@@ -88,18 +89,26 @@ class Channel:
     def _load(self, noise: str, library: bytes, patience: float) -> None:
         """Which of the loader's words it was; bring the library if that is what it asks for."""
         word, _ = self.pipe.skip_to(b"\n", 200, patience)
-        for _ in range(2):
+        for _ in range(3):
             mark = word.decode("ascii", "replace")
             if mark == f"{AGENT[4:]} {self._nonce}":
                 return
             if mark == f"{NO_PYTHON[4:]} {self._nonce}":
                 raise NotGreeted(NO_PYTHON, None)
-            if mark != f"{NEEDS[4:]} {self._nonce}":
+            if mark == f"{NEEDS[4:]} {self._nonce}":
+                self.pipe.write(b"%08d" % len(library) + library, SENDING)
+            elif mark != f"{SHELL[4:]} {self._nonce}":
                 break
-            self.pipe.write(b"%08d" % len(library) + library, SENDING)
             noise = self._await("MLW-", patience)
             word, _ = self.pipe.skip_to(b"\n", 200, patience)
         raise NotGreeted(noise + word.decode(errors="replace"), self._code())
+
+    def _await_shell(self, patience: float) -> str:
+        """The loader's first word; a startup file may have started another program in its place."""
+        try:
+            return self._await("MLW-", patience)
+        except Silent:
+            raise NotGreeted(self._errors.text(), None) from None
 
     def _await(self, word: str, patience: float) -> str:
         mark = f"\n{word}" if word == "MLW-" else f"\n{word} {self._nonce}\n"

@@ -73,6 +73,7 @@ class Store:
     inodes_free: int | None = None
     filesystem: str | None = None
     network: bool | None = None
+    noexec: bool | None = None  # programs on it cannot be started
 
 
 @dataclass(frozen=True)

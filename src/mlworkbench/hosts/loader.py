@@ -12,6 +12,7 @@ import zlib
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-]+")
 NO_PYTHON = "MLW-NO-PYTHON"
 NEEDS = "MLW-NEEDS"
+SHELL = "MLW-SHELL"  # the login shell there has run its startup files and runs our command
 AGENT = "MLW-AGENT"
 
 # Where a Python may be that no PATH of a shell without terminal names.
@@ -95,6 +96,7 @@ def cold(digest: str, nonce: str) -> str:
     start = 'exec "$p" -I -S -c "import sys, zlib; exec(zlib.decompress(bytes.fromhex(sys.argv[1])))"'
     load = zlib.compress(_LOADER.encode(), 9).hex()
     text = (
+        f"echo; echo {SHELL} {nonce}; "
         f"for p in {_PLACES}; do if {probe}; then {start} {load} {digest} {nonce}; fi; done; "
         f"echo; echo {NO_PYTHON} {nonce}"
     )

@@ -201,25 +201,6 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 # -- complaints ----------------------------------------------------------------------------------------
 
 
-_CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)
-
-
-def unfit(attachment: Attachment, said: str) -> HostError:
-    """Somebody is let in there, and our program did not come to life: ``said`` is what came instead of it."""
-    found = _CANNOT_WRITE.findall(said)
-    if found:
-        what = printable(found[-1].replace("\r", "").partition(": ")[0])
-        full = "space" in what or "quota" in what
-        hint = "make room on that disk" if full else "it must be a folder that you can write"
-        problem = f"the home folder of {attachment.identity} cannot be used: {what}"
-        return HostError(problem, hint, more="disk-full" if full else "unfit-target")
-    return HostError(
-        f"{attachment.identity} lets us in but runs no commands; it says: {printable(said) or 'nothing'}",
-        "the account needs a login shell, and its key no forced command",
-        more="unfit-target",
-    )
-
-
 def methods(said: str) -> tuple[str, ...]:
     """What the server would take: from "Permission denied (publickey,password)."."""
     found = re.findall(r"Permission denied \(([a-z0-9,-]+)\)", said)

@@ -20,9 +20,10 @@ from . import library, loader
 from .channel import ANSWER, Channel, NotGreeted, as_unreachable
 from .host import News
 from .master import Master
-from .openssh import HostKeyChanged, LoginRefused, command, explain, unfit
+from .openssh import HostKeyChanged, LoginRefused, command, explain
 from .replies import Reply, printable
 from .slots import Slots
+from .unfit import silent, unfit
 from .upload import Progress, Upload
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ class SshHost:
         """``ahead``: it knows of a question that was put before its time."""
         with self._lock:
             for last in (False, True):
-                channel = self._open(ahead)
+                channel = self._open_again(ahead) if last else self._open(ahead)
                 try:
                     return talk(channel)
                 except FrameError as error:
@@ -254,6 +255,15 @@ class SshHost:
                     self._drop_channel()
                     raise
             raise AssertionError
+
+    def _open_again(self, ahead: bool) -> Channel:
+        """After the connection broke in the middle of a request."""
+        try:
+            return self._open(ahead)
+        except Unreachable as error:
+            if not isinstance(error, HostKeyChanged):
+                error.message = f"the connection broke, and {error.message}"
+            raise
 
     def _let_go(self) -> None:
         self._drop_channel()
@@ -301,7 +311,7 @@ class SshHost:
             return self._start_agent(NEW if new else KEPT, begun)
         except Silent:
             if new:
-                raise Unreachable(f"{self.identity} let us in and then said nothing") from None
+                raise silent(self.identity) from None
         except Unreachable:
             if new:
                 raise
@@ -311,7 +321,7 @@ class SshHost:
         try:
             return self._start_agent(NEW)
         except Silent:
-            raise Unreachable(f"{self.identity} let us in and then said nothing") from None
+            raise silent(self.identity) from None
 
     def _open_master(self) -> bool:
         if not self.attachment.password or self._master.is_open():
@@ -342,7 +352,7 @@ class SshHost:
             channel = self._start(loader.cold(library.digest(), nonce), nonce)
             return self._greeted(channel, max(patience, BRINGING), library.packed())
         except NotGreeted as error:
-            raise self._unfit(error) from None
+            raise unfit(self.attachment, error) from None
 
     def _warm_words(self) -> tuple[str | None, str]:
         """For a machine that was met before: what starts the agent there, and the agent's first word."""
@@ -370,17 +380,6 @@ class SshHost:
             channel.close()
             raise
         return channel
-
-    def _unfit(self, error: NotGreeted) -> HostError:
-        if error.said == loader.NO_PYTHON:
-            return HostError(
-                f"there is no Python 3.8 or newer on {self.identity}",
-                "install one, for example: apt install python3, or put one into ~/.mlw/tools/python",
-                more="python-too-old",
-            )
-        if error.code == 255:
-            return explain(self.attachment, error.said)
-        return unfit(self.attachment, error.said)
 
 
 def names(attachment: Attachment) -> tuple[str, ...]:

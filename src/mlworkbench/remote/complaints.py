@@ -20,6 +20,11 @@ _MEANINGS = (
         "this user may not use Docker; hint: let an administrator add the user to the group"
         " 'docker' (who is in it is as good as root), or use rootless Docker or podman",
     ),
+    (
+        ("additional uids or gids",),
+        "podman has no subordinate IDs for this user; hint: let an administrator run usermod --add-subuids"
+        " 100000-165535 --add-subgids 100000-165535 for the user on that machine",
+    ),
     (("cannot connect: ", "no such file"), "{program} is not there: {said}; hint: install Docker or podman"),
     (("cannot connect",), "the Docker engine does not answer ({said}); hint: start it (systemctl start docker)"),
     (("failed to connect",), "the Docker engine does not answer ({said}); hint: start it (systemctl start docker)"),

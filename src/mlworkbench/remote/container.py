@@ -25,6 +25,7 @@ from .engine import (
     finish,
     forget_login,
     is_missing_image,
+    is_refused,
     mounts,
     run_command,
 )
@@ -37,7 +38,17 @@ from .mounts import Refused, inspect, make, refuse_written, translate
 from .notes import alive, promote, read_gate, read_started
 from .processes import RUNNING
 from .run_lock import hold
-from .watcher import close_door, note_unstarted, read_end, reap, remove_if_ours, remove_patiently, see_out, watch_again
+from .watcher import (
+    close_door,
+    forget_container,
+    note_unstarted,
+    read_end,
+    reap,
+    remove_if_ours,
+    remove_patiently,
+    see_out,
+    watch_again,
+)
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -181,12 +192,15 @@ def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask:
         start.go(umask)
     except NotStarted as reason:
         problem = str(reason)
+        if isinstance(reason, NotMade):
+            forget_container(run)
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = "cannot start it: %s: %s" % (type(error).__name__, error)
     if problem is not None:
         close_door(run)
         note_unstarted(run, problem, cancelled=problem == CANCELLED)
-        remove_patiently(engine, run, remove_if_ours)
+        if os.path.exists(run.container):
+            remove_patiently(engine, run, remove_if_ours)
         return
     failpoint("after-start")
     see_out(engine, run, start.facts)
@@ -194,6 +208,10 @@ def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask:
 
 class NotStarted(Exception):
     """Why the script was not started, in a sentence."""
+
+
+class NotMade(NotStarted):
+    """The same, and it is certain that there is no container to be removed."""
 
 
 class _Start:
@@ -221,7 +239,8 @@ class _Start:
             self._pull()
             complaint = self._run_once(self._command(umask), word)
         if complaint:
-            raise NotStarted(explain(complaint, container))
+            kind = NotMade if is_refused(complaint) else NotStarted
+            raise kind(explain(complaint, container))
 
     def _command(self, umask: int) -> List[str]:
         """The call of the engine, after the last look at what it mounts."""

@@ -330,6 +330,12 @@ def is_down(err: str) -> bool:
     return "cannot connect" in low or "failed to connect" in low or "unexpected eof" in low or low.endswith("eof")
 
 
+def is_refused(err: str) -> bool:
+    """Whether the engine does not let this user in: then it has done nothing."""
+    low = err.lower()
+    return "permission denied" in low and "trying to connect" in low
+
+
 def make_login_folder(name: str) -> str:
     """Where a log-in to a registry is kept while an image is pulled: in memory, never on a disk.
 

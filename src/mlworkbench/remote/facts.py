@@ -12,13 +12,13 @@ import subprocess
 import sys
 import time
 
-from .programs import which
+from .engine_facts import Engines, has_cdi, is_usable
+from .programs import is_noexec, which
 from .questions import Question, answer, ask
-from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
     Data = Dict[str, Any]
 
@@ -29,7 +29,6 @@ NETWORK = frozenset(
     "nfs nfs4 cifs smb3 smbfs fuse.sshfs 9p lustre beegfs gpfs afs ceph glusterfs fuse.glusterfs".split()
 )
 _LOGIND = ("/usr/lib/systemd", "/lib/systemd", "/run/systemd", "/etc/systemd")  # weakest first
-_CDI = ("/etc/cdi", "/var/run/cdi")
 _TRY = "import socket, sys; h, p = (sys.argv[1] + ':443').split(':')[:2]; socket.create_connection((h, p), 3).close()"
 # All that a strange machine may answer with.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, subprocess.SubprocessError)
@@ -48,13 +47,13 @@ def gather(
     ``named``: a project named this Python. It is found and not started, for it may be any program.
     """
     questions = {
-        "docker": ask("docker", "info", "--format", "{{json .}}"),
-        "podman": ask("podman", "version", "--format", "json"),  # `podman info` takes ten times as long
         "linger": ask("loginctl", "show-user", str(_uid()), "--property=Linger") if _has_logind() else None,
         "script": ask(os.path.expanduser(python), "--version") if python and not named else None,
         "reach": ask(sys.executable, "-I", "-S", "-c", _TRY, reach) if reach else None,
     }
+    engines = Engines(str((_safely(_user) or {}).get("name")))
     until = time.monotonic() + patience
+    found: Data = {}
     simple: Dict[str, Callable[[], Any]] = {
         "time": time.time,
         "hostname": socket.gethostname,
@@ -68,18 +67,19 @@ def gather(
         "nvidia": lambda: {
             "driver": driver(_read("/proc/driver/nvidia/version")),
             "smi": which("nvidia-smi"),
-            "cdi": _has_cdi(),
+            "cdi": has_cdi(),
         },
         "cgroup": _cgroup,
-        "docker": lambda: engine(*answer(questions["docker"], until)),
-        "podman": lambda: engine(*answer(questions["podman"], until)),
+        "docker": lambda: engines.docker(until),
+        "podman": lambda: engines.podman(until, spare=is_usable(found["docker"])),
         "logind": lambda: _logind(questions["linger"], until),
         "script": lambda: _script(python, named, answer(questions["script"], until)) if python else None,
         "reach": lambda: _reach(reach, answer(questions["reach"], until)) if reach else None,
     }
-    found: Data = {"facts": FACTS}
+    found["facts"] = FACTS
     for name, find in simple.items():
         found[name] = _safely(find)
+    _safely(engines.close)
     return found
 
 
@@ -194,6 +194,7 @@ def _store(folder: str) -> Data:
         "inodes_free": usage.f_favail if usage and usage.f_files else None,
         "filesystem": kind,
         "network": None if kind is None else kind in NETWORK,
+        "noexec": is_noexec(place),
     }
 
 
@@ -213,7 +214,7 @@ def filesystem(mounts: str, path: str) -> Optional[str]:
     return kind
 
 
-# -- GPUs and containers ---------------------------------------------------------------------------
+# -- GPUs ------------------------------------------------------------------------------------------
 
 
 def driver(text: str) -> Optional[str]:
@@ -225,73 +226,10 @@ def driver(text: str) -> Optional[str]:
     return None
 
 
-def _has_cdi() -> bool:
-    return any("nvidia" in name for folder in _CDI if os.path.isdir(folder) for name in os.listdir(folder))
-
-
 def _cgroup() -> Optional[int]:
     if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
         return 2
     return 1 if os.path.isdir("/sys/fs/cgroup") and os.listdir("/sys/fs/cgroup") else None
-
-
-def engine(path: Optional[str], code: Optional[int], out: str, err: str) -> Optional[Data]:
-    """What ``docker info`` or ``podman version`` said; None if there is no such program."""
-    if path is None:
-        return None
-    said = _safely(lambda: parse_json(out))
-    said = said if isinstance(said, dict) else {}
-    found: Data = {"path": path, "error": None, "socket": None, "selinux": os.path.exists("/sys/fs/selinux/enforce")}
-    if "host" in said or "Client" in said:  # the former where `docker` is podman under another name
-        found.update(_podman(said))
-    else:
-        found.update(_docker(said))
-    lines = complaints([*err.splitlines(), *(said.get("ServerErrors") or [])])
-    if not found["version"]:
-        told = "it did not answer in time" if code is None else "it ended with %s and said nothing" % code
-        found["error"] = "; ".join(lines) or told
-    given = os.environ.get("DOCKER_HOST") if found["program"] == "docker" else None
-    if given and given.startswith("unix://"):
-        found["socket"] = given[len("unix://") :]
-    elif given:
-        # Runs mount folders of this machine: an engine elsewhere would not find them, or find others.
-        found["error"] = "DOCKER_HOST is %s, and only an engine of this machine can be used" % given
-    return found
-
-
-def complaints(lines: Sequence[str]) -> List[str]:
-    """What an engine ended with: its last words or the last but one, and no warnings, which come before."""
-    kept = [line.strip() for line in lines if line.strip() and "level=warning" not in line]
-    return list(dict.fromkeys(kept))[-2:]
-
-
-def _docker(said: Mapping[str, Any]) -> Data:
-    options = said.get("SecurityOptions") or []
-    devices = said.get("DiscoveredDevices") or []
-    return {
-        "program": "docker",
-        "version": said.get("ServerVersion") or None,
-        "os": said.get("OSType") or None,
-        "arch": said.get("Architecture") or None,
-        "rootless": any("rootless" in option for option in options),
-        # The toolkit's hook on PATH is enough for --gpus; the runtime need not be configured.
-        "nvidia": "nvidia" in (said.get("Runtimes") or {})
-        or which("nvidia-container-runtime-hook") is not None
-        or any(str(device.get("ID")).startswith("nvidia.com/gpu") for device in devices),
-    }
-
-
-def _podman(said: Mapping[str, Any]) -> Data:
-    version = said.get("Server") or said.get("Client") or said.get("version") or {}
-    system, _, arch = str(version.get("OsArch") or "").partition("/")
-    return {
-        "program": "podman",
-        "version": version.get("Version") or None,
-        "os": system or None,
-        "arch": arch or None,
-        "rootless": _uid() != 0,
-        "nvidia": bool(_safely(_has_cdi)),
-    }
 
 
 # -- what scripts would meet -----------------------------------------------------------------------

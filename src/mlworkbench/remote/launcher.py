@@ -16,6 +16,7 @@ from .folder import RunFolder
 from .journal import spare_room, write_first, write_note
 from .notes import promote, write_exit
 from .pending_ending import until_written
+from .programs import is_noexec
 from .restart import origin
 from .run_lock import hold
 
@@ -200,6 +201,8 @@ def _why(program: bytes) -> str:
             first = file.readline(200)
     except OSError:
         return ""
+    if is_noexec(os.fsdecode(program)):
+        return "; the disk that holds it is mounted noexec: name the program that shall read it, such as sh or python"
     if b"/" not in program:
         return "; the project has it: write ./%s" % os.fsdecode(program)
     if first.startswith(b"#!") and first.endswith(b"\r\n"):

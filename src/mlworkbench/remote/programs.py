@@ -55,3 +55,14 @@ def is_shim(path: str) -> bool:
         return True
     family = os.path.splitext(os.path.basename(path).lower())[0].rstrip("0123456789.")
     return not os.path.basename(real).lower().startswith(family)
+
+
+def is_noexec(path: str) -> bool:
+    """Whether the disk that holds the path, or will hold it, is mounted so that no program on it can be started."""
+    place = path
+    while not os.path.exists(place) and os.path.dirname(place) != place:
+        place = os.path.dirname(place)
+    try:
+        return bool(os.statvfs(place).f_flag & os.ST_NOEXEC)
+    except (OSError, AttributeError):  # the system does not tell
+        return False

@@ -9,7 +9,7 @@ from .programs import which
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
+    from typing import Mapping, Optional, Tuple
 
 
 class Question:
@@ -20,13 +20,13 @@ class Question:
         self.process = process
 
 
-def ask(name: str, *words: str) -> Optional[Question]:
+def ask(name: str, *words: str, env: "Optional[Mapping[str, str]]" = None) -> Optional[Question]:
     path = which(name)
     if path is None:
         return None
     try:
         process = subprocess.Popen(
-            [path, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
+            [path, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env=env
         )
     except OSError:
         return None

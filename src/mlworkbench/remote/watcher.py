@@ -215,7 +215,7 @@ def remove_if_ours(engine: Engine, run: RunFolder) -> bool:
     if state["status"] == "down":
         return False
     if state["status"] == "missing" or state["owner"] != run.path:
-        _forget(run)
+        forget_container(run)
         return True
     return remove(engine, run)
 
@@ -224,11 +224,12 @@ def remove(engine: Engine, run: RunFolder) -> bool:
     """Whether it is gone."""
     if not engine.remove():
         return False
-    _forget(run)
+    forget_container(run)
     return True
 
 
-def _forget(run: RunFolder) -> None:
+def forget_container(run: RunFolder) -> None:
+    """There is no container of this run, or none any more."""
     try:
         os.unlink(run.container)
     except OSError:

@@ -43,7 +43,6 @@ def describe_folders(folders: dict[str, Folder]) -> list[str]:
     """The sentences that depend only on what the project is, not on what happened while it was read."""
     special = _left(folders, SPECIAL)
     secret = _left(folders, SECRET)
-    usual = _left(folders, USUAL)
     outside = sorted(_links_outside(folders))
     notes = []
     if special:
@@ -55,12 +54,18 @@ def describe_folders(folders: dict[str, Folder]) -> list[str]:
             f"{_count(secret, 'name')} left out for looking like a secret: {listed(secret)};"
             f" to send one, write !{shown(os.path.basename(secret[0].rstrip('/')))} into {OURS}"
         )
-    if usual:
-        notes.append(
-            f"{_count(usual, 'folder')} left out by default (environments, caches and the like): {listed(usual)};"
-            f" to send one, write !{shown(os.path.basename(usual[0].rstrip('/')))} into {OURS}"
-        )
     return notes + _collisions(folders) + _size(folders)
+
+
+def describe_usual(folders: dict[str, Folder]) -> str | None:
+    """The line about folders that are left out by default: most projects have some, so it is no warning."""
+    usual = _left(folders, USUAL)
+    if not usual:
+        return None
+    return (
+        f"{_count(usual, 'folder')} left out by default (environments, caches and the like): {listed(usual)};"
+        f" to send one, write !{shown(os.path.basename(usual[0].rstrip('/')))} into {OURS}"
+    )
 
 
 def describe_reading(changed: Sequence[str], gone: Sequence[str]) -> list[str]:

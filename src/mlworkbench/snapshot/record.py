@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from ..remote.tree import NEW
 from ..remote.untrusted import parse_json
 
-_VERSION = 3  # raised, too, when the rules of ignore.py change: decisions by them are remembered
+_VERSION = 4  # raised, too, when the rules of ignore.py change: decisions by them are remembered
 
 # [size, mtime_ns, ctime_ns, inode, mode, sha256]: a list, because JSON knows no tuples and this is compared
 # ten thousand times in a snapshot. mtime is None when the file was too young to be trusted next time.

@@ -18,7 +18,7 @@ from ..remote.tree import Folders, join, portable
 from .git import GitReader
 from .guard import relying_on_store
 from .ignore import OURS
-from .notes import amount, describe_folders, describe_reading, listed, shown
+from .notes import amount, describe_folders, describe_reading, describe_usual, listed, shown
 from .record import Folder, Known, Record, load_record, new_record, save_record
 from .scan import GONE, READ, Scan, describe
 from .store import Store
@@ -61,6 +61,7 @@ def take(project: Path, project_id: str, root: Root, cache: Path, progress: Prog
         git=state[0] if state else None,
         git_diff=state[1] if state else b"",
         notes=tuple(notes),
+        left_out=describe_usual(record["folders"]),
     )
 
 

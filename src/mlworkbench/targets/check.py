@@ -41,6 +41,13 @@ class Link:
     library: str  # version of our program there
 
 
+_PODMAN_NEEDS = "which podman needs without root"  # as remote/engine_facts.py words it
+_PODMAN_REMEDIES = (
+    ("subordinate", "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER on that machine"),
+    ("namespaces", "ask the administrator to allow user namespaces: user.max_user_namespaces in sysctl"),
+    ("", "sudo apt install uidmap on that machine (shadow-utils on Fedora and RHEL)"),
+)
+
 Size = Callable[[float], str]
 
 
@@ -171,11 +178,22 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
     scarce = scarcity("store", store, found, room)
     if scarce:
         return scarce
+    if store.noexec:
+        return _noexec(store, elsewhere)
     if store.network:
         local = "network file systems are slow here; "
         local += "a link ~/.mlw to a disk there helps" if elsewhere else "set MLW_HOME to a folder on a disk here"
         return Finding("store", WARNING, found, local)
     return Finding("store", OK, found)
+
+
+def _noexec(store: Store, elsewhere: bool) -> Finding:
+    """No error: a script needs no environment of ours where the Python of the machine or of the image will do."""
+    found = f"{store.folder} is mounted noexec: no program there can be started, so environments cannot be used"
+    move = (
+        "link it to another disk there: ln -s /DISK/mlw ~/.mlw" if elsewhere else "set MLW_HOME to another disk"
+    )
+    return Finding("store", WARNING, found, f"{move}; or ask the administrator to mount this one without noexec")
 
 
 def scarcity(what: str, store: Store, found: str, room: str) -> Finding | None:
@@ -266,13 +284,15 @@ def engine_trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
 
 def engine_symptom(trouble: str) -> str:
     """The text of ``explain`` about a trouble with an engine."""
-    if "permission denied" in trouble.lower():
+    if "permission denied" in trouble.lower() or _PODMAN_NEEDS in trouble:
         return "docker-not-permitted"
     return "no-gpu-in-container" if "NVIDIA GPUs" in trouble else "docker-not-running"
 
 
 def _remedy(engine: Engine) -> str:
     said = (engine.error or "").lower()
+    if _PODMAN_NEEDS in said:
+        return next(remedy for mark, remedy in _PODMAN_REMEDIES if mark in said)
     if "permission denied" in said:
         return "let your user use it: sudo usermod -aG docker $USER, then log in again; or install rootless Docker"
     if "cannot connect" in said or "is the docker daemon running" in said or "connection refused" in said:

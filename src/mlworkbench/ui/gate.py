@@ -26,6 +26,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LARGEST = 16 * 1024 * 1024  # bytes of a request's body
 _POLICY = 1008  # the websocket's word for "not allowed"
+_BODY = "mlworkbench.body"  # in the scope of a request: its _Coming
 
 log = logging.getLogger("mlworkbench.ui")
 
@@ -68,7 +69,9 @@ class Gate:
         if wants_logout(request):
             await self._login.leave(request, send)
             return
-        await _guarded(_Coming(receive), send, lambda receive, send: self._app(scope, receive, send))
+        coming = _Coming(receive)
+        scope[_BODY] = coming
+        await _guarded(coming, send, lambda receive, send: self._app(scope, receive, send))
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = locate(Request.of(scope), self._door)
@@ -111,6 +114,12 @@ class _Coming:
             message = {"type": "http.disconnect"}
         self.gone = message["type"] == "http.disconnect"
         return message
+
+
+def is_gone(scope: Scope) -> bool:
+    """Whether the application has learned that nobody waits for the response any more."""
+    coming = scope.get(_BODY)
+    return isinstance(coming, _Coming) and coming.gone
 
 
 async def _guarded(coming: _Coming, send: Send, work: Callable[[Receive, Send], Awaitable[None]]) -> None:

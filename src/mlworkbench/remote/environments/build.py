@@ -14,6 +14,7 @@ import urllib.request
 from ..cause import HINT
 from ..failpoint import failpoint
 from ..folder import Root
+from ..programs import is_noexec
 from ..tree import make_private, remove
 from .bounds import TOO_LARGE, Bounds, is_too_large, most_for, written
 from .built_in import is_for_image, set_aside
@@ -89,6 +90,9 @@ def ensure(
     if digest_of(lock) != lock["digest"]:
         raise NoEnvironment("the lock was changed after it was made: its digest differs; hint: submit again")
     check_place(lock, container["image"] if container else None)
+    for place in (os.path.dirname(prefix), root.tools):
+        if is_noexec(place):
+            raise NoEnvironment(NOEXEC % place)
     holder = take_lock(prefix + ".lock", say, cancelled)
     try:
         image = ImageBuilds(root, lock, container, password, log, say) if container else None
@@ -374,6 +378,10 @@ def without_advice(words: List[str], said: str) -> str:
 
 
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
+NOEXEC = (
+    "%s is on a disk that is mounted noexec: no program of an environment there could be started; hint: make ~/.mlw on"
+    " that machine a link to a folder on another disk, or ask its administrator to mount this one without noexec"
+)
 FULL = "the disk that holds %s is full; hint: free some of it, for instance with mlw experiment clean"
 
 

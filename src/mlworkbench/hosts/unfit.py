@@ -1,0 +1,63 @@
+"""Why our program did not start on a machine that accepted the login."""
+
+from __future__ import annotations
+
+import re
+
+from ..attachments import Attachment
+from ..errors import HostError, Unreachable
+from .channel import NotGreeted
+from .loader import NO_PYTHON
+from .openssh import explain
+from .replies import printable
+
+_CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)
+_GUARD = "case $- in *i*) ;; *) return;; esac"
+_STARTUP = (
+    f"~/.bashrc there must not exit or start another shell: put  {_GUARD}  at its top (ssh HOST true must end well)"
+)
+
+
+def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
+    """From what came instead of our program's first word."""
+    where, said = attachment.identity, error.said
+    if said == NO_PYTHON:
+        return HostError(
+            f"there is no Python 3.8 or newer on {where}",
+            "install one, for example: apt install python3, or put one into ~/.mlw/tools/python",
+            more="python-too-old",
+        )
+    if error.code == 255:
+        return explain(attachment, said)
+    found = _CANNOT_WRITE.findall(said)
+    if found:
+        return _no_home(where, printable(found[-1].replace("\r", "").partition(": ")[0]))
+    if error.code is None:
+        return silent(where)
+    if said:
+        what = f"{where} lets us in but runs no commands; it says: {printable(said)}"
+        hint = f"the account needs a login shell, and its key no forced command; {_STARTUP}"
+        return HostError(what, hint, more="unfit-target")
+    return HostError(
+        f"{where} lets us in but runs no commands: its shell ends first, with exit code {error.code}; the usual cause"
+        " is a startup file such as ~/.bashrc",
+        _STARTUP,
+        more="unfit-target",
+    )
+
+
+def _no_home(where: str, what: str) -> HostError:
+    full = "space" in what or "quota" in what
+    hint = "make room on that disk" if full else "it must be a folder that you can write"
+    problem = f"the home folder of {where} cannot be used: {what}"
+    return HostError(problem, hint, more="disk-full" if full else "unfit-target")
+
+
+def silent(where: str) -> Unreachable:
+    """The login was accepted, and then nothing came: the machine is overloaded, or another program took our place."""
+    return Unreachable(
+        f"{where} lets us in but does not run our command; if it is not overloaded, a startup file such as ~/.bashrc"
+        " waits or starts another shell",
+        _STARTUP,
+        more="unfit-target",
+    )
