@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import HistoryError, HostError
-from ..remote.tree import NEW, NOFOLLOW
-from .beneath import Beneath, points_inside, refusal
+from ..remote.tree import NEW, NOFOLLOW, points_inside
+from .beneath import Beneath, refusal
 from .manifest import LINK, Output
 from .room import require_room
 from .transfer import Outcome
@@ -79,10 +79,10 @@ class Incoming:
 
     def _wanted(self, one: Output) -> _Wanted | None:
         problem = refusal(one.path)
-        if problem:
-            self.outcome.failed.append((one.path, problem))
-        elif not one.is_file:
+        if not one.is_file:
             self.outcome.skipped.append((one.path, one.kind))
+        elif problem:
+            self.outcome.failed.append((one.path, problem))
         else:
             there = self._target.look(one.path)
             if there is not None and there.st_size == one.size:
