@@ -51,7 +51,10 @@ def listed(folder):
     return {one["path"]: one for one in json.loads((folder / "outputs.json").read_text())["outputs"]}
 
 
-def test_files_of_the_working_copy_are_collected_and_the_rest_is_named(place):
+@pytest.mark.parametrize("where", ["place", "spot"])
+def test_files_of_the_working_copy_are_collected_and_the_rest_is_named(where, request):
+    """As plain processes, and in a container."""
+    place = request.getfixturevalue(where)
     folder = place.run("r", SCRIPT, files={"data/vocab": "words"})
     place.start("r")
     told = place.ended(folder)
@@ -75,6 +78,12 @@ def test_files_of_the_working_copy_are_collected_and_the_rest_is_named(place):
         "outputs/socket": "socket",
         "outputs/to-pipe -> ../pipe": SPECIAL_FILE,
     }
+
+
+def test_outputs_that_are_a_link_themselves_are_named(place):
+    folder = place.run("r", "import os\nos.rmdir('outputs')\nos.mkdir('ckpt')\nos.symlink('ckpt', 'outputs')\n")
+    place.start("r")
+    assert place.ended(folder)["left_out"] == [f"outputs -> ckpt: {FOLDER}"]
 
 
 def test_any_number_of_links_has_few_names(place):
