@@ -81,7 +81,7 @@ class Incoming:
     def _wanted(self, one: Output) -> _Wanted | None:
         problem = refusal(one.path)
         if not one.is_file:
-            self.outcome.skipped.append((one.path, one.kind))
+            self.outcome.skipped.append((one.path, one.described))
         elif problem:
             self.outcome.failed.append((one.path, problem))
         else:

@@ -138,7 +138,7 @@ class Transfer:
             self._links += 1
             return True
         if not one.is_file:
-            self.outcome.skipped.append((one.path, one.kind))
+            self.outcome.skipped.append((one.path, one.described))
             return False
         problem = refusal(one.path) or refusal(name)
         if problem:
