@@ -14,6 +14,7 @@ from ..history.store import History
 from ..hosts.replies import printable
 from ..hosts.ssh import SshHost
 from ..model import IN_CONTACT, Compute, Run
+from ..remote.endings import TARGET_LOST
 from ..remote.folder import is_outside
 from ..remote.frames import CHUNK
 from ..remote.kept_reasons import UNCOLLECTED
@@ -85,6 +86,8 @@ def as_known(history: History, found: Attachment) -> Left:
     left = Left(asked=False)
     for run in unsettled(history):
         if _is_of(run, found, history):
+            if run.ending == TARGET_LOST:
+                continue  # nothing of it was there any more
             if run.status.final:
                 left.missing.append((run, "the machine was not asked"))
             else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from ..model import Run
-from ..remote.endings import TARGET_LOST
 from ..remote.folder import RunFolder
 from ..remote.journal import read_json
 from ..remote.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
@@ -26,9 +25,8 @@ def why_not_home(run: Run, folder: RunFolder) -> str | None:
     if Mirror(folder).size() < (run.log_size or 0):
         return UNFETCHED
     if run.outputs is None:
-        # It started, and its outputs were never listed: the machine was rebooted, or they could not be read.
-        listed = run.started is None or run.spec.sweep is not None or run.ending == TARGET_LOST
-        return None if listed else UNCOLLECTED
+        # It started, and its outputs were never listed: they could not be read, or the run was given up (--forget).
+        return None if run.started is None or run.spec.sweep is not None else UNCOLLECTED
     if run.outputs and not os.path.exists(folder.home):
         return UNFETCHED
     return UNCOLLECTED if run.outputs and count_only_there(folder) else None
