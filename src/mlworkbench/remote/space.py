@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Answer = Dict[str, Any]
 
 KINDS = ("runs", "snapshots", "blobs", "spares", "lib", "envs", "caches")
+_CODE = ("snapshots", "blobs")
 # What we give names to. Whatever else lies in our folders is somebody's, and stays.
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PROJECT = re.compile(r"\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-contained)?(-[0-9]+-[0-9a-f]{12})?")
@@ -37,8 +38,7 @@ YOUNG = 3600.0  # seconds: it may be about to be used
 
 def space(root: Root, request: Answer) -> Answer:
     """How much is where, how much of it nothing needs, and why the rest stays."""
-    with removing_from_store(root) as alone:
-        found = _survey(root, _Wanted(request, alone))
+    found = _survey(root, _Wanted(request, _is_idle(root)))
     disk = os.statvfs(root.path)
     sums = {
         kind: {
@@ -72,8 +72,22 @@ def free(root: Root, request: Answer) -> Answer:
     so many seconds stay: to build them again may take long. Caches of packages always do; see ``retire.remove``.
     """
     kinds = [kind for kind in request.get("what", KINDS) if kind in KINDS]
+    if request.get("dry_run"):
+        return _free(root, request, kinds, _Wanted(request, _is_idle(root)))
+    # Uploads wait for the lock, so it is held for code only: what else there is may take long to look at.
+    freed = _free(root, request, [kind for kind in kinds if kind not in _CODE], _Wanted(request, True))
     with removing_from_store(root) as alone:
-        return _free(root, request, kinds, _Wanted(request, alone))
+        code = _free(root, request, [kind for kind in kinds if kind in _CODE], _Wanted(request, alone))
+    for key in ("removed", "kept"):
+        freed[key].update(code[key])
+    freed["problems"] = (freed["problems"] + code["problems"])[:20]
+    return freed
+
+
+def _is_idle(root: Root) -> bool:
+    """Whether no upload is under way at this moment."""
+    with removing_from_store(root) as alone:
+        return alone
 
 
 def _free(root: Root, request: Answer, kinds: "List[str]", wanted: "_Wanted") -> Answer:
@@ -139,7 +153,7 @@ def linger(root: Root, request: Answer) -> Answer:
 
 
 class _Wanted:
-    """What the asker says about runs. ``alone``: no upload is under way, nor begins before this is over."""
+    """What the asker says about runs. ``alone``: no upload is under way."""
 
     def __init__(self, request: Answer, alone: bool) -> None:
         reasons = request.get("reasons", {})
