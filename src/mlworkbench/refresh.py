@@ -156,11 +156,14 @@ class _Asking(threading.Thread):
         lost: str | None = None
         turns = _Turns()
         for run in self.runs:
-            if lost is None:
-                now = turns.known(run) or turns.learn(Follower(history, run, self._target).refresh(self._deadline))
-                lost = now.contact if now.contact.startswith("no contact") else None
-            else:  # the machine did not answer a moment ago: it would not now
-                now = _note(history, run, lost.partition(" (")[2].removesuffix(")"))
+            try:
+                if lost is None:
+                    now = turns.known(run) or turns.learn(Follower(history, run, self._target).refresh(self._deadline))
+                    lost = now.contact if now.contact.startswith("no contact") else None
+                else:  # the machine did not answer a moment ago: it would not now
+                    now = _note(history, run, lost.partition(" (")[2].removesuffix(")"))
+            except RunRemoved:
+                now = run  # nobody will ask for it again
             self.answers[run.id] = now
         self._target.host.close()
         history.close()
