@@ -12,8 +12,9 @@ from .hosts.replies import Reply
 from .model import Run
 from .remote.folder import RunFolder
 from .remote.journal import write_whole
+from .remote.outputs import ONLY_THERE
 from .remote.tree import NEW
-from .runfiles.clean_elsewhere import is_home as all_is_home
+from .runfiles.home_state import is_home as all_is_home
 from .runfiles.incoming import Incoming
 from .runfiles.manifest import Output, read_outputs
 from .runfiles.mirror import Mirror
@@ -94,12 +95,13 @@ def _bring(
     total = sum(one.size for one in read_outputs(folder.manifest) if wanted(one))
     incoming = Incoming(folder.outputs, lambda files: host.outputs(run.id, files), lambda done: progress(done, total))
     outcome = incoming.fetch(one for one in read_outputs(folder.manifest) if wanted(one))
-    left = left_bytes = 0
+    left = left_bytes = only_there = 0
     for one in read_outputs(folder.manifest):  # read again rather than held: there may be very many
         if one.is_file and not wanted(one):
             left, left_bytes = left + 1, left_bytes + one.size
+        only_there += one.kind in ONLY_THERE
     if outcome.whole and not left:
-        write_whole(folder.home, {"outputs": run.outputs})
+        write_whole(folder.home, {"outputs": run.outputs, "only_there": only_there})
     return Brought(outcome, left, left_bytes)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from .errors import HostError
 from .history.folders import make_folder
 from .history.reading import before_end
+from .history.rows import Reading
 from .history.store import History
 from .hosts.host import News
 from .hosts.stranger import WORDS as NOT_ATTACHED
@@ -54,6 +55,7 @@ class Follower:
         self._asked = False  # the machine was asked: to ask it for more takes no long wait
         self._deadline: float | None = None  # monotonic; after it, no further question is asked
         self.overdue = False  # whether the last refresh met its deadline before it had everything
+        self._ahead: News | HostError | None = None  # the first answer to a refresh, if it was asked for before
 
     def refresh(self, deadline: float | None = None) -> Run:
         """Update the state of the run. A run without a supervisor gets a new one.
@@ -66,6 +68,27 @@ class Follower:
         elif not self.run.status.final:
             self._guarded(lambda: self._pull({}))
         return self.run
+
+    def ask_ahead(self) -> tuple[str, Reading, dict[str, bytes]] | None:
+        """Ask what ``refresh`` would ask first; what is new, for ``append_all`` and then ``take``.
+
+        None: nothing is new, or no answer came. That is kept for ``refresh``, which does not ask again.
+        """
+        if self.run.status.final or is_outside(self.run.id):
+            return None
+        try:
+            news = self._ask(dict(self._reading.offsets), 0.0)
+        except HostError as error:
+            self._ahead = error
+            return None
+        if new := _new(news):
+            return self.run.id, self._reading, new
+        self._ahead = news
+        return None
+
+    def take(self, run: Run, reading: Reading) -> None:
+        """The history has taken in what ``ask_ahead`` returned."""
+        self.run, self._reading = run, reading
 
     def chunks(self, live: bool = True) -> Iterator[bytes]:
         """The log's bytes from the offset on: until the run has ended, or else (not live) to the present end.
@@ -156,7 +179,7 @@ class Follower:
     def _pull(self, log: dict[str, int], wait: float = 0.0) -> News:
         """Ask for everything that is new; the history takes in all but the log."""
         while not self.run.status.final:
-            news = self._ask({**self._reading.offsets, **log, **self._preparing(log)}, wait)
+            news = self._take_ahead() or self._ask({**self._reading.offsets, **log, **self._preparing(log)}, wait)
             before = self._reading
             self._take_in(news)
             if self._reading == before or news.parts.get(LOG):
@@ -169,6 +192,12 @@ class Follower:
                 self.overdue = not self.run.status.final
                 return news
         return self._ask(log, 0.0)
+
+    def _take_ahead(self) -> News | None:
+        ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, HostError):
+            raise ahead
+        return ahead
 
     def _note_unwritten(self, why: str) -> None:
         """The run is over, and its machine cannot write so; or it can again."""
@@ -212,7 +241,7 @@ class Follower:
                 mirror.write(name, offset, data)
 
     def _take_in(self, news: News) -> None:
-        parts = {name: data for name, data in news.parts.items() if data and name not in (LOG, BUILD)}
+        parts = _new(news)
         if parts:
             self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
             self.tell_state(self.run)
@@ -313,6 +342,11 @@ class Follower:
             self.run = self.history.note(self.run.id, wait_for_turn)
             self.tell_state(self.run)
         return True
+
+
+def _new(news: News) -> dict[str, bytes]:
+    """What the history takes in."""
+    return {name: data for name, data in news.parts.items() if data and name not in (LOG, BUILD)}
 
 
 def _end_last(news: News) -> News:

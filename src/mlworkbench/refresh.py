@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from .errors import MlwError
-from .follow import Follower, in_sweep, out_of_contact, wait_for_turn, waits_for_turn
-from .history.store import History
+from .errors import HistoryError, MlwError
+from .follow import CHUNK, Follower, in_sweep, out_of_contact, wait_for_turn, waits_for_turn
+from .history.store import History, News, RunRemoved, append_all
 from .hosts.stranger import Stranger
 from .model import IN_CONTACT, Run
 from .targets.opening import open_target
 from .targets.target import Target
+
+_TOGETHER = 50  # runs in one transaction: a submit waits until it is over
 
 
 def refresh(
@@ -58,14 +60,56 @@ def _ask_here(
 ) -> Iterator[tuple[str, Run]]:
     """Each run of this machine is looked at once; there may be more to read of one than the time allows."""
     turns = _Turns()
+    ahead = _ask_ahead(history, target, runs, deadline)
     for run in runs:
         now = turns.known(run)
         if now is None:
-            follower = Follower(history, run, target)
-            now = turns.learn(follower.refresh(deadline))
+            try:
+                follower = ahead.get(run.id) or Follower(history, run, target)
+                now = turns.learn(follower.refresh(deadline))
+            except RunRemoved as error:
+                warn(error.message)
+                continue
             if follower.overdue:
                 warn(f"run {run.id}: its metrics are not read to the end yet; it is shown as read so far")
         yield run.id, now
+
+
+def _ask_ahead(history: History, target: Target, runs: list[Run], deadline: float) -> dict[str, Follower]:
+    """Ask about many runs, and have the history take in what is new in few transactions instead of one for each.
+
+    Each of them waits for the disk: 200 runs that had ended made a list take a second, and submits wait.
+    """
+    found: dict[str, Follower] = {}
+    news: list[News] = []
+    size = 0
+    for run in runs:
+        if in_sweep(run) and run.accepted is None:
+            continue  # most of them wait, and need not be asked about
+        if time.monotonic() >= deadline:
+            break
+        try:
+            follower = found[run.id] = Follower(history, run, target)
+        except RunRemoved:
+            continue  # its own refresh tells so
+        new = follower.ask_ahead()
+        if new is not None:
+            news.append(new)
+            size += sum(map(len, new[2].values()))
+        if size >= CHUNK or len(news) >= _TOGETHER:
+            _take_in(history, news, found)
+            news, size = [], 0
+    _take_in(history, news, found)
+    return found
+
+
+def _take_in(history: History, news: list[News], followers: dict[str, Follower]) -> None:
+    try:
+        taken = append_all(history, news) if news else {}
+    except HistoryError:
+        return  # because of one of them; each asks again for itself
+    for run_id, (run, reading) in taken.items():
+        followers[run_id].take(run, reading)
 
 
 def _silent(history: History, run: Run, patience: float) -> Run:
@@ -121,6 +165,8 @@ class _Asking(threading.Thread):
                     lost = now.contact if now.contact.startswith("no contact") else None
                 else:  # the machine did not answer a moment ago: it would not now
                     now = _note(history, run, lost.partition(" (")[2].removesuffix(")"))
+            except RunRemoved:
+                now = run  # nobody will ask for it again
             except MlwError as error:  # such as a full disk here: the other runs must still be listed
                 self.problems.append(f"run {run.id}: {error.message}")
                 now = run

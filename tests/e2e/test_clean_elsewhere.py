@@ -89,6 +89,41 @@ def test_what_is_not_here_stays_there(laptop, machine, project):
     assert clean(laptop, project)["runs"]["can_go"] == 1
 
 
+LINKS = """
+import os
+os.makedirs("ckpt/model")
+open("ckpt/best.pt", "w").write("weights")
+open("ckpt/model/only", "w").write("the only copy")
+os.symlink("../ckpt/best.pt", "outputs/best.pt")
+os.symlink("../ckpt/model", "outputs/model\\x1b[31m")
+os.symlink("/etc/hostname", "outputs/outside")
+os.mkfifo("outputs/fifo")
+"""
+
+
+def test_outputs_behind_links_are_here_or_named_and_stay_there(laptop, machine, project):
+    host = machine(password=SECRET)
+    attached(laptop, host, project)
+    root = host.home / ".mlw"
+    (project / "links.py").write_text(LINKS)
+    done = laptop.mlw("submit", "-c", "box", "links.py", cwd=project, check=True)
+    fetched = laptop.folder(done.run) / "work" / "outputs" / "best.pt"
+    assert fetched.read_text() == "weights" and not fetched.is_symlink()
+    named = ["outputs/fifo: fifo", "outputs/outside -> /etc/hostname: link that leads out of the working copy"]
+    for line in [*named, "-> ../ckpt/model: link to a folder"]:
+        assert line in done.err and any(line in left for left in laptop.info(done.run)["left_out"])
+    assert "\x1b" not in done.err + "".join(laptop.info(done.run)["left_out"])
+    make_old(host)
+    wait_until(lambda: not any("supervis" in line for line in host.processes().values()), "the end of supervisors")
+    [kept] = clean(laptop, project, "--yes")["runs"]["kept"]
+    assert kept["things"] == 1 and "mlw experiment clean -t box --yes --unfetched" in kept["reason"]
+    assert (root / "runs" / done.run / "work/ckpt/model/only").read_text() == "the only copy"
+    told = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
+    assert "kept: runs, 1 with" in told.err and "some outputs are only there" in told.err
+    assert clean(laptop, project, "--unfetched", "--yes")["runs"]["things"] == 1
+    assert not (root / "runs" / done.run).exists() and fetched.exists()
+
+
 def test_a_target_that_nobody_attached(laptop, machine, project):
     host = machine(password=SECRET)
     attached(laptop, host, project)

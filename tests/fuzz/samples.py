@@ -50,7 +50,7 @@ _DOCTOR = {
 }  # fmt: skip
 _INSIDE = {"image": "i", "missing": False, "code": 0, "devices": ["/dev/nvidia0"], "said": "a\nb", "tried": _TRIED}
 _KINDS = {
-    name: {"count": 1, "bytes": 5, "free_count": 1, "free_bytes": 4}
+    name: {"count": 1, "bytes": 5, "free_count": 1, "free_bytes": 4, "kept": {"going": {"count": 1, "bytes": 1}}}
     for name in ("runs", "snapshots", "blobs", "spares", "lib", "envs", "caches")
 }
 _PACKAGE = {

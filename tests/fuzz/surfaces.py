@@ -287,7 +287,8 @@ def _doctor(case: bytes, folder: Path) -> None:
 
 def _space(case: bytes, folder: Path) -> None:
     cleaner = CleanerElsewhere.__new__(CleanerElsewhere)
-    cleaner._host, cleaner._ended, cleaner._keep = _Saying(_message(case), folder), [], []  # type: ignore[assignment]
+    cleaner._host, cleaner._free, cleaner._kept = _Saying(_message(case), folder), [], {}  # type: ignore[assignment]
+    cleaner._young = 0.0
     _each(cleaner.find, cleaner.remove)
 
 

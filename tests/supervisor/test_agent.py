@@ -295,6 +295,25 @@ def test_freeing_space(place, agent):
     assert not place.root.exists()
 
 
+def test_an_upload_that_was_broken_off_can_go_at_once(place, agent):
+    """Not while it is under way, however old its files are; and not after an hour when nobody is at it any more."""
+    large, small = os.urandom(3 << 20), b"small"
+    digest, text = manifest_of(("a", small), ("large", large))
+    sender = Agent(place)
+    missing = _offer(sender, digest, text)["missing"]
+    assert missing == [[0, 2]]
+    sender.pipe.send({"more": True}, small + large[: 2 << 20])
+    until(lambda: list((place.root / "blobs").glob("part-*")) and list((place.root / "blobs").glob("??/*")))
+    request = {"keep": [], "runs": [], "young": 3600.0}
+    busy = agent.ask({"do": "space", **request})["kinds"]["blobs"]
+    assert busy["free_count"] == 0 and busy["kept"]["uploading"]["count"] == 2
+    assert agent.ask({"do": "free", **request})["removed"]["blobs"]["count"] == 0
+    sender.close()
+    assert agent.ask({"do": "space", **request})["kinds"]["blobs"]["free_count"] == 2
+    assert agent.ask({"do": "free", **request})["removed"]["blobs"]["bytes"] >= 2 << 20
+    assert not list((place.root / "blobs").glob("part-*")) and not list((place.root / "blobs").glob("??/*"))
+
+
 def test_only_what_carries_our_mark_is_freed(place, agent):
     done = place.run("done", "print(1)")
     agent.ask({"do": "start", "run": "done", "words": ["n"], "message": {}})

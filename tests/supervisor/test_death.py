@@ -180,9 +180,11 @@ def test_reboot_is_an_ending_of_its_own(place):
         kill(pid)
     for path in (folder / "gate.json", folder / "claim" / "owner.json"):
         path.write_text(re.sub(r'"boot_id": "[^"]*"', '"boot_id": "an-earlier-boot"', path.read_text()))
+    (folder / "work" / "outputs" / "checkpoint").write_text("saved")
     place.call("adopt", "r")
     told = place.ended(folder)
     assert told["ending"] == "target rebooted"
+    assert (told["outputs"], told["output_bytes"]) == (1, 5), "what it wrote before is collected all the same"
 
 
 def test_a_run_of_another_machine_is_not_judged_here(place):

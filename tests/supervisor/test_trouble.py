@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from mlworkbench.remote import machine
+from mlworkbench.remote.linked_outputs import OUTSIDE
 
 from .conftest import PYTHON, REMOTE, alive, marked, until
 from .test_death import TICKS, kill, ticking
@@ -95,7 +96,7 @@ def test_deep_and_linked_outputs(place, tmp_path):
     folder = place.run("link", f"import os\nos.rmdir('outputs')\nos.symlink({str(tmp_path / 'outside')!r}, 'outputs')")
     place.start("link")
     assert place.ended(folder)["outputs"] == 1
-    assert json.loads((folder / "outputs.json").read_text())["outputs"][0]["kind"] == "link"
+    assert json.loads((folder / "outputs.json").read_text())["outputs"][0]["kind"] == OUTSIDE
 
 
 @pytest.mark.parametrize("trouble", ["ignores SIGCHLD", "blocks SIGTERM", "ignores SIGTERM"])

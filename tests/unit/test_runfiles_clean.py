@@ -15,6 +15,8 @@ import pytest
 from mlworkbench.errors import HistoryError
 from mlworkbench.history.store import History
 from mlworkbench.paths import UserPaths
+from mlworkbench.remote import store_lock as guard
+from mlworkbench.remote.folder import Root
 from mlworkbench.runfiles import clean as module
 from mlworkbench.runfiles.clean import (
     CACHES,
@@ -29,7 +31,6 @@ from mlworkbench.runfiles.clean import (
     Find,
     check_ours,
 )
-from mlworkbench.snapshot import guard
 from mlworkbench.snapshot.store import Store
 from mlworkbench.snapshot.take import take
 from tests.supervisor.conftest import until
@@ -104,8 +105,23 @@ def user_snapshot(user, run):
 
 def test_what_is_young_stays(store):
     user, run = store
-    kinds = {one.kind for one in cleaner(user, 0).find()}
+    one = cleaner(user, 0)
+    with guard.relying_on_store(Root(str(user.store))):
+        kinds = {found.kind for found in one.find()}
     assert kinds == {SPARES, INDEXES, CACHES}, "a submit under way has just stored the rest"
+    kept = {stays.kind: stays for stays in one.kept()}
+    assert kept[LEFTOVERS].things == 4 and kept[CODE].things == 2 and kept[CODE].size > 0
+    assert all("mlw experiment clean --yes --recent" in stays.why for stays in kept.values())
+    assert {found.kind for found in Cleaner(History(UserPaths(user.store)), recent=True).find()} == {
+        SPARES, INDEXES, CACHES, CODE, PROGRAMS, LEFTOVERS,
+    }  # fmt: skip
+
+
+def test_what_killed_submits_left_goes_at_once(store):
+    """Nobody stores files at this moment, so nobody is at work on them."""
+    user, run = store
+    found = {found.folder for found in cleaner(user, 0).find() if found.kind == LEFTOVERS}
+    assert found == {"blobs"}
 
 
 def test_a_run_recorded_meanwhile_keeps_its_code(store, monkeypatch):
@@ -182,7 +198,7 @@ def test_a_list_taken_again_meanwhile_stays(store):
 def test_a_killed_snapshot_keeps_nobody_waiting(store):
     user, run = store
     code = (
-        "import sys, time; from mlworkbench.remote.folder import Root; from mlworkbench.snapshot.guard import *\n"
+        "import sys, time; from mlworkbench.remote.folder import Root; from mlworkbench.remote.store_lock import *\n"
         f"with relying_on_store(Root({str(user.store)!r})): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

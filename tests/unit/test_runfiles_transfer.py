@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from mlworkbench.errors import HistoryError, UnknownName, UsageError
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.outputs import list_outputs
+from mlworkbench.remote.tree import points_inside
 from mlworkbench.runfiles import content
 from mlworkbench.runfiles import transfer as module
-from mlworkbench.runfiles.beneath import Beneath, points_inside, refusal, remove_at
+from mlworkbench.runfiles.beneath import Beneath, refusal, remove_at
 from mlworkbench.runfiles.download import download
 from mlworkbench.runfiles.manifest import Output, read_outputs
 from mlworkbench.runfiles.stage import MARK

@@ -14,10 +14,12 @@ from ..history.store import History
 from ..hosts.replies import printable
 from ..hosts.ssh import SshHost
 from ..model import IN_CONTACT, Compute, Run
+from ..remote.endings import TARGET_LOST
 from ..remote.folder import is_outside
 from ..remote.frames import CHUNK
+from ..remote.kept_reasons import UNCOLLECTED
 from ..remote.untrusted import parse_json
-from ..runfiles.clean_elsewhere import is_home
+from ..runfiles.home_state import is_home, why_not_home
 from ..targets.opening import open_target
 from ..targets.remote import find_attachment
 
@@ -84,6 +86,8 @@ def as_known(history: History, found: Attachment) -> Left:
     left = Left(asked=False)
     for run in unsettled(history):
         if _is_of(run, found, history):
+            if run.ending == TARGET_LOST:
+                continue  # nothing of it was there any more
             if run.status.final:
                 left.missing.append((run, "the machine was not asked"))
             else:
@@ -146,7 +150,11 @@ def _bring(history: History, run: Run, compute: Compute, progress: Progress) -> 
         brought = bring_outputs(follower.run, target.host, folder, progress)
     finally:
         target.host.close()
-    return follower.run, None if is_home(follower.run, folder) else _why(follower, brought)
+    if is_home(follower.run, folder):
+        return follower.run, None
+    if why_not_home(follower.run, folder) == UNCOLLECTED:
+        return follower.run, "outputs that could not be collected"
+    return follower.run, _why(follower, brought)
 
 
 def _why(follower: Follower, brought: Brought | None) -> str:

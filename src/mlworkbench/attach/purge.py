@@ -17,7 +17,7 @@ from ..history.store import History
 from ..hosts.survey import Survey, TargetClient, TargetRun
 from ..model import Run
 from ..paths import UserPaths
-from ..runfiles.clean_elsewhere import is_home
+from ..runfiles.home_state import is_home
 
 FETCHED, NOT_FETCHED, EXPIRED, RUNNING = "fetched", "not fetched", "not fetched, expired", "running"
 STAYS, GOES = "stays", "will be deleted"

@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from ..config.keys import is_elsewhere
+from ..errors import UsageError
 from ..history.store import History
 from ..model import Compute, Run
 from ..paths import UserPaths, user_paths
-from ..remote.environments.stock import notes
 from ..report import units
-from ..runfiles.clean import KINDS, Cleaner, Find, check_ours
+from ..runfiles.clean import Cleaner, check_ours
+from ..runfiles.clean_kinds import KINDS, UNUSED, Find, Kept
 from . import render
 from .completion import complete_target
 from .options import in_project, rendering, the_project
 
-_STAY = "hint: environments of the last 30 days stay; see them with: mlw environment list{}"
+_UNFETCHED = "Also ended runs whose results are not all here."
+_RECENT = "Also what a submit may still need; use it while nothing is submitted."
 
 
 @click.command(epilog="Example: mlw experiment clean --yes")
 @click.option("-t", "--target", shell_complete=complete_target, help="On this target instead of this machine.")
+@click.option("--unfetched", is_flag=True, help=f"{_UNFETCHED} With -t only.")
+@click.option("--recent", is_flag=True, help=_RECENT)
 @click.option("--dry-run", is_flag=True, help="Only show (default).")
 @click.option("-y", "--yes", is_flag=True, help="Remove it.")
 @in_project
 @rendering
-def clean(target: str | None, dry_run: bool, yes: bool, folder: str | None, output: str, query: str | None) -> None:
+def clean(target: str | None, folder: str | None, output: str, query: str | None, **asked: Any) -> None:
     """Show what can go, with its bytes, and remove it with --yes.
 
     On this machine runs, outputs and assets always stay. On a target, runs go that have ended and whose log and
-    outputs have been brought here. Environments go that no run has used for 30 days; for others, and for the packages
-    that they were built from, there is mlw environment remove.
+    outputs have been brought here. Unfinished uploads and builds go at once. Environments go that no run has used for
+    30 days; for others, and for the packages that they were built from, there is mlw environment remove. What stays is
+    listed with its reason.
     """
     paths = user_paths()
     check_ours(str(paths.home), str(paths.database))
     compute = the_project(folder).compute(target) if target else None
-    remove = yes and not dry_run
+    wish = _Asked(asked["yes"] and not asked["dry_run"], asked["unfetched"], asked["recent"])
     if compute is not None and is_elsewhere(compute.kind, compute.address):
-        _clean_there(compute, paths, remove, output, query)
-    else:
-        _clean_here(paths, remove, output, query)
+        _clean_there(compute, paths, wish, output, query)
+        return
+    if wish.unfetched:
+        raise UsageError("--unfetched is for a target: on this machine runs always stay", "name it with -t")
+    _clean_here(paths, wish, output, query)
 
 
-def _clean_here(paths: UserPaths, remove: bool, output: str, query: str | None) -> None:
-    cleaner = Cleaner(History(paths))
+@dataclass(frozen=True)
+class _Asked:
+    remove: bool
+    unfetched: bool
+    recent: bool
+
+
+def _clean_here(paths: UserPaths, asked: _Asked, output: str, query: str | None) -> None:
+    cleaner = Cleaner(History(paths), recent=asked.recent)
     found = cleaner.find()
-    done = cleaner.remove(found) if remove else None
-    _emit(_rows(found if done is None else done), output, query)
+    done = cleaner.remove(found) if asked.remove else None
+    kept = cleaner.kept()
+    _emit(_rows(found if done is None else done, kept), output, query)
     for note in cleaner.notes:
         render.warn(note)
     total = units.size(sum(one.size for one in (found if done is None else done)))
@@ -55,13 +71,17 @@ def _clean_here(paths: UserPaths, remove: bool, output: str, query: str | None) 
         render.message(f"{total} can go" + ("; remove it with: mlw experiment clean --yes" if found else ""))
     else:
         render.message(f"{total} removed from {paths.home}")
-    if notes(paths.root):
-        render.message(_STAY.format(""))
+    for one in kept:
+        _tell_kept(one.kind.removesuffix(UNUSED), one.things, one.size, one.why)
 
 
-def _clean_there(compute: Compute, paths: UserPaths, remove: bool, output: str, query: str | None) -> None:
+def _tell_kept(kind: str, things: int, size: int, why: str) -> None:
+    render.message(f"kept: {kind}, {things:,} with {units.size(size)}: {why}")
+
+
+def _clean_there(compute: Compute, paths: UserPaths, asked: _Asked, output: str, query: str | None) -> None:
     from ..runfiles.clean_elsewhere import KINDS as NAMES  # noqa: PLC0415 - most cleans are of this machine
-    from ..runfiles.clean_elsewhere import CleanerElsewhere  # noqa: PLC0415
+    from ..runfiles.clean_elsewhere import CleanerElsewhere, Part  # noqa: PLC0415
     from ..targets.opening import open_target  # noqa: PLC0415
     from ..targets.remote import find_attachment  # noqa: PLC0415
 
@@ -72,45 +92,49 @@ def _clean_there(compute: Compute, paths: UserPaths, remove: bool, output: str, 
         found = find_attachment(run.spec.compute, paths)
         return found is not None and attachment is not None and found.folder == attachment.folder
 
-    cleaner = CleanerElsewhere(History(paths), host, is_there)
-    if remove:
-        gone, problems = cleaner.remove()
-        _emit([{"kind": NAMES[one.kind], "things": one.things, "bytes": one.size} for one in gone], output, query)
-        for problem in problems:
-            render.warn(f"could not be removed: {problem}")
-        render.message(f"{units.size(sum(one.size for one in gone))} removed from {compute.name}, {host.identity}")
-        return
-    found = cleaner.find()
-    rows = [
-        {
-            "kind": NAMES[one.kind],
-            "things": one.things,
-            "bytes": one.size,
-            "can_go": one.free_things,
-            "can_go_bytes": one.free_size,
-        }
-        for one in found
-    ]
-    _emit(rows, output, query)
+    def row(one: Part) -> dict[str, Any]:
+        shown = {"kind": NAMES[one.kind], "things": one.things, "bytes": one.size}
+        free = {} if asked.remove else {"can_go": one.free_things, "can_go_bytes": one.free_size}
+        kept = [{"things": kept.things, "bytes": kept.size, "reason": _why(kept.why, compute)} for kept in one.kept]
+        return {**shown, **free, "kept": kept}
+
+    cleaner = CleanerElsewhere(History(paths), host, is_there, unfetched=asked.unfetched, recent=asked.recent)
+    where = f"{compute.name}, {host.identity}"
+    found, problems = cleaner.remove() if asked.remove else (cleaner.find(), [])
+    _emit([row(one) for one in found], output, query)
+    for problem in problems:
+        render.warn(f"could not be removed: {problem}")
     total = sum(one.free_size for one in found)
-    how = f"; remove it with: mlw experiment clean -t {compute.name} --yes" if total else ""
-    render.message(f"{units.size(total)} can go from {compute.name}, {host.identity}{how}")
-    if any(one.kind == "envs" and one.things > one.free_things for one in found):
-        render.message(_STAY.format(f" -t {compute.name}"))
+    if asked.remove:
+        render.message(f"{units.size(total)} removed from {where}")
+    else:
+        how = f"; remove it with: mlw experiment clean -t {compute.name} --yes" if total else ""
+        render.message(f"{units.size(total)} can go from {where}{how}")
+    for part in found:
+        for kept in part.kept:
+            _tell_kept(NAMES[part.kind], kept.things, kept.size, _why(kept.why, compute))
+
+
+def _why(word: str, compute: Compute) -> str:
+    from ..runfiles.clean_elsewhere import WHY  # noqa: PLC0415 - as above
+
+    return WHY[word].format(t=compute.name, clean=f"mlw experiment clean -t {compute.name} --yes")
 
 
 def _emit(rows: list[dict[str, Any]], output: str, query: str | None) -> None:
     tidy = output == "table" and query is None
-    shown = [{key: units.size(row[key]) if key.endswith("bytes") else row[key] for key in row} for row in rows]
+    names = [name for name in rows[0] if name != "kept"]  # of which a table tells below
+    shown = [{key: units.size(row[key]) if key.endswith("bytes") else row[key] for key in names} for row in rows]
     render.emit(shown if tidy else rows, output=output, query=query)
 
 
-def _rows(found: list[Find]) -> list[dict[str, Any]]:
+def _rows(found: list[Find], kept: list[Kept]) -> list[dict[str, Any]]:
     return [
         {
             "kind": kind,
             "things": sum(one.kind == kind for one in found),
             "bytes": sum(one.size for one in found if one.kind == kind),
+            "kept": [{"things": one.things, "bytes": one.size, "reason": one.why} for one in kept if one.kind == kind],
         }
         for kind in KINDS
     ]

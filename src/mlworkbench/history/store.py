@@ -30,6 +30,8 @@ from .renew import Progress, fill, put, renew
 from .rows import Reading
 
 Runs = list[Run]
+News = tuple[str, Reading, Mapping[str, bytes]]  # of a run: its ID, from where it was read, and the bytes
+Change = Callable[[Run, Reading], tuple[Run, Reading]]
 
 _UNKNOWN = 2  # it seems to have ended, and did not say how
 _NAME = "json_extract(facts, '$.name')"
@@ -41,6 +43,10 @@ _OUTSIDE = (
 
 class IdTaken(Exception):
     """A run with this id exists; think of another."""
+
+
+class RunRemoved(HistoryError):
+    """Another command has removed the run."""
 
 
 class Ambiguous(UnknownName):
@@ -96,16 +102,14 @@ class History:
     def append(self, run_id: str, since: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:
         """Take in new bytes of the run's files, read from ``since``. Appending twice is harmless."""
 
-        def change(run: Run, reading: Reading) -> tuple[Run, Reading]:
-            # Another process may have been quicker with some of the files: those are left to its next look.
-            new = {name: data for name, data in parts.items() if _at(reading, name) == _at(since, name)}
-            return take_in(run, reading, new)
-
-        return self._change(run_id, change)
+        return append_all(self, [(run_id, since, parts)])[run_id]
 
     def note(self, run_id: str, change: Callable[[Run], Run]) -> Run:
         """Record what only this side knows: contact, interruption, a run that its target lost."""
-        return self._change(run_id, lambda run, reading: (change(run), reading))[0]
+        changed = self._database.write(
+            lambda connection: _update(connection, run_id, lambda run, reading: (change(run), reading))
+        )
+        return changed[0]
 
     def annotate(self, run_id: str, change: Callable[[Noted], Noted]) -> Run:
         """Record what people say of a run: a name, tags, a note. It goes into the run's folder, too."""
@@ -142,17 +146,6 @@ class History:
 
         self._database.write(delete)
         remove(folder.path)
-
-    def _change(self, run_id: str, change: Callable[[Run, Reading], tuple[Run, Reading]]) -> tuple[Run, Reading]:
-        def update(connection: apsw.Connection) -> tuple[Run, Reading]:
-            old = _one(connection, run_id)
-            run, reading = change(old.run, old.reading)
-            if (run, reading) != (old.run, old.reading):
-                rows.update(connection, old, run, reading, old.submitter)
-                _write_children(connection, old.run, run)
-            return run, reading
-
-        return self._database.write(update)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -263,11 +256,40 @@ class History:
         self._database.close()
 
 
+def append_all(history: History, news: Sequence[News]) -> dict[str, tuple[Run, Reading]]:
+    """``History.append`` for many runs, all or none of them. One transaction: each has to wait for the disk."""
+
+    def append(connection: apsw.Connection) -> dict[str, tuple[Run, Reading]]:
+        return {run_id: _update(connection, run_id, _taking(since, parts)) for run_id, since, parts in news}
+
+    return history._database.write(append)
+
+
+def _update(connection: apsw.Connection, run_id: str, change: Change) -> tuple[Run, Reading]:
+    old = _one(connection, run_id)
+    run, reading = change(old.run, old.reading)
+    if (run, reading) != (old.run, old.reading):
+        rows.update(connection, old, run, reading, old.submitter)
+        _write_children(connection, old.run, run)
+    return run, reading
+
+
+def _taking(since: Reading, parts: Mapping[str, bytes]) -> Change:
+    """Take in new bytes, read from ``since``."""
+
+    def change(run: Run, reading: Reading) -> tuple[Run, Reading]:
+        # Another process may have been quicker with some of the files: those are left to its next look.
+        new = {name: data for name, data in parts.items() if _at(reading, name) == _at(since, name)}
+        return take_in(run, reading, new)
+
+    return change
+
+
 def _one(connection: apsw.Connection, run_id: str) -> rows.Stored:
     for found in rows.select(connection, "id = ?", (run_id,)):
         return found
     rows.verify(connection)
-    raise HistoryError(f"run {run_id} has been removed")
+    raise RunRemoved(f"run {run_id} has been removed")
 
 
 def _write_children(connection: apsw.Connection, before: Run, run: Run) -> None:

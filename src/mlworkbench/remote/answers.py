@@ -145,6 +145,13 @@ def _outputs(talk: Talk, request: Message, body: bytes) -> Message:
 
 def _code(talk: Talk, request: Message, body: bytes) -> Message:
     """A whole upload: manifest, answer what is missing, blobs, answer."""
+    from .store_lock import relying_on_store  # noqa: PLC0415
+
+    with relying_on_store(talk.root):
+        return _receive(talk, request)
+
+
+def _receive(talk: Talk, request: Message) -> Message:
     from .receive import Upload  # noqa: PLC0415
 
     root = talk.root

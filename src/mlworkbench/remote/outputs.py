@@ -1,4 +1,4 @@
-"""The manifest of ``outputs/``: path, size and sha256 of every file. Links and special files are never followed.
+"""The manifest of ``outputs/``: path, size and sha256 of every file. Nothing is opened through a link.
 
 There may be a million of them, and terabytes: entries are made and written one by one, so that memory stays small.
 """
@@ -10,17 +10,20 @@ import hashlib
 import json
 import os
 import stat
+from contextlib import nullcontext
 
 from . import machine
 from .failpoint import failpoint
 from .folder import RunFolder
 from .journal import REFUSED, put_in_place, spare_room
 from .left_out import LeftOut
+from .linked_outputs import BROKEN, FOLDER, LINK, NOT_COPIED, OUTSIDE, SPECIAL_FILE, VANISHED, LinkedOutputs
 from .pending_ending import probe, until_written
+from .tree import Folders, join
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 CHUNK = 4 * 1024 * 1024
 _PAGE = 1 << 18
@@ -28,10 +31,15 @@ _LOOK = 16  # small files between two looks whether to hurry
 _ZEROS = bytes(1 << 20)
 MOST_HOLES = 4 * 1024 * 1024 * 1024  # bytes in holes of sparse files that are hashed, of all outputs together
 # Kinds of entries that are no files, or have no digest.
-NOT_HASHED, UNREADABLE, TOO_LONG, VANISHED = "not hashed", "unreadable", "path too long", "vanished"
+NOT_HASHED, UNREADABLE, TOO_LONG, DEVICE = "not hashed", "unreadable", "path too long", "device"
+FIFO, SOCKET = "fifo", "socket"
 SPECIAL = "special"  # not a kind: which one it is, is looked up
-_LEFT_OUT = (NOT_HASHED, UNREADABLE, TOO_LONG)
-_KINDS = ((stat.S_ISLNK, "link"), (stat.S_ISFIFO, "fifo"), (stat.S_ISSOCK, "socket"))
+_LINKS = (FOLDER, NOT_COPIED, OUTSIDE, BROKEN, SPECIAL_FILE)
+_LEFT_OUT = frozenset((NOT_HASHED, UNREADABLE, TOO_LONG, FIFO, SOCKET, DEVICE, *_LINKS))
+# What such an entry stands for is in the run folder on the target, and never comes home.
+ONLY_THERE = frozenset((UNREADABLE, TOO_LONG, FOLDER, NOT_COPIED))
+_KINDS = ((stat.S_ISLNK, LINK), (stat.S_ISFIFO, FIFO), (stat.S_ISSOCK, SOCKET))
+_LONGEST_PATH = 4096  # bytes
 # O_NONBLOCK: should the file have been swapped for a FIFO since it was seen, opening it must not block.
 _OPEN = os.O_RDONLY
 for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
@@ -58,7 +66,7 @@ def record_patiently(run: RunFolder, cancelled: Callable[[], bool], waiting: Cal
 def record_outputs(run: RunFolder, hurry: Callable[[], bool], left: Optional[LeftOut] = None) -> Tuple[int, int]:
     """Write ``outputs.json``, whole or not at all; tells how many outputs there are, and their bytes.
 
-    ``left`` gets those that could not be read or hashed.
+    Links to files of the working copy become files. ``left`` gets what could not be read, hashed or collected.
     """
     part = "%s.%s.part" % (run.manifest, os.urandom(8).hex())
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -79,17 +87,30 @@ def record_outputs(run: RunFolder, hurry: Callable[[], bool], left: Optional[Lef
 def _write_entries(run: RunFolder, descriptor: int, hurry: Callable[[], bool], left: LeftOut) -> Tuple[int, int]:
     count = size = at = 0
     text = '{"outputs": ['
-    for one in each_output(run.outputs, hurry):
-        text += (", " if count else "") + json.dumps(one)
-        count += 1
-        size += one["size"]
-        if one["kind"] in _LEFT_OUT:
-            left.add("outputs/" + one["path"], one["kind"])
-        if len(text) >= _PAGE:
-            at = _write_at(run, descriptor, text, at)
-            text = ""
+    with _links_of(run) as links:
+        for one in each_output(run.outputs, hurry, links):
+            text += (", " if count else "") + json.dumps(one)
+            count += 1
+            size += one["size"]
+            if one["kind"] in _LEFT_OUT:
+                left.add(_shown(one), one["kind"])
+            if len(text) >= _PAGE:
+                at = _write_at(run, descriptor, text, at)
+                text = ""
     _write_at(run, descriptor, text + "]}", at)
     return count, size
+
+
+def _links_of(run: RunFolder) -> ContextManager[Optional[LinkedOutputs]]:
+    try:
+        return LinkedOutputs(run)
+    except OSError:  # the script has removed its working copy, or put something else in its place
+        return nullcontext()
+
+
+def _shown(one: Dict[str, Any]) -> str:
+    path = join("outputs", one["path"]) if one["path"] else "outputs"
+    return "%s -> %s" % (path, one["to"]) if "to" in one else path
 
 
 def _write_at(run: RunFolder, descriptor: int, text: str, at: int) -> int:
@@ -106,34 +127,45 @@ def _write_at(run: RunFolder, descriptor: int, text: str, at: int) -> int:
     return at + len(data)
 
 
-def list_outputs(folder: str, hurry: Callable[[], bool]) -> List[Dict[str, Any]]:
+def list_outputs(folder: str, hurry: Callable[[], bool], links: Optional[LinkedOutputs] = None) -> List[Dict[str, Any]]:
     """All entries at once."""
-    return list(each_output(folder, hurry))
+    return list(each_output(folder, hurry, links))
 
 
-def each_output(folder: str, hurry: Callable[[], bool]) -> Iterator[Dict[str, Any]]:
+def each_output(
+    folder: str, hurry: Callable[[], bool], links: Optional[LinkedOutputs] = None
+) -> Iterator[Dict[str, Any]]:
     """One entry per file below ``folder``, in the order of their paths, which use '/' and surrogates for odd bytes.
 
     Hashing terabytes takes hours: when ``hurry`` says so, the rest is listed without digests. A folder that cannot be
-    listed is one entry, so that what is in it is not missing without a word.
+    listed is one entry, so that what is in it is not missing without a word. ``links``: collects what they lead to.
     """
-    if os.path.islink(folder):
-        yield {"path": "", "size": 0, "sha256": None, "kind": "link", "to": os.readlink(folder)}
-        return
-    hashing = _Hashing(hurry)
-    for number, (name, special) in enumerate(_walk(folder)):
-        if number % _LOOK == 0:
-            hashing.look()
-        path = os.path.join(folder, name)
-        yield _describe(path, name, special) if special else hashing.digest(path, name)
-
-
-def _walk(folder: str) -> Iterator[Tuple[str, str]]:
-    """(path below ``folder``, what it is if not a file). Holds the names on the way down only."""
+    entry: Dict[str, Any] = {"path": "", "size": 0, "sha256": None}
     try:
-        pending = [("", *_names(folder))]
+        folders = Folders(folder)
     except FileNotFoundError:
         return
+    except OSError as error:
+        if not os.path.islink(folder):
+            yield dict(entry, kind=_why(error))
+        elif links is None:
+            yield dict(entry, kind=LINK, to=os.readlink(folder))
+        else:
+            yield dict(entry, **links.collect("", None))
+        return
+    hashing = _Hashing(hurry)
+    with folders:
+        for number, (path, special) in enumerate(_walk(folders, len(os.fsencode(folder)) + 1)):
+            if number % _LOOK == 0:
+                hashing.look()
+            found = _describe(folders, path, special, links) if special else None
+            yield dict(entry, path=path, **found) if found else hashing.digest(folders, path)
+
+
+def _walk(folders: Folders, base: int) -> Iterator[Tuple[str, str]]:
+    """(path, what it is if not a file). Holds the names on the way down only. ``base``: bytes before each path."""
+    try:
+        pending = [("", *_names(folders.open("")))]
     except OSError as error:
         yield "", _why(error)
         return
@@ -143,16 +175,19 @@ def _walk(folder: str) -> Iterator[Tuple[str, str]]:
             pending.pop()
             continue
         name = names.pop()
-        if not name.endswith("/"):
-            yield prefix + name, special.get(name, "")
-            continue
-        try:
-            pending.append((prefix + name, *_names(os.path.join(folder, prefix + name))))
-        except OSError as error:
-            yield prefix + name[:-1], _why(error)
+        path = prefix + name.rstrip("/")
+        if base + len(os.fsencode(path)) >= _LONGEST_PATH:
+            yield path, TOO_LONG
+        elif not name.endswith("/"):
+            yield path, special.get(name, "")
+        else:
+            try:
+                pending.append((prefix + name, *_names(folders.open(path))))
+            except OSError as error:
+                yield path, _why(error)
 
 
-def _names(folder: str) -> Tuple[List[str], Dict[str, str]]:
+def _names(folder: int) -> Tuple[List[str], Dict[str, str]]:
     """What is in a folder, the last first, folders with a '/' at the end; and what those are that are not files.
 
     The '/' counts in the order, so that the walk comes by paths as if all of them had been sorted.
@@ -173,23 +208,23 @@ def _names(folder: str) -> Tuple[List[str], Dict[str, str]]:
 
 def _why(error: OSError) -> str:
     """The kind of an entry that could not be read."""
-    if error.errno == errno.ENOENT:
-        return VANISHED
-    return TOO_LONG if error.errno == errno.ENAMETOOLONG else UNREADABLE
+    return VANISHED if error.errno == errno.ENOENT else UNREADABLE
 
 
-def _describe(path: str, name: str, special: str) -> Dict[str, Any]:
-    entry: Dict[str, Any] = {"path": name, "size": 0, "sha256": None, "kind": special}
+def _describe(folders: Folders, path: str, special: str, links: Optional[LinkedOutputs]) -> Dict[str, str]:
+    """What stands there and is no file; {} if a link was replaced by a file."""
     if special != SPECIAL:
-        return entry
+        return {"kind": special}
+    folder, _, name = path.rpartition("/")
     try:
-        facts = os.lstat(path)
-        entry["kind"] = next((word for test, word in _KINDS if test(facts.st_mode)), "device")
-        if entry["kind"] == "link":
-            entry["to"] = os.readlink(path)
+        parent = folders.open(folder)
+        facts = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        kind = next((word for test, word in _KINDS if test(facts.st_mode)), DEVICE)
+        if kind != LINK:
+            return {"kind": kind}
+        return links.collect(path, parent) if links else {"kind": LINK, "to": os.readlink(name, dir_fd=parent)}
     except OSError as error:
-        entry["kind"] = _why(error)
-    return entry
+        return {"kind": _why(error)}
 
 
 class _Hashing:
@@ -205,17 +240,18 @@ class _Hashing:
         self._hurried = self._hurried or self._hurry()
         return self._hurried
 
-    def digest(self, path: str, name: str) -> Dict[str, Any]:
+    def digest(self, folders: Folders, path: str) -> Dict[str, Any]:
         """Hash what is opened, and say so if it changed meanwhile (something of the run may still write)."""
-        entry: Dict[str, Any] = {"path": name, "size": 0, "sha256": None}
+        entry: Dict[str, Any] = {"path": path, "size": 0, "sha256": None}
+        folder, _, name = path.rpartition("/")
         try:
-            descriptor = os.open(path, _OPEN)
+            descriptor = os.open(name, _OPEN, dir_fd=folders.open(folder))
         except OSError as error:
             return dict(entry, kind=_why(error))
         try:
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
-                return dict(entry, kind="device")
+                return dict(entry, kind=DEVICE)
             found = None if self._hurried and before.st_size else self._hash(descriptor, before)
             if found is None:
                 return dict(entry, size=before.st_size, kind=NOT_HASHED)

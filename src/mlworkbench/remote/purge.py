@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PAGE = 500  # runs in one answer
 # Can be built or sent again. The program that runs goes last.
-_REPLACEABLE = ("blobs", "snapshots", "spares", "envs", "tools", "pkgs", "cache", "gpus", "lib")
+_REPLACEABLE = ("blobs", "snapshots", "spares", "envs", "tools", "pkgs", "cache", "gpus", "store.lock", "lib")
 _KEPT = ("runs", "homes", "share", "clients", "root.json")
 
 

@@ -12,18 +12,21 @@ from .environments import retire
 from .environments.stock import InUse, has_ended
 from .folder import Root
 from .journal import read_json
+from .kept_reasons import GOING, OTHER, UPLOADING, USED, YOUNG_CODE
 from .programs import which
 from .run_removal import remove_run
+from .store_lock import removing_from_store
 from .tree import remove
 from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
     Answer = Dict[str, Any]
 
 KINDS = ("runs", "snapshots", "blobs", "spares", "lib", "envs", "caches")
+_CODE = ("snapshots", "blobs")
 # What we give names to. Whatever else lies in our folders is somebody's, and stays.
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PROJECT = re.compile(r"\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-contained)?(-[0-9]+-[0-9a-f]{12})?")
@@ -34,8 +37,8 @@ YOUNG = 3600.0  # seconds: it may be about to be used
 
 
 def space(root: Root, request: Answer) -> Answer:
-    """How much is where, and how much of it nothing needs."""
-    found = _survey(root, _Wanted(request))
+    """How much is where, how much of it nothing needs, and why the rest stays."""
+    found = _survey(root, _Wanted(request, _is_idle(root)))
     disk = os.statvfs(root.path)
     sums = {
         kind: {
@@ -43,10 +46,22 @@ def space(root: Root, request: Answer) -> Answer:
             "bytes": sum(one["bytes"] for one in entries),
             "free_count": sum(not one["needed"] for one in entries),
             "free_bytes": sum(one["bytes"] for one in entries if not one["needed"]),
+            "kept": _reasons(entries),
         }
         for kind, entries in found.items()
     }
     return {"ok": True, "kinds": sums, "disk_free": disk.f_bavail * disk.f_frsize, "root": root.path}
+
+
+def _reasons(entries: "List[Answer]") -> "Dict[str, Dict[str, int]]":
+    """Why entries stay → how many, and their bytes."""
+    found: Dict[str, Dict[str, int]] = {}
+    for one in entries:
+        if one["needed"]:
+            sums = found.setdefault(one["needed"], {"count": 0, "bytes": 0})
+            sums["count"] += 1
+            sums["bytes"] += one["bytes"]
+    return found
 
 
 def free(root: Root, request: Answer) -> Answer:
@@ -57,11 +72,31 @@ def free(root: Root, request: Answer) -> Answer:
     so many seconds stay: to build them again may take long. Caches of packages always do; see ``retire.remove``.
     """
     kinds = [kind for kind in request.get("what", KINDS) if kind in KINDS]
+    if request.get("dry_run"):
+        return _free(root, request, kinds, _Wanted(request, _is_idle(root)))
+    # Uploads wait for the lock, so it is held for code only: what else there is may take long to look at.
+    freed = _free(root, request, [kind for kind in kinds if kind not in _CODE], _Wanted(request, True))
+    with removing_from_store(root) as alone:
+        code = _free(root, request, [kind for kind in kinds if kind in _CODE], _Wanted(request, alone))
+    for key in ("removed", "kept"):
+        freed[key].update(code[key])
+    freed["problems"] = (freed["problems"] + code["problems"])[:20]
+    return freed
+
+
+def _is_idle(root: Root) -> bool:
+    """Whether no upload is under way at this moment."""
+    with removing_from_store(root) as alone:
+        return alone
+
+
+def _free(root: Root, request: Answer, kinds: "List[str]", wanted: "_Wanted") -> Answer:
     removed: Dict[str, Dict[str, int]] = {}
+    kept: Dict[str, Dict[str, Dict[str, int]]] = {}
     problems: List[str] = []
-    wanted = _Wanted(request)
     for kind, entries in _survey(root, wanted, kinds).items():
         removed[kind] = {"count": 0, "bytes": 0}
+        kept[kind] = _reasons(entries)
         for one in entries:
             if one["needed"]:
                 continue
@@ -76,7 +111,7 @@ def free(root: Root, request: Answer) -> Answer:
                 continue  # a run has come that needs it
             except OSError as error:
                 problems.append("%s: %s" % (one["path"], error.strerror))
-    return {"ok": True, "removed": removed, "problems": problems[:20]}
+    return {"ok": True, "removed": removed, "kept": kept, "problems": problems[:20]}
 
 
 def _remove(kind: str, path: str) -> None:
@@ -118,38 +153,53 @@ def linger(root: Root, request: Answer) -> Answer:
 
 
 class _Wanted:
-    """What the asker says about runs."""
+    """What the asker says about runs. ``alone``: no upload is under way."""
 
-    def __init__(self, request: Answer) -> None:
-        self.keep = set(request.get("keep", []))
+    def __init__(self, request: Answer, alone: bool) -> None:
+        reasons = request.get("reasons", {})
+        self.keep = {name: str(reasons.get(name, OTHER)) for name in request.get("keep", [])}
         self.runs = set(request["runs"]) if "runs" in request else None
         self.young = float(request.get("young", 0))
         self.idle = float(request.get("idle", retire.IDLE))
+        self.alone = alone
 
-    def stays(self, name: str) -> bool:
-        return name in self.keep or (self.runs is not None and name not in self.runs)
+    def why_run(self, name: str) -> str:
+        """Why a run stays; "" if it may go."""
+        return self.keep.get(name) or (OTHER if self.runs is not None and name not in self.runs else "")
+
+    def why_code(self, path: str, needed: bool) -> str:
+        """The same for a list of code, or for a file that such a list names."""
+        if needed:
+            return USED
+        return UPLOADING if not self.alone else YOUNG_CODE if _is_young(path, self.young) else ""
+
+    def why_unlisted(self) -> str:
+        """For a file that no list names: its upload was broken off, unless it is still under way."""
+        return "" if self.alone else UPLOADING
 
 
 def _survey(root: Root, wanted: _Wanted, kinds: "Any" = KINDS) -> "Dict[str, List[Answer]]":
-    """kind → entries with path, bytes and whether something needs them; what only freed entries need is not needed."""
+    """kind → entries with path, bytes and why they stay ("": they can go). What only freed entries need can go, too."""
     runs = [found for found in (_run(root, name, wanted) for name in names_in(root.runs)) if found]
     stay = [one for one in runs if one["needed"] or "runs" not in kinds]
     digests = {one["snapshot"] for one in stay if not one["finished"]}
     snapshots = [
-        {"path": path, "needed": name[:-5] in digests or _is_young(path, wanted.young)}
+        {"path": path, "needed": wanted.why_code(path, name[:-5] in digests)}
         for name, path in _entries(root.snapshots)
         if name.endswith(".json") and _DIGEST.fullmatch(name[:-5])
     ]
-    kept = _contents(str(one["path"]) for one in snapshots if one["needed"] or "snapshots" not in kinds)
+    kept = _contents(
+        (one["path"], one["needed"] or USED) for one in snapshots if one["needed"] or "snapshots" not in kinds
+    )
     used = {one["lib"] for one in runs if one["needed"]} | _libraries_at_work(root)
     built_for = {one["env"] for one in stay if not one["finished"]}
     looked = retire.for_clean(root, wanted.idle, built_for) if {"envs", "caches"}.intersection(kinds) else ([], [])
     found: Dict[str, List[Answer]] = {
         "runs": runs,
         "snapshots": snapshots,
-        "blobs": list(_blobs(root, kept, wanted.young)),
+        "blobs": [*_blobs(root, kept, wanted), *_packages(root, wanted)],
         "spares": [
-            {"path": path, "needed": name.startswith(".") and _is_young(path)}
+            {"path": path, "needed": USED if name.startswith(".") and _is_young(path) else ""}
             for name, path in _entries(root.spares)
             if _PROJECT.fullmatch(name) or LEFT.fullmatch(name)
         ],
@@ -171,7 +221,8 @@ def _run(root: Root, name: str, wanted: _Wanted) -> "Optional[Answer]":
     if not spec or spec.get("id") != name or os.path.islink(run.path):
         return None
     finished = has_ended(run)
-    needed = wanted.stays(name) or machine.is_locked(run.lock) or (os.path.exists(run.owner) and not finished)
+    going = machine.is_locked(run.lock) or (os.path.exists(run.owner) and not finished)
+    needed = GOING if going else wanted.why_run(name)
     library = str(spec.get("environment", {}).get("PYTHONPATH", ""))
     used = library.partition(root.lib + "/")[2].partition("/")[0]
     snapshot = spec.get("snapshot")
@@ -179,12 +230,13 @@ def _run(root: Root, name: str, wanted: _Wanted) -> "Optional[Answer]":
     return {"path": run.path, "needed": needed, "finished": finished, "snapshot": snapshot, "lib": used, "env": built}
 
 
-def _contents(lists: "Any") -> "Set[str]":
-    found: Set[str] = set()
-    for path in lists:
+def _contents(lists: "Iterable[Tuple[str, str]]") -> "Dict[str, str]":
+    """Files that lists of code name → why the list stays."""
+    found: Dict[str, str] = {}
+    for path, why in lists:
         try:
             with open(path, "rb") as file:
-                found.update(entry[1] for entry in parse_json(file.read())["files"])
+                found.update((entry[1], why) for entry in parse_json(file.read())["files"])
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             continue
     return found
@@ -193,9 +245,9 @@ def _contents(lists: "Any") -> "Set[str]":
 def _libraries(root: Root, used: "Set[str]") -> "Iterator[Answer]":
     for name, path in _entries(root.lib):
         if _LIBRARY.fullmatch(name) and os.path.exists(os.path.join(path, "remote", "agent.py")):
-            yield {"path": path, "needed": name in used}
+            yield {"path": path, "needed": USED if name in used else ""}
         elif LEFT.fullmatch(name):
-            yield {"path": path, "needed": _is_young(path)}
+            yield {"path": path, "needed": USED if _is_young(path) else ""}
 
 
 def _is_young(path: str, age: float = YOUNG) -> bool:
@@ -205,14 +257,21 @@ def _is_young(path: str, age: float = YOUNG) -> bool:
         return True
 
 
-def _blobs(root: Root, kept: "Set[str]", young: float) -> "Iterator[Answer]":
+def _blobs(root: Root, kept: "Dict[str, str]", wanted: _Wanted) -> "Iterator[Answer]":
     for folder, place in _entries(root.blobs):
-        if _UPLOAD.fullmatch(folder):  # of an upload: one that was cut off may go on later
-            yield {"path": place, "needed": machine.is_locked(place) or _is_young(place, young)}
+        if _UPLOAD.fullmatch(folder):
+            yield {"path": place, "needed": wanted.why_unlisted()}
             continue
         for name, path in _entries(place) if len(folder) == 2 else ():
             if _DIGEST.fullmatch(folder + name):
-                yield {"path": path, "needed": folder + name in kept or _is_young(path, young)}
+                yield {"path": path, "needed": kept.get(folder + name) or wanted.why_unlisted()}
+
+
+def _packages(root: Root, wanted: _Wanted) -> "Iterator[Answer]":
+    """What uploads of packages left that were broken off. A list is there from the last file until they are sorted."""
+    store = Root(os.path.join(root.packages, "incoming"))
+    lists = [path for name, path in _entries(store.snapshots) if name.endswith(".json") and _is_young(path)]
+    return _blobs(store, _contents((path, YOUNG_CODE) for path in lists), wanted)
 
 
 def _libraries_at_work(root: Root) -> "Set[str]":

@@ -291,7 +291,9 @@ class Supervisor:
         data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": file_size(self.run.log)}
         if ended:
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
+        if ended or facts:  # also where a reboot ended it
             data.update(self._collect_safely(dict(data)))
+        if ended:
             data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
         self._track_safely(self._tracking.end, facts)
         data["left_out"] = left_out(self.run.metrics) + data.get("left_out", [])

@@ -23,6 +23,8 @@ READ = os.O_RDONLY | NOFOLLOW | CLOEXEC
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW | CLOEXEC
 
 UTF8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
+WINDOWS = os.name == "nt"
+_LONGEST_LINK = 4096  # bytes of what a link says, on every file system in use
 _FICLONE = 0x40049409
 _CHUNK = 1 << 20
 # What another way of copying would not cure.
@@ -91,6 +93,25 @@ def parents(paths: Iterable[str]) -> Set[str]:
             found.add(path[:end])
             end = path.rfind("/", 0, end)
     return found
+
+
+def points_inside(path: str, to: str) -> bool:
+    """Whether a link at ``path`` stays below the folder, whatever other links of this kind there are.
+
+    ``..`` counts only at the beginning, where it climbs real folders: after a name it would climb from wherever
+    a link with that name leads.
+    """
+    try:
+        longest = len(os.fsencode(to))
+    except UnicodeEncodeError:  # half a character, which no disk takes
+        return False
+    if not 0 < longest < _LONGEST_LINK or "\0" in to or to.startswith("/") or (WINDOWS and ("\\" in to or ":" in to)):
+        return False
+    parts = [part for part in to.split("/") if part not in ("", ".")]
+    climbs = 0
+    while climbs < len(parts) and parts[climbs] == "..":
+        climbs += 1
+    return climbs <= path.count("/") and ".." not in parts[climbs:]
 
 
 def make_private(*paths: str) -> None:

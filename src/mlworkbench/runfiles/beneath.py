@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 
-from ..remote.tree import FOLDER, NOFOLLOW, Folders, empty_folder, join, open_up
+from ..remote.tree import FOLDER, NOFOLLOW, WINDOWS, Folders, empty_folder, join, open_up
 
-WINDOWS = os.name == "nt"
-_LONGEST, _LONGEST_LINK = 255, 4096  # bytes of a name, and of what a link says, on every file system in use
+_LONGEST = 255  # bytes of a name, on every file system in use
 
 
 def refusal(path: str) -> str | None:
@@ -34,25 +33,6 @@ def refusal(path: str) -> str | None:
     if WINDOWS and any(letter in path for letter in '\\:<>"|?*'):
         return "Windows has no such names"
     return None
-
-
-def points_inside(path: str, to: str) -> bool:
-    """Whether a link at ``path`` stays below the folder, whatever other links of this kind there are.
-
-    ``..`` counts only at the beginning, where it climbs real folders: after a name it would climb from wherever
-    a link with that name leads.
-    """
-    try:
-        longest = len(os.fsencode(to))
-    except UnicodeEncodeError:  # half a character, which no disk takes
-        return False
-    if not 0 < longest < _LONGEST_LINK or "\0" in to or to.startswith("/") or (WINDOWS and ("\\" in to or ":" in to)):
-        return False
-    parts = [part for part in to.split("/") if part not in ("", ".")]
-    climbs = 0
-    while climbs < len(parts) and parts[climbs] == "..":
-        climbs += 1
-    return climbs <= path.count("/") and ".." not in parts[climbs:]
 
 
 class Beneath(Folders):

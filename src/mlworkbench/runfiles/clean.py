@@ -3,7 +3,7 @@
 Only below our folder, only under names that we give, and by handles, so that no link is followed. Recorded runs,
 assets and shared folders are never touched. A submit may be under way: code goes only while none relies on the
 store, what is young stays, and a list of files that a new run has come to need is put back before any of them goes.
-Environments go when no run has used them for a month: to build one again may take long.
+Environments go when no run has used them for a month: to build one again may take long. What stays has a reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ..errors import HistoryError
 from ..history.query import Query
@@ -22,23 +21,14 @@ from ..remote.environments import retire, stock
 from ..remote.environments.tally import Tally
 from ..remote.folder import Root
 from ..remote.journal import read_json
+from ..remote.store_lock import removing_from_store
 from ..remote.tree import READ
 from ..remote.untrusted import parse_json
-from ..snapshot.guard import removing_from_store
 from .beneath import Beneath, remove_at
+from .clean_kinds import CACHES, CODE, ENVIRONMENTS, INDEXES, KINDS, LEFTOVERS, PROGRAMS, SPARES, Find, Kept
 
 YOUNG = 3600.0
 _STALE = 24 * 3600.0  # a part of the store may be hashed for hours without a change of its times
-SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS = (
-    "spare working copies",
-    "code that no run needs",
-    "old supervisor programs",
-    "leftovers of killed commands",
-    "damaged indexes",
-    "caches",
-    "environments unused for 30 days",
-)
-KINDS = (SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS)
 ASIDE = ".clean-"
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -56,25 +46,17 @@ _LEFT = {
     "lib": re.compile(r"\.(part|clean)-[0-9a-f]{16}"),
     "spares": re.compile(r"\.([0-9a-f-]{36}-[0-9]+-[0-9a-f]{12}|clean-[0-9a-f]{16})"),
     "asset": re.compile(r"\.part-[0-9a-f]{16}"),
-    "run": re.compile(r"[a-z]+\.json\.[0-9a-f]{16}\.part|placed\.json\.new|placing"),
+    "run": re.compile(r"[a-z]+\.json\.[0-9a-f]{16}\.part|placed\.json\.new|placing|collecting\.part"),
 }
-
-
-@dataclass(frozen=True)
-class Find:
-    """One thing that can go."""
-
-    kind: str
-    folder: str  # below our folder
-    name: str
-    size: int  # on the disk
 
 
 class Cleaner:
     """Finds what can go, and removes it."""
 
-    def __init__(self, history: History, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, history: History, now: Callable[[], float] = time.time, *, recent: bool = False) -> None:
         self.notes: list[str] = []
+        self._young, self._stale = (0.0, 0.0) if recent else (YOUNG, _STALE)
+        self._stay: dict[tuple[str, str], int] = {}  # (kind, path) of what is too young → bytes
         self._history = history
         self._root: Root = history.paths.root
         self._now = now
@@ -86,7 +68,13 @@ class Cleaner:
         with Beneath(self._home) as folders:
             return self._find(folders)
 
+    def kept(self) -> list[Kept]:
+        """What ``find`` has found and left, by kind."""
+        sums = {kind: [size for (of, _), size in self._stay.items() if of == kind] for kind in KINDS}
+        return [Kept(kind, len(sizes), sum(sizes)) for kind, sizes in sums.items() if sizes]
+
     def _find(self, folders: Beneath) -> list[Find]:
+        self._stay = {}
         runs, needed = self._runs(folders)
         found = [
             *self._matching(folders, SPARES, "spares", _UUID, 0.0, whole=True),
@@ -159,28 +147,33 @@ class Cleaner:
         """None for what is younger than ``age``, and for links: those are not ours."""
         path = f"{folder}/{name}" if folder else name
         found = folders.look(path)
-        if found is None or stat.S_ISLNK(found.st_mode) or self._now() - max(found.st_mtime, found.st_ctime) < age:
+        if found is None or stat.S_ISLNK(found.st_mode):
             return None
         size = _tree_size(folders, path) if stat.S_ISDIR(found.st_mode) else found.st_blocks * 512
+        if self._now() - max(found.st_mtime, found.st_ctime) < age:
+            self._stay[kind, path] = size
+            return None
         return Find(kind, folder, name, size)
 
     def _code(self, folders: Beneath, needed: set[str]) -> Iterator[Find]:
-        keep = []
+        keep, young = [], []
         for name in _names(folders, "snapshots"):
             if _LIST.fullmatch(name):
-                one = self._measure(folders, CODE, "snapshots", name, YOUNG)
-                if one is None or name.removesuffix(".json") in needed:
+                if name.removesuffix(".json") in needed:
                     keep.append(name)
-                else:
+                elif (one := self._measure(folders, CODE, "snapshots", name, self._young)) is not None:
                     yield one
-        used = self._blobs_of(folders, keep)
-        if used is None:
+                else:
+                    young.append(name)
+        used, recent = self._blobs_of(folders, keep), self._blobs_of(folders, young)
+        if used is None or recent is None:
             return
         for start in _names(folders, "blobs"):
             if len(start) == 2 and _HEX.fullmatch(start):
                 for name in _names(folders, f"blobs/{start}"):
                     if len(name) == 62 and _HEX.fullmatch(name) and start + name not in used:
-                        one = self._measure(folders, CODE, f"blobs/{start}", name, YOUNG)
+                        age = float("inf") if start + name in recent else self._young
+                        one = self._measure(folders, CODE, f"blobs/{start}", name, age)
                         if one is not None:
                             yield one
 
@@ -203,19 +196,30 @@ class Cleaner:
         used = self._programs_in_use(names)
         for name in names:
             if name != newest and name not in used and folders.look(f"lib/{name}/remote/__main__.py"):
-                one = self._measure(folders, PROGRAMS, "lib", name, YOUNG)
+                one = self._measure(folders, PROGRAMS, "lib", name, self._young)
                 if one is not None:
                     yield one
 
     def _leftovers(self, folders: Beneath, runs: dict[str, bool]) -> Iterator[Find]:
-        for folder in ("blobs", "snapshots", "cache", "lib", "spares"):
-            yield from self._matching(folders, LEFTOVERS, folder, _LEFT[folder], _STALE)
+        for folder in ("blobs", "snapshots"):
+            yield from self._unfinished(folders, folder)
+        for folder in ("cache", "lib", "spares"):
+            yield from self._matching(folders, LEFTOVERS, folder, _LEFT[folder], self._stale)
         for project in _names(folders, "assets"):
             for name in _names(folders, f"assets/{project}"):
-                yield from self._matching(folders, LEFTOVERS, f"assets/{project}/{name}", _LEFT["asset"], _STALE)
+                yield from self._matching(folders, LEFTOVERS, f"assets/{project}/{name}", _LEFT["asset"], self._stale)
         for run, ended in runs.items():
             if ended:
-                yield from self._matching(folders, LEFTOVERS, f"runs/{run}", _LEFT["run"], YOUNG)
+                yield from self._matching(folders, LEFTOVERS, f"runs/{run}", _LEFT["run"], self._young)
+
+    def _unfinished(self, folders: Beneath, folder: str) -> Iterator[Find]:
+        """What killed submits left of files on their way into the store: at once, unless somebody stores files now."""
+        with removing_from_store(self._root) as alone:
+            names = [name for name in _names(folders, folder) if _LEFT[folder].fullmatch(name)]
+        for name in names:
+            one = self._measure(folders, LEFTOVERS, folder, name, 0.0 if alone else self._stale)
+            if one is not None:
+                yield one
 
     def _environments(self, folders: Beneath) -> Iterator[Find]:
         """Also what broken builds left. Files that another environment or a cache shares free nothing."""
@@ -228,12 +232,17 @@ class Cleaner:
             name = os.path.basename(path)
             if name[:64] not in building:
                 yield Find(LEFTOVERS, "envs", name, tally.add(path)[1])
-        for digest in stock.idle(self._root, retire.IDLE, self._now()):
+        idle = stock.idle(self._root, retire.IDLE, self._now())
+        for digest in stock.notes(self._root):
+            path = self._root.environment(digest)
             try:
-                path = retire.take_away(self._root, digest, dry=True)
+                if digest in idle:
+                    idle_path = retire.take_away(self._root, digest, dry=True)
+                    yield Find(ENVIRONMENTS, "envs", digest, tally.add(idle_path)[1])
+                    continue
             except (stock.InUse, OSError):
-                continue
-            yield Find(ENVIRONMENTS, "envs", digest, tally.add(path)[1])
+                pass  # a run has come that needs it
+            self._stay[ENVIRONMENTS, path] = tally.add(path)[0]
 
     # -- removing ----------------------------------------------------------------------------------
 
@@ -247,14 +256,14 @@ class Cleaner:
         lists = [one for one in found if one.folder == "snapshots"]
         blobs = [one for one in found if one.folder != "snapshots"]
         for one in lists:
-            fresh = self._measure(folders, CODE, one.folder, one.name, YOUNG)
+            fresh = self._measure(folders, CODE, one.folder, one.name, self._young)
             if fresh and self._rename(folders, one, ASIDE + one.name):
                 aside.append(one)
         back = self._put_back(folders, self._runs(folders)[1])
         gone += [one for one in aside if one.name not in back]
         used = self._blobs_of(folders, [name for name in _names(folders, "snapshots") if _LIST.fullmatch(name)])
         for one in blobs if used is not None else ():
-            fresh = self._measure(folders, CODE, one.folder, one.name, YOUNG)
+            fresh = self._measure(folders, CODE, one.folder, one.name, self._young)
             if fresh and one.folder[-2:] + one.name not in (used or ()) and self._remove_one(folders, one):
                 gone.append(one)
         for one in gone:

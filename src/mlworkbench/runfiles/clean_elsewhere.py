@@ -6,7 +6,6 @@ are here: another laptop may not have fetched its own yet.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,8 +14,18 @@ from ..history.store import History
 from ..hosts.host import Host
 from ..hosts.replies import LARGEST, Reply
 from ..model import Run
-from ..remote.folder import RunFolder
-from .mirror import Mirror
+from ..remote.kept_reasons import (
+    GOING,
+    OTHER,
+    RECENT,
+    SHARED,
+    UNCOLLECTED,
+    UNFETCHED,
+    UPLOADING,
+    USED,
+    YOUNG_CODE,
+)
+from .home_state import why_not_home
 
 YOUNG = 3600.0  # code that came in the last hour stays: a submit may be about to use it
 KINDS = {
@@ -30,6 +39,29 @@ KINDS = {
 }
 
 
+# Why something stays, and how it is removed all the same. ``{t}``: the target; ``{clean}``: the command for it.
+WHY = {
+    GOING: "not ended; end a run with: mlw cancel RUN",
+    UNFETCHED: "log or outputs are not here; fetch: mlw history download -r RUN; remove: {clean} --unfetched",
+    UNCOLLECTED: "some outputs are only there, see mlw history info -r RUN; remove: {clean} --unfetched",
+    OTHER: "submitted by another laptop; remove: mlw computetarget detach {t} --purge --others-older-than 90d",
+    UPLOADING: "an upload is under way; try again after it",
+    YOUNG_CODE: "uploaded within the last hour, a submit may need it; remove: {clean} --recent",
+    USED: "in use by runs that have not ended, or by mlw itself",
+    RECENT: "used within the last 30 days; remove: mlw environment remove --unused -t {t}",
+    SHARED: "downloads that environments are built from; remove: mlw environment remove --caches -t {t}",
+}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Things that stay, and why: a key of ``WHY``."""
+
+    why: str
+    things: int
+    size: int
+
+
 @dataclass(frozen=True)
 class Part:
     """One kind of things there: how many, and how many of them can go."""
@@ -39,47 +71,76 @@ class Part:
     size: int
     free_things: int
     free_size: int
+    kept: tuple[Kept, ...] = ()
 
 
 class CleanerElsewhere:
-    """Asks, and frees. ``is_there`` tells whether a run of the history belongs to this machine."""
+    """Asks, and frees. ``is_there`` tells whether a run of the history belongs to this machine.
 
-    def __init__(self, history: History, host: Host, is_there: Callable[[Run], bool]) -> None:
+    ``unfetched``: also ended runs of this laptop whose results are not all here. ``recent``: also code that a submit
+    may be about to use.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        host: Host,
+        is_there: Callable[[Run], bool],
+        *,
+        unfetched: bool = False,
+        recent: bool = False,
+    ) -> None:
         self._host = host
-        runs = [run for run in history.search(Query(hidden=True, inside=False)) if is_there(run)]
-        own = [run for run in runs if run.spec.origin is None]  # the others are another laptop's to delete
-        self._ended = [run.id for run in own if is_home(run, history.paths.root.run(run.id))]
-        self._keep = [run.id for run in runs if run.id not in self._ended]
+        self._young = 0.0 if recent else YOUNG
+        self._free: list[str] = []
+        self._kept: dict[str, str] = {}
+        for run in history.search(Query(hidden=True, inside=False)):
+            if is_there(run):
+                why = why_not_home(run, history.paths.root.run(run.id))
+                if run.spec.origin is not None:  # another laptop's to delete
+                    self._kept[run.id] = OTHER
+                elif why is None or (unfetched and run.status.final):
+                    self._free.append(run.id)
+                else:
+                    self._kept[run.id] = why
 
     def find(self) -> list[Part]:
         kinds = self._ask("space").mapping("kinds")
         return [_part(kind, kinds.get(kind)) for kind in KINDS]
 
     def remove(self) -> tuple[list[Part], list[str]]:
-        """What went, and what could not be removed."""
+        """What went, why the rest stays, and what could not be removed."""
         reply = self._ask("free")
-        gone = reply.mapping("removed")
-        parts = [
-            Part(kind, count := _number(gone.get(kind), "count"), size := _number(gone.get(kind), "bytes"), count, size)
-            for kind in KINDS
-        ]
+        gone, kept = reply.mapping("removed"), reply.mapping("kept")
+        parts = []
+        for kind in KINDS:
+            count, size = _number(gone.get(kind), "count"), _number(gone.get(kind), "bytes")
+            parts.append(Part(kind, count, size, count, size, _reasons(kept.get(kind))))
         return parts, reply.texts("problems")
 
     def _ask(self, what: str) -> Reply:
-        request = {"do": what, "keep": self._keep, "runs": self._ended, "young": YOUNG}
+        request = {
+            "do": what,
+            "keep": list(self._kept),
+            "reasons": self._kept,
+            "runs": self._free,
+            "young": self._young,
+        }
         who = self._host.identity
         return Reply(who, self._host.ask(request, patience=600.0)).require_ok(f"{who} could not look after its space")
 
 
-def is_home(run: Run, folder: RunFolder) -> bool:
-    """Whether the run has ended and nothing of it is on the machine alone."""
-    outputs = not run.outputs or os.path.exists(folder.home)
-    return run.status.final and outputs and Mirror(folder).size() >= (run.log_size or 0)
-
-
 def _part(kind: str, said: object) -> Part:
-    names = ("count", "bytes", "free_count", "free_bytes")
-    return Part(kind, *(_number(said, name) for name in names))
+    things, size = _number(said, "count"), _number(said, "bytes")
+    kept = _reasons(said.get("kept") if isinstance(said, dict) else None)
+    return Part(kind, things, size, _number(said, "free_count"), _number(said, "free_bytes"), kept)
+
+
+def _reasons(said: object) -> tuple[Kept, ...]:
+    """Only for reasons that we know: the words come from another machine."""
+    found = said if isinstance(said, dict) else {}
+    kept = (Kept(why, _number(found.get(why), "count"), _number(found.get(why), "bytes")) for why in WHY)
+    return tuple(one for one in kept if one.things)
 
 
 def _number(said: object, name: str) -> int:

@@ -10,6 +10,8 @@ from ..remote.outputs import hole_end
 
 CHUNK = 1 << 20
 _ZEROS = bytes(CHUNK)
+_PAGE_SIZE = 4096  # file systems have no smaller holes
+_PAGE = bytes(_PAGE_SIZE)
 
 Count = Callable[[int], None]
 
@@ -77,6 +79,21 @@ def _extent(file: int, at: int, end: int) -> tuple[int, int]:
         return begin, min(os.lseek(file, begin, os.SEEK_HOLE), end)
     except (OSError, AttributeError):
         return begin, end  # a disk that cannot tell
+
+
+def write_sparse(target: int, data: bytes, at: int) -> None:
+    """Write without the pages of zeros. The caller sets the size, in case the last page is one."""
+    if _PAGE not in data:
+        write_at(target, data, at)
+        return
+    begin = position = 0
+    while position < len(data):
+        end = min(len(data), position + _PAGE_SIZE - (at + position) % _PAGE_SIZE)
+        if data[position:end] == _PAGE[: end - position]:
+            write_at(target, data[begin:position], at + begin)
+            begin = end
+        position = end
+    write_at(target, data[begin:], at + begin)
 
 
 def write_at(target: int, data: bytes, at: int) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import HistoryError, HostError
-from ..remote.tree import NEW, NOFOLLOW
-from .beneath import Beneath, points_inside, refusal
+from ..remote.tree import NEW, NOFOLLOW, points_inside
+from .beneath import Beneath, refusal
+from .content import write_sparse
 from .manifest import LINK, Output
 from .room import require_room
 from .transfer import Outcome
@@ -79,10 +80,10 @@ class Incoming:
 
     def _wanted(self, one: Output) -> _Wanted | None:
         problem = refusal(one.path)
-        if problem:
+        if not one.is_file:
+            self.outcome.skipped.append((one.path, one.described))
+        elif problem:
             self.outcome.failed.append((one.path, problem))
-        elif not one.is_file:
-            self.outcome.skipped.append((one.path, one.kind))
         else:
             there = self._target.look(one.path)
             if there is not None and there.st_size == one.size:
@@ -110,27 +111,25 @@ class Incoming:
         if not batch:
             return
         require_room(self._folder, sum(wanted.lacks for wanted in batch), "what comes next of the outputs")
-        at, file, room = -1, -1, 0
+        at, file, room, position = -1, -1, 0, 0
         try:
             for index, data in self._ask([(wanted.one.path, wanted.have, wanted.one.size) for wanted in batch]):
                 if not max(at, 0) <= index < len(batch):
                     raise HostError("the target answered with a file that was not asked for")
                 if index != at:
-                    if file >= 0:
-                        os.close(file)
-                    at, file, room = index, self._open(batch[index]), batch[index].lacks
+                    _close(file, position)
+                    at, file, room, position = index, -1, batch[index].lacks, batch[index].have
+                    file = self._open(batch[index])
                 room -= len(data)
                 if room < 0:
                     raise _too_much(batch[index].one)
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[os.write(file, rest) :]
+                write_sparse(file, data, position)
+                position += len(data)
                 if not batch[index].have:
                     self._hashes.setdefault(batch[index].part, hashlib.sha256()).update(data)
                 self._count(len(data))
         finally:
-            if file >= 0:
-                os.close(file)
+            _close(file, position)
 
     def _open(self, wanted: _Wanted) -> int:
         folder, _, name = wanted.part.rpartition("/")
@@ -138,7 +137,6 @@ class Incoming:
         file = os.open(name, (NEW & ~os.O_EXCL) | NOFOLLOW, 0o644, dir_fd=handle)
         self._hashes.pop(wanted.part, None)
         os.ftruncate(file, wanted.have)
-        os.lseek(file, wanted.have, os.SEEK_SET)
         return file
 
     def _finish(self, wanted: _Wanted) -> bool:
@@ -179,6 +177,15 @@ class Incoming:
     def _count(self, size: int) -> None:
         self.outcome.size += size
         self._report(self.outcome.size)
+
+
+def _close(file: int, size: int) -> None:
+    """Zeros at the end of what came were not written: its size tells how much that was."""
+    if file >= 0:
+        try:
+            os.ftruncate(file, size)
+        finally:
+            os.close(file)
 
 
 def _too_much(one: Output) -> HostError:

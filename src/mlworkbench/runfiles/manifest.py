@@ -37,6 +37,11 @@ class Output:
     def is_file(self) -> bool:
         return self.kind in _FILES
 
+    @property
+    def described(self) -> str:
+        """What it is, for a message."""
+        return f"{self.kind}: {self.to}" if self.to else self.kind
+
 
 Outputs = Callable[[], Iterator[Output]]
 

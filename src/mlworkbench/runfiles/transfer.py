@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..errors import HistoryError
-from ..remote.tree import NEW, READ, clone
-from .beneath import Beneath, points_inside, refusal
+from ..remote.tree import NEW, READ, clone, points_inside
+from .beneath import Beneath, refusal
 from .content import CHUNK, copy, digest, write_at
 from .manifest import LINK, Output
 
@@ -138,7 +138,7 @@ class Transfer:
             self._links += 1
             return True
         if not one.is_file:
-            self.outcome.skipped.append((one.path, one.kind))
+            self.outcome.skipped.append((one.path, one.described))
             return False
         problem = refusal(one.path) or refusal(name)
         if problem:

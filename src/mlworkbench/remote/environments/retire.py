@@ -13,6 +13,7 @@ import time
 from .. import machine
 from ..folder import Root
 from ..journal import read_json
+from ..kept_reasons import RECENT, SHARED, USED
 from ..tree import remove as remove_tree
 from .caches import take_caches
 from .environment import files_of, note_of, packed, unprotect, use_of
@@ -133,7 +134,7 @@ def delete(aside: str) -> int:
 
 
 def for_clean(root: Root, seconds: float, unfinished: Set[str]) -> "Tuple[List[Answer], List[Answer]]":
-    """Environments and leftovers, then what builds share: path, bytes, whether it is needed.
+    """Environments and leftovers, then what builds share: path, bytes, why it is needed ("": it is not).
 
     Bytes of what can go are what that frees; of the rest, what it takes. Nothing is counted twice.
     """
@@ -143,14 +144,16 @@ def for_clean(root: Root, seconds: float, unfinished: Set[str]) -> "Tuple[List[A
     found: List[Answer] = []
     for digest in notes(root):
         path = root.environment(digest)
-        needed = digest not in free or is_held(root, digest) or bool(going_on(root, users(root, digest)))
+        used = digest in building or is_held(root, digest) or bool(going_on(root, users(root, digest)))
+        needed = USED if used or digest in unfinished else RECENT if digest not in free else ""
         parts = parts_of(path)
         found.append({"path": path, "needed": needed, "bytes": stay.add(*parts)[0] if needed else gone.add(*parts)[1]})
     for path in broken(root):
-        needed = os.path.basename(path)[:64] in building or is_replaced_in_use(root, path)
+        at_work = os.path.basename(path)[:64] in building or is_replaced_in_use(root, path)
+        needed = USED if at_work else ""
         found.append({"path": path, "needed": needed, "bytes": stay.add(path)[0] if needed else gone.add(path)[1]})
     places = [root.caches, root.packages, root.tools]
-    shared = [{"path": path, "needed": True, "bytes": stay.add(path)[0]} for path in places if os.path.isdir(path)]
+    shared = [{"path": path, "needed": SHARED, "bytes": stay.add(path)[0]} for path in places if os.path.isdir(path)]
     return found, shared
 
 

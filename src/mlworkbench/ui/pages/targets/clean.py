@@ -35,6 +35,7 @@ class CleanDialog(Box):
         total = sum(_free(row) for row in rows)
         with self.body:
             _table(rows, "can go")
+            _tell_kept(rows)
             ui.label(f"{units.size(total)} can go" if total else "Nothing can go").props("role=status")
             here = "Runs, outputs and assets always stay."
             there = "Runs go that have ended and whose log and outputs are here."
@@ -48,6 +49,7 @@ class CleanDialog(Box):
             total = sum(int(row.get("bytes") or 0) for row in rows)
             with self.body:
                 _table(rows, "removed")
+                _tell_kept(rows)
                 ui.label(f"{units.size(total)} removed").classes("mlw-good").props("role=status")
 
     async def _do(self, remove: bool) -> Sequence[Mapping[str, Any]] | None:
@@ -71,6 +73,14 @@ class CleanDialog(Box):
         if not self.is_deleted:
             waiting.delete()
         return found if isinstance(found, list) else None
+
+
+def _tell_kept(rows: Sequence[Mapping[str, Any]]) -> None:
+    """What stays, and why."""
+    for row in rows:
+        for kept in row.get("kept") or ():
+            size = units.size(int(kept.get("bytes") or 0))
+            ui.label(plain(f"Kept: {row.get('kind')}, {size}: {kept.get('reason')}", 400)).classes("mlw-faint")
 
 
 def _free(row: Mapping[str, Any]) -> int:

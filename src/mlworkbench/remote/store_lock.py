@@ -1,18 +1,22 @@
 """The lock of the content store: many may rely on what it holds at once, and then nobody may remove from it.
 
 A lock of the kernel on one file: gone with its holder, however that ends. It is held while a snapshot decides what
-the store has; from then on the snapshot's list is young, and what a young list names is never removed.
+the store has, and during an upload; from then on the snapshot's list is young, and what a young list names is never
+removed.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..remote.folder import Root
-from ..remote.tree import CLOEXEC, NOFOLLOW, make_private
+from .folder import Root
+from .tree import CLOEXEC, NOFOLLOW, make_private
+
+TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
+if TYPE_CHECKING:
+    from typing import Iterator
 
 try:
     import fcntl

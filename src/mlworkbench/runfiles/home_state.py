@@ -1,0 +1,42 @@
+"""Whether everything of a run on another machine is here; if not, why. Only then may its folder there be deleted."""
+
+from __future__ import annotations
+
+import os
+
+from ..model import Run
+from ..remote.folder import RunFolder
+from ..remote.journal import read_json
+from ..remote.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
+from ..remote.outputs import ONLY_THERE
+from .manifest import read_outputs
+from .mirror import Mirror
+
+
+def is_home(run: Run, folder: RunFolder) -> bool:
+    """Whether the run has ended and nothing of it is on the machine alone."""
+    return why_not_home(run, folder) is None
+
+
+def why_not_home(run: Run, folder: RunFolder) -> str | None:
+    """GOING, UNFETCHED, or UNCOLLECTED: the target could not collect some of its outputs. None: all is here."""
+    if not run.status.final:
+        return GOING
+    if Mirror(folder).size() < (run.log_size or 0):
+        return UNFETCHED
+    if run.outputs is None:
+        # It started, and its outputs were never listed: they could not be read, or the run was given up (--forget).
+        return None if run.started is None or run.spec.sweep is not None else UNCOLLECTED
+    if run.outputs and not os.path.exists(folder.home):
+        return UNFETCHED
+    return UNCOLLECTED if run.outputs and count_only_there(folder) else None
+
+
+def count_only_there(folder: RunFolder) -> int:
+    """How many entries of the list of outputs stand for something that never comes home."""
+    known = (read_json(folder.home) or {}).get("only_there")
+    if type(known) is int:
+        return known
+    if not os.path.exists(folder.manifest):  # older runs
+        return 0
+    return sum(one.kind in ONLY_THERE for one in read_outputs(folder.manifest))

@@ -1,0 +1,179 @@
+"""Links in outputs/: files of the working copy are collected as their content, everything else is named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.left_out import NAMED
+from mlworkbench.remote.linked_outputs import BROKEN, FOLDER, NOT_COPIED, OUTSIDE, SPECIAL_FILE, LinkedOutputs
+from mlworkbench.remote.outputs import list_outputs
+
+SCRIPT = """
+import os, socket
+os.makedirs("ckpt/deep")
+open("ckpt/epoch3.pt", "w").write("weights")
+os.symlink("deep/../epoch3.pt", "ckpt/best.pt")
+os.symlink("ckpt", "latest")
+open("outputs/report", "w").write("r")
+os.mkdir("outputs/sub")
+links = {
+    "best.pt": "../ckpt/best.pt",
+    "sub/far.pt": "../../latest/epoch3.pt",
+    "absolute.pt": os.path.join(os.getcwd(), "ckpt/epoch3.pt"),
+    "vocab": "../data/vocab",
+    "same": "report",
+    "around": "../outputs/report",
+    "second": "best.pt",
+    "sub/up": "../sub",
+    "folder": "../ckpt",
+    "outside": "/etc/hostname",
+    "process": "/proc/self/cwd/ckpt/epoch3.pt",
+    "climbs": "../../spec.json",
+    "broken": "../nosuch",
+    "loop": "loop",
+    "to-pipe": "../pipe",
+}
+for name, to in links.items():
+    os.symlink(to, "outputs/" + name)
+os.mkfifo("pipe")
+os.mkfifo("outputs/fifo")
+socket.socket(socket.AF_UNIX).bind("outputs/socket")
+"""
+
+
+def listed(folder):
+    return {one["path"]: one for one in json.loads((folder / "outputs.json").read_text())["outputs"]}
+
+
+@pytest.mark.parametrize("where", ["place", "spot"])
+def test_files_of_the_working_copy_are_collected_and_the_rest_is_named(where, request):
+    """As plain processes, and in a container."""
+    place = request.getfixturevalue(where)
+    folder = place.run("r", SCRIPT, files={"data/vocab": "words"})
+    place.start("r")
+    told = place.ended(folder)
+    found, outputs = listed(folder), folder / "work" / "outputs"
+    for name in ("best.pt", "sub/far.pt", "absolute.pt"):
+        assert found[name]["sha256"] == hashlib.sha256(b"weights").hexdigest()
+        assert not (outputs / name).is_symlink() and (outputs / name).read_text() == "weights"
+    assert found["vocab"]["kind"] == "file" and (outputs / "vocab").read_text() == "words", "recycled files stay, too"
+    links = {name: one["to"] for name, one in found.items() if one["kind"] == "link"}
+    assert links == {"same": "report", "around": "report", "second": "best.pt", "sub/up": "../sub"}
+    assert told["outputs"] == len(found) and told["output_bytes"] == 3 * len("weights") + len("words") + 1
+    named = {line.partition(": ")[0]: line.partition(": ")[2] for line in told["left_out"]}
+    assert named == {
+        "outputs/broken -> ../nosuch": BROKEN,
+        "outputs/climbs -> ../../spec.json": OUTSIDE,
+        "outputs/fifo": "fifo",
+        "outputs/folder -> ../ckpt": FOLDER,
+        "outputs/loop -> loop": BROKEN,
+        "outputs/outside -> /etc/hostname": OUTSIDE,
+        "outputs/process -> /proc/self/cwd/ckpt/epoch3.pt": OUTSIDE,
+        "outputs/socket": "socket",
+        "outputs/to-pipe -> ../pipe": SPECIAL_FILE,
+    }
+
+
+def test_outputs_that_are_a_link_themselves_are_named(place):
+    folder = place.run("r", "import os\nos.rmdir('outputs')\nos.mkdir('ckpt')\nos.symlink('ckpt', 'outputs')\n")
+    place.start("r")
+    assert place.ended(folder)["left_out"] == [f"outputs -> ckpt: {FOLDER}"]
+
+
+def test_any_number_of_links_has_few_names(place):
+    folder = place.run("r", "import os\nfor n in range(999): os.symlink('/x/%d' % n, 'outputs/%d\\x1b[2J' % n)\n")
+    place.start("r")
+    left = place.ended(folder)["left_out"]
+    assert len(left) == NAMED + 1 and left[-1] == f"{999 - NAMED} more: {OUTSIDE}"
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = RunFolder(str(tmp_path / "run"))
+    os.makedirs(folder.outputs)
+    return folder
+
+
+def put(run, path, text="x"):
+    place = os.path.join(run.work, path)
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    with open(place, "w") as file:
+        file.write(text)
+
+
+def collected(run):
+    with LinkedOutputs(run) as links:
+        return {one["path"]: one for one in list_outputs(run.outputs, lambda: False, links)}
+
+
+def test_a_link_that_is_swapped_meanwhile_leads_nowhere_else(run, tmp_path, monkeypatch):
+    """The file is replaced by a link to a secret after it was looked at, and before it is opened."""
+    (tmp_path / "secret").write_text("secret")
+    put(run, "ckpt/epoch.pt")
+    os.symlink("../ckpt/epoch.pt", os.path.join(run.outputs, "best.pt"))
+    really = os.stat
+
+    def swap(path, *words, **more):
+        found = really(path, *words, **more)
+        if path == "epoch.pt" and not os.path.islink(os.path.join(run.work, "ckpt/epoch.pt")):
+            os.unlink(os.path.join(run.work, "ckpt/epoch.pt"))
+            os.symlink(tmp_path / "secret", os.path.join(run.work, "ckpt/epoch.pt"))
+        return found
+
+    monkeypatch.setattr(os, "stat", swap)
+    assert collected(run)["best.pt"]["kind"] == NOT_COPIED
+    assert os.readlink(os.path.join(run.outputs, "best.pt")) == "../ckpt/epoch.pt"
+    assert (tmp_path / "secret").stat().st_nlink == 1
+
+
+def test_a_folder_that_is_swapped_for_a_link_is_not_listed(run, tmp_path, monkeypatch):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("secret")
+    put(run, "outputs/d/x")
+    really = os.scandir
+
+    def swap(handle):
+        found = list(really(handle))
+        if any(entry.name == "d" for entry in found):
+            os.rename(os.path.join(run.outputs, "d"), os.path.join(run.work, "d"))
+            os.symlink(tmp_path / "private", os.path.join(run.outputs, "d"))
+        return really(handle) if not found else Listing(found)
+
+    class Listing(list):
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setattr(os, "scandir", swap)
+    assert [(path, one["kind"]) for path, one in collected(run).items()] == [("d", "unreadable")]
+
+
+def test_where_no_second_name_can_be_made_the_content_is_copied(run, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(1, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    put(run, "ckpt/best.pt", "weights")
+    os.symlink("../ckpt/best.pt", os.path.join(run.outputs, "best.pt"))
+    assert collected(run)["best.pt"]["sha256"] == hashlib.sha256(b"weights").hexdigest()
+    assert sorted(os.listdir(run.path)) == ["work"]
+
+
+def test_without_room_the_link_stays_and_is_named(run, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(1, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1, f_frsize=4096))
+    put(run, "ckpt/large", "x" * 9000)
+    os.symlink("../ckpt/large", os.path.join(run.outputs, "large"))
+    assert collected(run)["large"]["kind"] == NOT_COPIED
+    assert os.path.islink(os.path.join(run.outputs, "large")) and sorted(os.listdir(run.path)) == ["work"]

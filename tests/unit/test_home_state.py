@@ -1,0 +1,59 @@
+"""Whether everything of a run elsewhere is here: only then may its folder there be deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mlworkbench.model import Run, Status
+from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
+from mlworkbench.runfiles.home_state import why_not_home
+from tests.unit.test_fold import SPEC
+
+ENDED = replace(Run(SPEC), status=Status.COMPLETED, started=1.0, log_size=3, outputs=0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    found = RunFolder(str(tmp_path))
+    Path(found.log).write_text("log")
+    return found
+
+
+def put_list(folder, kind, **home):
+    entry = {"path": "a", "size": 1, "sha256": None, "kind": kind}
+    Path(folder.manifest).write_text(json.dumps({"outputs": [entry]}))
+    Path(folder.home).write_text(json.dumps({"outputs": 1, **home}))
+
+
+def test_log_and_end(folder):
+    assert why_not_home(ENDED, folder) is None
+    assert why_not_home(replace(ENDED, status=Status.RUNNING), folder) == GOING
+    os.truncate(folder.log, 2)
+    assert why_not_home(ENDED, folder) == UNFETCHED
+
+
+def test_outputs_that_were_never_listed(folder):
+    """After a failed collection, and of a run that was given up with cancel --forget."""
+    assert why_not_home(replace(ENDED, outputs=None), folder) == UNCOLLECTED
+    assert why_not_home(replace(ENDED, outputs=None, started=None), folder) is None, "it never started"
+
+
+@pytest.mark.parametrize("home", [{}, {"only_there": 1}])
+def test_outputs_that_never_come(folder, home):
+    """An older mlw has not counted them when it fetched the rest."""
+    one = replace(ENDED, outputs=1)
+    assert why_not_home(one, folder) == UNFETCHED
+    put_list(folder, "unreadable", **home)
+    assert why_not_home(one, folder) == UNCOLLECTED
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "fifo", "link that leads out of the working copy", "broken link"])
+def test_what_is_nowhere_in_its_folder_keeps_nothing_there(folder, kind):
+    put_list(folder, kind)
+    assert why_not_home(replace(ENDED, outputs=1), folder) is None

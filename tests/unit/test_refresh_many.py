@@ -1,0 +1,59 @@
+"""A list of many runs that have ended since the last one: few transactions, because each waits for the disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlworkbench import refresh as module
+from mlworkbench.history.database import generation
+from mlworkbench.history.door import History
+from mlworkbench.history.store import append_all
+from mlworkbench.model import Status
+from mlworkbench.refresh import refresh
+from tests.unit.test_history_store import paths, spec, write_files
+
+COUNT = 200
+
+
+@pytest.fixture
+def history(tmp_path):
+    """Recorded here, and ended since: their events are in their folders only. Every tenth goes on."""
+    made = History(paths(tmp_path / "store"))
+    for number in range(1, COUNT + 1):
+        stored, _ = made.add(spec(number))
+        write_files(made.paths.root.run(stored.id).path, number)
+    yield made
+    made.close()
+
+
+def writes(history):
+    return history._database.read(generation)
+
+
+def test_many_runs_are_taken_in_by_few_transactions(history):
+    before = writes(history)
+    runs = refresh(history, history.unfinished(), 60.0)
+    ended = [run for run in runs if run.status is Status.COMPLETED]
+    assert len(ended) == COUNT - COUNT // 10 and len(runs) == COUNT
+    assert {run.id: run.metrics["accuracy"] for run in ended} == {
+        run.id: int(run.id.rpartition("-")[2]) / 100 for run in ended
+    }
+    # Those that go on have no supervisor here, and each is noted as such. All others share a few.
+    assert writes(history) - before <= COUNT // 20 + 2 * (COUNT // 10)
+    assert {run.id for run in history.unfinished()} == {run.id for run in runs if not run.status.final}
+
+
+def test_a_run_that_is_removed_meanwhile_costs_only_itself(history, monkeypatch):
+    runs = history.unfinished()
+    other = History(history.paths)
+
+    def removed_first(store, news):
+        if len(news) > 1 and any(one[0] == "demo-00003" for one in news) and other.by_key("key-3"):
+            other.remove("demo-00003")
+        return append_all(store, news)
+
+    monkeypatch.setattr(module, "append_all", removed_first)
+    told: list[str] = []
+    found = refresh(history, runs, 60.0, told.append)
+    assert told == ["run demo-00003 has been removed"]
+    assert sum(run.status.final for run in found) == COUNT - COUNT // 10 - 1
