@@ -191,9 +191,7 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
 def _noexec(store: Store, elsewhere: bool) -> Finding:
     """No error: a script needs no environment of ours where the Python of the machine or of the image will do."""
     found = f"{store.folder} is mounted noexec: no program there can be started, so environments cannot be used"
-    move = (
-        "link it to another disk there: ln -s /DISK/mlw ~/.mlw" if elsewhere else "set MLW_HOME to another disk"
-    )
+    move = "link it to another disk there: ln -s /DISK/mlw ~/.mlw" if elsewhere else "set MLW_HOME to another disk"
     return Finding("store", WARNING, found, f"{move}; or ask the administrator to mount this one without noexec")
 
 
