@@ -190,7 +190,7 @@ def test_clean_frees_what_nobody_used_for_a_month(user, build_in):
 
     def clean(*words):
         done = user.mlw("experiment", "clean", *words, "-o", "json")
-        assert "mlw environment list" in done.err
+        assert "mlw environment remove --unused" in done.err
         return {row["kind"]: row for row in rows(done)}
 
     assert clean()[kind]["things"] == 0
@@ -240,7 +240,8 @@ def test_on_a_machine_elsewhere(laptop, machine, build_in):
     kinds = {row["kind"]: row for row in json.loads(cleaned.out)}
     assert (kinds["environments"]["things"], kinds["environments"]["can_go"]) == (1, 0)
     assert kinds["packages for environments"]["things"] == 3 and kinds["packages for environments"]["can_go"] == 0
-    assert "mlw environment list -t box" in cleaned.err
+    assert "kept: environments, 1 with" in cleaned.err and "in use by runs that have not ended" in cleaned.err
+    assert "mlw environment remove --caches -t box" in cleaned.err
     laptop.mlw("cancel", run, "--grace", "0", cwd=project, check=True)
     there("remove", "--unused", "--caches", "-y", check=True)
     assert environments(Root(str(root))) == [] and not python.exists()
