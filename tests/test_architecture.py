@@ -13,7 +13,7 @@ LAYERS = [
     {"cli", "__main__", "start"},
     {"ui"},
     {"report"},
-    {"attach", "submit", "prepare", "follow", "refresh", "fetch", "import_runs", "export", "laptop"},
+    {"attach", "submit", "prepare", "follow", "inferred_state", "refresh", "fetch", "import_runs", "export", "laptop"},
     {"plan"},
     {"sweep"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},

@@ -13,9 +13,18 @@ from .history.reading import before_end
 from .history.rows import Reading
 from .history.store import History
 from .hosts.host import News
-from .hosts.stranger import WORDS as NOT_ATTACHED
+from .inferred_state import (
+    INTERRUPTED,
+    UNWRITTEN,
+    in_sweep,
+    interrupted,
+    is_unwritten,
+    left_out,
+    lost,
+    out_of_contact,
+    wait_for_turn,
+)
 from .model import IN_CONTACT, Run, Status
-from .remote import endings
 from .remote.folder import is_outside
 from .runfiles.mirror import LOG, MOST_SAMPLES, Mirror
 from .targets.target import Target
@@ -28,8 +37,6 @@ SERIES = 5.0  # seconds between two times that new points are put where they are
 CARE = 1.0  # seconds between attempts to put a new supervisor to work
 BUILD, EVENTS = "build.log", "events.jsonl"
 SAMPLES, EFFORT = "gpu.jsonl", "effort.jsonl"
-INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
-UNWRITTEN = "ended; its ending waits to be written"  # the disk of the target refuses it
 
 
 class Follower:
@@ -301,7 +308,7 @@ class Follower:
                 f" If it was deleted for good: mlw cancel --forget {self.run.id}"
             )
         if state == "lost":
-            self.run = self.history.note(self.run.id, _lost)
+            self.run = self.history.note(self.run.id, lost)
         elif state == "elsewhere":
             words = "started on another machine, and only that one can tell"
             if heartbeat is not None:
@@ -322,7 +329,7 @@ class Follower:
     def _note_interrupted(self, submitted: str) -> None:
         detail = None if self.history.submitter_lives(submitted) else INTERRUPTED
         if detail != self.run.detail:
-            self.run = self.history.note(self.run.id, lambda run: _interrupted(run, detail))
+            self.run = self.history.note(self.run.id, lambda run: interrupted(run, detail))
 
     def _await_turn(self, parent: str) -> bool:
         """Whether the run waits in a sweep, or did; False: the sweep itself has not begun."""
@@ -336,7 +343,7 @@ class Follower:
             news = self._ask(dict(self._reading.offsets), 0.0)  # its turn may have come since we looked
             self._take_in(news)
             if not news.claimed:
-                self.run = self.history.note(self.run.id, _left_out)
+                self.run = self.history.note(self.run.id, left_out)
             return True
         if self.run.status is not Status.QUEUED:
             self.run = self.history.note(self.run.id, wait_for_turn)
@@ -356,68 +363,3 @@ def _end_last(news: News) -> News:
     if events:
         parts[EVENTS] = before_end(events) if news.pending else events
     return replace(news, parts=parts)
-
-
-def is_unwritten(run: Run) -> bool:
-    """Whether it is over, and its machine cannot write how it ended."""
-    return (run.detail or "").startswith(UNWRITTEN)
-
-
-def in_sweep(run: Run) -> bool:
-    """Whether its turn in a sweep must come before it starts."""
-    return run.spec.parent is not None and not run.spec.inside
-
-
-def waits_for_turn(run: Run) -> bool:
-    """Whether it is known to wait in a sweep."""
-    return in_sweep(run) and run.status is Status.QUEUED and run.accepted is None
-
-
-def wait_for_turn(run: Run) -> Run:
-    """Unless a supervisor has taken it on since we looked."""
-    if run.accepted or run.status.final:
-        return run
-    return replace(run, status=Status.QUEUED, detail=f"waits for its turn in {run.spec.parent}")
-
-
-def _left_out(run: Run) -> Run:
-    """The sweep has ended and could not tell of it: its disk was full, or its folder is gone."""
-    if run.accepted or run.status.final:
-        return run
-    cause = f"sweep {run.spec.parent} ended before its turn came"
-    return replace(run, status=Status.CANCELED, detail=None, ending=endings.CANCELLED, cause=cause, ended=time.time())
-
-
-def out_of_contact(run: Run, why: str) -> Run:
-    """Whoever noticed first knows since when, and why; but what is attached now and what is not is told anew."""
-    since, _, told = run.contact.partition(" (")
-    if not since.startswith("no contact"):
-        since = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-    elif NOT_ATTACHED not in told and NOT_ATTACHED not in why:
-        return run
-    return replace(run, contact=f"{since} ({why})")
-
-
-def _interrupted(run: Run, detail: str | None) -> Run:
-    """Unless a supervisor has taken it on since we looked."""
-    return run if run.accepted or run.status.final else replace(run, detail=detail)
-
-
-def forget(run: Run) -> Run:
-    """On the user's word: the machine that could tell is gone for good."""
-    return replace(_lost(run), cause="given up by the user: the machine that ran it is gone", contact=IN_CONTACT)
-
-
-def _lost(run: Run) -> Run:
-    return (
-        run
-        if run.status.final
-        else replace(
-            run,
-            status=Status.FAILED,
-            detail=None,
-            ending=endings.TARGET_LOST,
-            cause="the run's folder is gone",
-            ended=time.time(),
-        )
-    )

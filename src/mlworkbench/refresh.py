@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from .errors import HistoryError, MlwError
-from .follow import CHUNK, Follower, in_sweep, out_of_contact, wait_for_turn, waits_for_turn
+from .follow import CHUNK, Follower
 from .history.store import History, News, RunRemoved, append_all
 from .hosts.stranger import Stranger
+from .inferred_state import in_sweep, out_of_contact, wait_for_turn, waits_for_turn
 from .model import IN_CONTACT, Run
 from .targets.opening import open_target
 from .targets.target import Target

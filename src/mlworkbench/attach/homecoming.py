@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from ..attachments import Attachment
 from ..errors import MlwError
 from ..fetch import Brought, Progress, bring_outputs
-from ..follow import INTERRUPTED, Follower
+from ..follow import Follower
 from ..history.query import Query
 from ..history.store import History
 from ..hosts.replies import printable
 from ..hosts.ssh import SshHost
+from ..inferred_state import INTERRUPTED
 from ..model import IN_CONTACT, Compute, Run
 from ..remote.endings import TARGET_LOST
 from ..remote.folder import is_outside

@@ -11,10 +11,11 @@ import click
 
 from .. import submit as submitting
 from ..errors import HistoryError, Unreachable, UsageError
-from ..follow import INTERRUPTED, Follower, forget, waits_for_turn
+from ..follow import Follower
 from ..history.folders import make_folder
 from ..history.store import History
 from ..hosts.stranger import Stranger
+from ..inferred_state import INTERRUPTED, forget, waits_for_turn
 from ..model import IN_CONTACT
 from ..paths import user_name, user_paths
 from ..refresh import refresh

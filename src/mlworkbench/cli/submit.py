@@ -14,8 +14,9 @@ from .. import submit as submitting
 from ..config.place import OLD_SUFFIX, RUNCONFIG_SUFFIX
 from ..consents import asked_consents
 from ..errors import HostError, LaunchError, SolveError, UsageError
-from ..follow import INTERRUPTED, Follower, in_sweep
+from ..follow import Follower
 from ..history.store import History
+from ..inferred_state import INTERRUPTED, in_sweep
 from ..model import Entry, Run, RunSpec
 from ..paths import user_name, user_paths
 from ..plan import Request

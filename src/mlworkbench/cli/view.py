@@ -9,8 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from ..errors import HistoryError, HostError, LaunchError
-from ..follow import INTERRUPTED, Follower, is_unwritten
+from ..follow import Follower
 from ..hosts.stranger import Stranger
+from ..inferred_state import INTERRUPTED, is_unwritten
 from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
 from ..report import spark as report_spark

@@ -1,0 +1,78 @@
+"""States of a run that no event records: what the client concludes from the silence of a target, or from a sweep."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from .hosts.stranger import WORDS as NOT_ATTACHED
+from .model import IN_CONTACT, Run, Status
+from .remote import endings
+
+INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
+UNWRITTEN = "ended; its ending waits to be written"  # the disk of the target refuses it
+
+
+def is_unwritten(run: Run) -> bool:
+    """Whether it is over, and its machine cannot write how it ended."""
+    return (run.detail or "").startswith(UNWRITTEN)
+
+
+def in_sweep(run: Run) -> bool:
+    """Whether its turn in a sweep must come before it starts."""
+    return run.spec.parent is not None and not run.spec.inside
+
+
+def waits_for_turn(run: Run) -> bool:
+    """Whether it is known to wait in a sweep."""
+    return in_sweep(run) and run.status is Status.QUEUED and run.accepted is None
+
+
+def wait_for_turn(run: Run) -> Run:
+    """Unless a supervisor has taken it on since we looked."""
+    if run.accepted or run.status.final:
+        return run
+    return replace(run, status=Status.QUEUED, detail=f"waits for its turn in {run.spec.parent}")
+
+
+def left_out(run: Run) -> Run:
+    """The sweep has ended and could not tell of it: its disk was full, or its folder is gone."""
+    if run.accepted or run.status.final:
+        return run
+    cause = f"sweep {run.spec.parent} ended before its turn came"
+    return replace(run, status=Status.CANCELED, detail=None, ending=endings.CANCELLED, cause=cause, ended=time.time())
+
+
+def out_of_contact(run: Run, why: str) -> Run:
+    """Whoever noticed first knows since when, and why; but what is attached now and what is not is told anew."""
+    since, _, told = run.contact.partition(" (")
+    if not since.startswith("no contact"):
+        since = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+    elif NOT_ATTACHED not in told and NOT_ATTACHED not in why:
+        return run
+    return replace(run, contact=f"{since} ({why})")
+
+
+def interrupted(run: Run, detail: str | None) -> Run:
+    """Unless a supervisor has taken it on since we looked."""
+    return run if run.accepted or run.status.final else replace(run, detail=detail)
+
+
+def forget(run: Run) -> Run:
+    """On the user's word: the machine that could tell is gone for good."""
+    return replace(lost(run), cause="given up by the user: the machine that ran it is gone", contact=IN_CONTACT)
+
+
+def lost(run: Run) -> Run:
+    return (
+        run
+        if run.status.final
+        else replace(
+            run,
+            status=Status.FAILED,
+            detail=None,
+            ending=endings.TARGET_LOST,
+            cause="the run's folder is gone",
+            ended=time.time(),
+        )
+    )
