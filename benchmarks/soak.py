@@ -60,6 +60,7 @@ class Report:
 
 
 def main() -> int:
+    User.installed = True  # the program that users start, not a fork of the tests
     asked = arguments()
     wrong = []
     for target in asked.target or TARGETS:
