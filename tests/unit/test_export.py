@@ -332,7 +332,7 @@ def test_what_a_script_made_inside_has_its_own_points_and_files(tmp_path):
     from mlworkbench.history.family import children_of
 
     run = replace(history.get(spec(0).id), children=told)
-    history._change(run.id, lambda _, reading: (run, reading))
+    history.note(run.id, lambda _: run)
     items = make_items(history, [run, *children_of(run)], record, for_people)
     found = json.loads(written(write_json, items, all_points=True))["runs"]
     assert [[one["points"]["value"] for one in run["series"]] for run in found] == [[[1.0]], [[2.0]]]
