@@ -94,7 +94,7 @@ def test_snapshot(tmp_path):
 
 READERS: list[tuple[Callable[[Path], Any], Any]] = [
     (lambda path: read_record(str(file(path))), None),
-    (lambda path: _contents([str(file(path))]), set()),
+    (lambda path: _contents([(str(file(path)), "")]), {}),
     (lambda path: _recall(file(path)), {}),
     (lambda path: load_record(file(path, f"{crc32(DEEP.encode()):x}\n{DEEP}"), []), None),
     (lambda path: read_state(DEEP)["status"], "down"),
