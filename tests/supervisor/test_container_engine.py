@@ -80,6 +80,7 @@ def _inside(folder):
 def test_cancel_while_the_engine_is_down(spot):
     """The script is within our own reach; the container goes when the engine is back."""
     folder = start(spot)
+    until(lambda: (folder / "inside.json").exists())  # before, only the engine could tell which process it is
     spot.engine.kill()
     spot.call("cancel", "r", "me", "1")
     told = spot.ended(folder)
