@@ -135,6 +135,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "history compare": ("RUN OTHER",),
     "history download": ("RUN -d {place}/outputs",),
     "history export": ("-o {place}/runs.html", "RUN"),
+    "history fetch": ("-t far",),
     "history info": ("RUN",),
     "history last": ("",),
     "history list": ("", "--all"),

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mlworkbench.remote import linked_outputs
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.left_out import NAMED
 from mlworkbench.remote.linked_outputs import BROKEN, FOLDER, NOT_COPIED, OUTSIDE, SPECIAL_FILE, LinkedOutputs
@@ -177,3 +178,34 @@ def test_without_room_the_link_stays_and_is_named(run, monkeypatch):
     os.symlink("../ckpt/large", os.path.join(run.outputs, "large"))
     assert collected(run)["large"]["kind"] == NOT_COPIED
     assert os.path.islink(os.path.join(run.outputs, "large")) and sorted(os.listdir(run.path)) == ["work"]
+
+
+@pytest.mark.parametrize("text", ["../../work/ckpt/best.pt", "../ckpt/../../work/ckpt/best.pt"])
+def test_a_link_that_leaves_the_working_copy_and_comes_back_counts_as_not_collected(run, text):
+    """Nothing outside is looked at, so the file is not collected; but the only copy of it must not be deleted."""
+    put(run, "ckpt/best.pt")
+    os.symlink(text, os.path.join(run.outputs, "best.pt"))
+    assert collected(run)["best.pt"] == {"path": "best.pt", "size": 0, "sha256": None, "kind": NOT_COPIED, "to": text}
+
+
+def test_a_cancelled_run_does_not_wait_for_its_links(run):
+    put(run, "ckpt/best.pt")
+    os.symlink("../ckpt/best.pt", os.path.join(run.outputs, "best.pt"))
+    with LinkedOutputs(run) as links:
+        [found] = list_outputs(run.outputs, lambda: True, links)
+    assert (found["kind"], found["to"]) == (NOT_COPIED, "../ckpt/best.pt")
+
+
+def test_all_links_together_have_a_limit(run, monkeypatch):
+    monkeypatch.setattr(linked_outputs, "MOST_STEPS", 5)
+    put(run, "ckpt/best.pt")
+    for name in ("a", "b", "c"):
+        os.symlink("../ckpt/best.pt", os.path.join(run.outputs, name))
+    assert [one.get("kind") for one in collected(run).values()].count(NOT_COPIED) == 2
+
+
+def test_what_a_script_puts_in_the_run_folder_is_not_in_the_way(run):
+    os.mkdir(os.path.join(run.path, "collecting.part"))
+    put(run, "ckpt/best.pt")
+    os.symlink("../ckpt/best.pt", os.path.join(run.outputs, "best.pt"))
+    assert collected(run)["best.pt"]["sha256"]

@@ -27,8 +27,8 @@ BROKEN = "broken link"
 SPECIAL_FILE = "link to a special file"
 VANISHED = "vanished"
 
-PART = "collecting.part"  # in the run folder, until it gets its name in outputs/
 _MOST_LINKS, _MOST_STEPS, _DEEPEST = 40, 4096, 256
+MOST_STEPS = 1_000_000  # of all links of a run: some minutes
 # O_NONBLOCK: should the file have been replaced by a FIFO since it was looked at, opening it must not block.
 _OPEN = READ | getattr(os, "O_NONBLOCK", 0)
 
@@ -45,6 +45,9 @@ class LinkedOutputs:
         self._roots = {run.work, os.path.realpath(run.work)}
         self._work = os.open(run.work, OPEN_FOLDER | NOFOLLOW)
         self._folder = os.open(run.path, OPEN_FOLDER)
+        # In the run folder, until it gets its name in outputs/. Not to be guessed: a script could put a folder there.
+        self._part = "collecting.%s.part" % os.urandom(8).hex()
+        self._steps = MOST_STEPS
 
     def __enter__(self) -> LinkedOutputs:
         return self
@@ -54,11 +57,17 @@ class LinkedOutputs:
         os.close(self._work)
         os.close(self._folder)
 
+    def leave(self, path: str, parent: int) -> Dict[str, str]:
+        """The same of a link that is not followed, for lack of time."""
+        return {"kind": NOT_COPIED, "to": os.readlink(path.rpartition("/")[2], dir_fd=parent)}
+
     def collect(self, path: str, parent: Optional[int]) -> Dict[str, str]:
         """Kind and text of the link at ``path`` below ``outputs/``, whose folder is ``parent``; {}: it is a file now.
 
         Without a parent, ``outputs`` itself is the link.
         """
+        if self._steps <= 0 and parent is not None:
+            return self.leave(path, parent)
         where = join("outputs", path) if parent is not None else "outputs"
         with _Walk(self._work, self._roots) as walk:
             source = None
@@ -69,14 +78,23 @@ class LinkedOutputs:
                 return self._take(path, parent, walk, source)
             except _Refused as refused:
                 kind = str(refused)
+                if kind == OUTSIDE and self._comes_back(walk):
+                    kind = NOT_COPIED
             except (FileNotFoundError, NotADirectoryError):
                 kind = BROKEN
             except OSError:
                 kind = NOT_COPIED
             finally:
+                self._steps -= walk.steps
                 if source is not None:
                     os.close(source)
             return {"kind": kind, "to": walk.ends[0][1]} if walk.ends else {"kind": VANISHED}
+
+    def _comes_back(self, walk: _Walk) -> bool:
+        """Whether the text of a link leads out of the working copy and into it again. Nothing outside is looked at."""
+        where, text = walk.ends[-1] if walk.ends else ("", "")
+        path = os.path.normpath(os.path.join(self._run.work, os.path.dirname(where), text))
+        return any(path.startswith(root + os.sep) for root in self._roots)
 
     def _take(self, path: str, parent: Optional[int], walk: _Walk, source: Optional[int]) -> Dict[str, str]:
         """Make what the link leads to a part of the outputs."""
@@ -89,7 +107,7 @@ class LinkedOutputs:
             if not points_inside(path, text):  # as written, it would lead nowhere in a copy of the outputs
                 text = os.path.relpath("/" + first, "/" + join("outputs", folder))
                 self._drop_part()
-                os.symlink(text, PART, dir_fd=self._folder)
+                os.symlink(text, self._part, dir_fd=self._folder)
                 self._put(parent, name)
             return {"kind": LINK, "to": text}
         if source is None:
@@ -103,7 +121,7 @@ class LinkedOutputs:
         self._drop_part()
         try:
             # Not by its name: another file may have it by now.
-            os.link("/proc/self/fd/%d" % source, PART, dst_dir_fd=self._folder)
+            os.link("/proc/self/fd/%d" % source, self._part, dst_dir_fd=self._folder)
         except OSError:  # no /proc, another owner, too many names, or a disk without hard links
             self._copy(source)
 
@@ -111,7 +129,7 @@ class LinkedOutputs:
         facts, disk = os.fstat(source), os.statvfs(self._run.path)
         if facts.st_blocks * 512 > disk.f_bavail * disk.f_frsize // 2:
             raise OSError(errno.ENOSPC, "the copy would fill the disk")
-        target = os.open(PART, NEW, facts.st_mode & 0o777, dir_fd=self._folder)
+        target = os.open(self._part, NEW, facts.st_mode & 0o777, dir_fd=self._folder)
         try:
             if not facts.st_size or not clone(source, target):
                 copy(source, target, facts.st_size, facts.st_blocks)
@@ -122,11 +140,11 @@ class LinkedOutputs:
         """In the place of the link, unless something else has come there."""
         if not stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise _Refused(VANISHED)
-        os.rename(PART, name, src_dir_fd=self._folder, dst_dir_fd=parent)
+        os.rename(self._part, name, src_dir_fd=self._folder, dst_dir_fd=parent)
 
     def _drop_part(self) -> None:
         try:
-            os.unlink(PART, dir_fd=self._folder)
+            os.unlink(self._part, dir_fd=self._folder)
         except FileNotFoundError:
             pass
 
@@ -144,6 +162,7 @@ class _Walk:
         self._roots = roots
         self._pending: List[str] = []
         self._links = 0
+        self.steps = 0
 
     def __enter__(self) -> _Walk:
         return self
@@ -154,7 +173,8 @@ class _Walk:
     def go(self, path: str) -> Optional[int]:
         """A descriptor of the file that the path leads to, None if that is a folder; raises _Refused and OSError."""
         self._pending = path.split("/")[::-1]
-        for _ in range(_MOST_STEPS):
+        while self.steps < _MOST_STEPS:
+            self.steps += 1
             if not self._pending:
                 return None
             name = self._pending.pop()

@@ -158,7 +158,7 @@ def each_output(
         for number, (path, special) in enumerate(_walk(folders, len(os.fsencode(folder)) + 1)):
             if number % _LOOK == 0:
                 hashing.look()
-            found = _describe(folders, path, special, links) if special else None
+            found = _describe(folders, path, special, links, hashing.hurried) if special else None
             yield dict(entry, path=path, **found) if found else hashing.digest(folders, path)
 
 
@@ -211,7 +211,9 @@ def _why(error: OSError) -> str:
     return VANISHED if error.errno == errno.ENOENT else UNREADABLE
 
 
-def _describe(folders: Folders, path: str, special: str, links: Optional[LinkedOutputs]) -> Dict[str, str]:
+def _describe(
+    folders: Folders, path: str, special: str, links: Optional[LinkedOutputs], hurried: bool
+) -> Dict[str, str]:
     """What stands there and is no file; {} if a link was replaced by a file."""
     if special != SPECIAL:
         return {"kind": special}
@@ -222,7 +224,9 @@ def _describe(folders: Folders, path: str, special: str, links: Optional[LinkedO
         kind = next((word for test, word in _KINDS if test(facts.st_mode)), DEVICE)
         if kind != LINK:
             return {"kind": kind}
-        return links.collect(path, parent) if links else {"kind": LINK, "to": os.readlink(name, dir_fd=parent)}
+        if links is None:
+            return {"kind": LINK, "to": os.readlink(name, dir_fd=parent)}
+        return links.leave(path, parent) if hurried else links.collect(path, parent)
     except OSError as error:
         return {"kind": _why(error)}
 
@@ -232,13 +236,13 @@ class _Hashing:
 
     def __init__(self, hurry: Callable[[], bool]) -> None:
         self._hurry = hurry
-        self._hurried = False
+        self.hurried = False
         self._holes = MOST_HOLES
 
     def look(self) -> bool:
         """Whether the rest is listed without digests."""
-        self._hurried = self._hurried or self._hurry()
-        return self._hurried
+        self.hurried = self.hurried or self._hurry()
+        return self.hurried
 
     def digest(self, folders: Folders, path: str) -> Dict[str, Any]:
         """Hash what is opened, and say so if it changed meanwhile (something of the run may still write)."""
@@ -252,7 +256,7 @@ class _Hashing:
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
                 return dict(entry, kind=DEVICE)
-            found = None if self._hurried and before.st_size else self._hash(descriptor, before)
+            found = None if self.hurried and before.st_size else self._hash(descriptor, before)
             if found is None:
                 return dict(entry, size=before.st_size, kind=NOT_HASHED)
             after = os.fstat(descriptor)
