@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ import click
 from ..config.dialects import override
 from ..config.files import key_line
 from ..config.keys import is_elsewhere, nearest
-from ..config.project import Project
+from ..config.project import Project, is_tool_script
 from ..config.yamlfile import show_path
 from ..errors import MlwError
 from ..hosts.facts import Facts
@@ -51,8 +50,6 @@ _COLUMNS = ("severity", "file", "line", "message", "hint")
 _NOT_DONE = "not looked at: whether all packages exist and fit together; mlw experiment prepare -c NAME does that"
 _ROUNDS = 100  # one repair may bring the next to light
 _MOST_SCRIPTS = 50  # on top of a project
-# Scripts of tools and tests: they import packages that no run needs.
-_NOT_RUN = re.compile(r"(?:setup|conftest|noxfile|fabfile|tasks|test_.*|.*_test)\.py")
 
 
 @click.command(epilog="Example: mlw project doctor -c my_dsvm --fix")
@@ -119,7 +116,7 @@ def _patients(here: Project, names: list[str], paths: UserPaths) -> Iterator[_Pa
             continue
         top = _top_scripts(here)
         named = _named_script(runconfig)
-        scripts = dict.fromkeys([*named, *(one for one in top if not _NOT_RUN.fullmatch(one.name))])
+        scripts = dict.fromkeys([*named, *(one for one in top if not is_tool_script(one.name))])
         yield _Patient(runconfig, compute, _facts(compute, paths), named or top, tuple(scripts))
 
 
