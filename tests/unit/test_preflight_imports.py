@@ -161,12 +161,20 @@ def test_names_of_packages():
     for package, name in (
         ("python-dateutil", "dateutil"),
         ("Scikit_Learn", "sklearn"),
-        ("google-cloud-storage", "google"),
+        ("google-cloud-storage", "google.cloud.storage"),
+        ("google-cloud-storage", "google.auth"),
+        ("ruamel_yaml", "ruamel.yaml"),
         ("acme-ml-tools", "acme"),
         ("pytorch_lightning", "pytorch_lightning"),
     ):
         assert is_provider(package, name), package
-    for package, name in (("torchvision", "torch"), ("tensorflow", "keras"), ("numpy", "pandas"), ("sklearn", "numpy")):
+    for package, name in (
+        ("torchvision", "torch"),
+        ("tensorflow", "keras"),
+        ("numpy", "pandas"),
+        ("sklearn", "numpy"),
+        ("google-cloud-storage", "google.cloud.bigquery"),
+    ):
         assert not is_provider(package, name), package
 
 
@@ -230,3 +238,24 @@ def test_the_doctor_reads_all_scripts(project, capsys):
     rows, told = doctor(0)
     assert (rows, told.splitlines()[0]) == ([], "no problems found")
     assert "\nnot checked: imports of eval.py (a package in" in told
+
+
+def test_names_that_several_packages_share(project):
+    """The package to add is told by the dotted name; private modules and the script itself need none."""
+    text = (
+        "import __main__, _private, _pytest.config\nfrom google.cloud import storage, pubsub_v1\n"
+        "import google.cloud.bigquery.client\nfrom google.protobuf import text_format\nimport google\n"
+        "from ruamel.yaml import YAML\nfrom ruamel import yaml\nfrom google import genai\n"
+    )
+    assert [(line, name) for _, line, name in look(project, text)] == [
+        (2, "google-cloud-storage"),
+        (2, "google-cloud-pubsub"),
+        (3, "google-cloud-bigquery"),
+        (4, "protobuf"),
+        (6, "ruamel.yaml"),
+        (8, "google-genai"),
+    ]
+    depend(project.root, "ruamel.yaml", "google-cloud-storage", "google-genai")
+    assert [name for _, _, name in look(project, text)] == ["google-cloud-pubsub", "google-cloud-bigquery"]
+    depend(project.root, "tensorflow")
+    assert look(project, "from google.protobuf import text_format\n") == []

@@ -26,7 +26,7 @@ from ..errors import ConfigError
 from ..model import Compute, Entry, RunConfig
 from ..remote.untrusted import parse_json
 from .finding import ERROR, WARNING, Case, Finding
-from .import_names import BRINGS, is_provider, proposal
+from .import_names import BRINGS, import_name, is_provider, proposal
 from .python2 import runs_python2
 
 if TYPE_CHECKING:
@@ -138,9 +138,11 @@ def _unprovided(
     known |= _SPARK if "spark" in runconfig.framework.lower() else set()
     findings: dict[str, Finding] = {}
     for path, one in sources.imports:
-        if one.name in known or one.name in findings or any(is_provider(name, one.name) for name in solved or packages):
+        name = import_name(one.module)
+        if name is None or {name, one.name} & known or name in findings:
             continue
-        findings[one.name] = _finding(path, one, runconfig, complete=bool(solved))
+        if not any(is_provider(package, name) for package in solved or packages):
+            findings[name] = _finding(path, replace(one, name=name), runconfig, complete=bool(solved))
     return list(findings.values())
 
 
