@@ -124,6 +124,19 @@ def test_a_variable_of_the_users_own_that_is_replaced_is_mentioned(host):
     assert (folder / "log").read_text() == f"{host.uuids[0]} PCI_BUS_ID\n"
 
 
+def test_a_variable_of_the_users_own_is_mentioned_where_all_gpus_are_hidden(host):
+    for name, own in (("named", "3"), ("hidden", "-1")):
+        folder = host.run(name, SEEN, gpus="none")
+        spec = json.loads((folder / "spec.json").read_text())
+        spec["environment"]["CUDA_VISIBLE_DEVICES"] = own
+        (folder / "spec.json").write_text(json.dumps(spec))
+        host.start(name)
+        assert host.ended(folder)["ending"] == "succeeded"
+        assert (folder / "log").read_text() == " None\n"
+        noted = [event["data"]["replaced"] for event in host.events(folder) if event["kind"] == "gpus"]
+        assert noted == ([own] if own == "3" else [])
+
+
 def test_a_script_that_fails_before_it_uses_its_gpu(host):
     folder = host.run("r", WHILE + "raise ValueError('no such column')", gpus="1")
     host.start("r")
