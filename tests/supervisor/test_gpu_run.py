@@ -159,8 +159,8 @@ def test_a_gpu_that_is_lost_in_mid_run(host):
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ("3", "this machine cannot give the run 3 GPUs; it has 2 GPUs: 0 NVIDIA H200 (16.0 GiB), 1 NVIDIA H200"),
-        ("0,5", "this machine has no GPU 5"),
+        ("3", "the target cannot give the run 3 GPUs; it has 2 GPUs: 0 NVIDIA H200 (16.0 GiB), 1 NVIDIA H200"),
+        ("0,5", "the target has no GPU 5"),
         ("k80", "cannot give the run 1 GPU (k80)"),
         ("1:80g", "at least 80 GiB"),
         ("lots and lots!", "what is asked of GPUs is not understood"),
@@ -210,7 +210,7 @@ def test_a_request_on_a_machine_without_a_gpu(tmp_path):
     place.env["MLW_NVML_LIBRARY"] = str(tmp_path / "none.so")
     folder = place.run("r", "print('no')", gpus="1")
     place.start("r")
-    assert "this machine has no GPU that can be used" in place.ended(folder)["cause"]
+    assert "the target has no GPU that can be used" in place.ended(folder)["cause"]
 
 
 def test_a_supervisor_that_takes_over_goes_on_measuring(host):
