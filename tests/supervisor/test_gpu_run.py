@@ -124,6 +124,19 @@ def test_a_variable_of_the_users_own_that_is_replaced_is_mentioned(host):
     assert (folder / "log").read_text() == f"{host.uuids[0]} PCI_BUS_ID\n"
 
 
+def test_a_variable_of_the_users_own_is_mentioned_where_all_gpus_are_hidden(host):
+    for name, own in (("named", "3"), ("hidden", "-1")):
+        folder = host.run(name, SEEN, gpus="none")
+        spec = json.loads((folder / "spec.json").read_text())
+        spec["environment"]["CUDA_VISIBLE_DEVICES"] = own
+        (folder / "spec.json").write_text(json.dumps(spec))
+        host.start(name)
+        assert host.ended(folder)["ending"] == "succeeded"
+        assert (folder / "log").read_text() == " None\n"
+        noted = [event["data"]["replaced"] for event in host.events(folder) if event["kind"] == "gpus"]
+        assert noted == ([own] if own == "3" else [])
+
+
 def test_a_script_that_fails_before_it_uses_its_gpu(host):
     folder = host.run("r", WHILE + "raise ValueError('no such column')", gpus="1")
     host.start("r")
@@ -146,8 +159,8 @@ def test_a_gpu_that_is_lost_in_mid_run(host):
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ("3", "this machine cannot give the run 3 GPUs; it has 2 GPUs: 0 NVIDIA H200 (16.0 GiB), 1 NVIDIA H200"),
-        ("0,5", "this machine has no GPU 5"),
+        ("3", "the target cannot give the run 3 GPUs; it has 2 GPUs: 0 NVIDIA H200 (16.0 GiB), 1 NVIDIA H200"),
+        ("0,5", "the target has no GPU 5"),
         ("k80", "cannot give the run 1 GPU (k80)"),
         ("1:80g", "at least 80 GiB"),
         ("lots and lots!", "what is asked of GPUs is not understood"),
@@ -197,7 +210,7 @@ def test_a_request_on_a_machine_without_a_gpu(tmp_path):
     place.env["MLW_NVML_LIBRARY"] = str(tmp_path / "none.so")
     folder = place.run("r", "print('no')", gpus="1")
     place.start("r")
-    assert "this machine has no GPU that can be used" in place.ended(folder)["cause"]
+    assert "the target has no GPU that can be used" in place.ended(folder)["cause"]
 
 
 def test_a_supervisor_that_takes_over_goes_on_measuring(host):

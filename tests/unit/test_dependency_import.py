@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mlworkbench.config.project import adopt_folder
 from mlworkbench.environments.dependency_import import Imported, import_dependencies
 from mlworkbench.environments.reading import read_dependencies
 
@@ -68,7 +69,7 @@ def test_requirements(folder):
         "requirements.txt:7: -r ../outside.txt: ../outside.txt is outside the project",
         "requirements.txt:8: -r https://index.example/evil.txt: https://index.example/evil.txt would be fetched",
         "limits.txt:1: numpy<2: constraints are not taken",
-        "requirements.txt:10: -e .: ",
+        "requirements.txt:10: -e .: nothing is installed for editing on a target",
         "requirements.txt:12: closed @ https://index.example/closed-1.0-py3-none-any.whl: the address has a secret",
         "requirements.txt:14: this is no package: ",
     ):
@@ -107,11 +108,11 @@ def test_a_pyproject(folder):
         '[[tool.uv.index]]\nurl = "https://index.example"\n[tool.poetry.dependencies]\nrequests = "*"\n'
     )
     imported = import_dependencies(folder)
-    assert imported is not None and imported.packages == ("python>=3.10,<3.13", "torch>=2")
+    assert imported is not None and imported.packages == ("python>=3.10,<3.13", "torch>=2", "requests")
     left = "\n".join(imported.left_out)
-    for words in ("[project.optional-dependencies] is not taken: dev", "[tool.uv.index] is not", "[tool.poetry]"):
+    for words in ("[project.optional-dependencies] is not taken: dev", "[tool.uv.index] is not"):
         assert words in left, left
-    assert "dynamic dependencies are not taken" in left
+    assert "dynamic dependencies are not taken: only the build backend computes them" in left
     assert read_dependencies(written(folder, imported), folder).python == ">=3.10,<3.13"
 
 
@@ -145,3 +146,119 @@ def test_hostile_files(folder):
     assert imported is not None and {"null", "yes", "on"} <= set(imported.pip)
     found = read_dependencies(written(folder, imported), folder)
     assert len(found.pip) == len(imported.pip)
+
+
+def test_a_file_without_packages_does_not_hide_the_next(folder):
+    project = '[project]\nname = "x"\ndependencies = ["torch>=2"]\n'
+    (folder / "pyproject.toml").write_text(project)
+    for name, text, reason in (
+        ("requirements.txt", "# empty\n", "requirements.txt: it names no package"),
+        ("requirements.txt", "-e .\n", "requirements.txt:1: -e .: nothing is installed"),
+        ("environment.yml", "dependencies: [\n", "the whole file: environment.yml:"),
+        ("environment.yml", "name: x\n", "environment.yml: it names no package"),
+    ):
+        (folder / name).write_text(text)
+        imported = import_dependencies(folder)
+        assert imported is not None and (imported.file, imported.pip) == ("pyproject.toml", ("torch>=2",)), name
+        assert [one for one in imported.left_out if one.startswith(reason)], imported.left_out
+        (folder / name).unlink()
+    (folder / "pyproject.toml").write_text("")
+    (folder / "requirements.txt").write_text("")
+    nothing = import_dependencies(folder)
+    assert nothing is not None and (nothing.file, nothing.packages) == ("requirements.txt, pyproject.toml", ())
+
+
+def test_requirements_that_an_environment_file_includes_count_as_read(folder):
+    (folder / "requirements.txt").write_text("six\n")
+    (folder / "environment.yml").write_text("dependencies:\n  - pip:\n    - -r requirements.txt\n")
+    imported = import_dependencies(folder)
+    assert imported is not None and (imported.pip, imported.left_out) == (("six",), ())
+
+
+def test_entries_of_an_environment_file_that_are_not_packages(folder):
+    path = folder / "environment.yml"
+    path.write_text("channels: forge\ndependencies:\n  - six\n  - {conda: x}\n  - null\n  - pip: [y, null]\n  - [z]\n")
+    imported = import_dependencies(folder)
+    assert imported is not None and imported.packages == ("six", "y")
+    assert imported.left_out == (
+        "environment.yml:1: channels: forge: it is not a list",
+        "environment.yml:4: conda: x: only `pip:` may have entries of its own",
+        "environment.yml:5: null: this is not a package",
+        "environment.yml:6: null: this is not a package",
+        "environment.yml:7: a list: this is not a package",
+    )
+    path.write_text("dependencies: numpy\n")
+    imported = import_dependencies(folder)
+    assert imported is not None and imported.left_out == ("environment.yml:1: dependencies: numpy: it is not a list",)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_encodings_with_a_byte_order_mark(folder, encoding):
+    """PowerShell writes them, and pip reads them."""
+
+    def write(name: str, text: str) -> None:
+        mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+        (folder / name).write_bytes(mark + text.encode(encoding))
+
+    write("requirements.txt", "six==1.16.0\r\n")
+    imported = import_dependencies(folder)
+    assert imported is not None and (imported.pip, imported.left_out) == (("six==1.16.0",), ())
+    assert [one.name for one in read_dependencies(folder / "requirements.txt", folder).pip] == ["six"]
+    write("environment.yml", "dependencies:\r\n- numpy\r\n")
+    imported = import_dependencies(folder)
+    assert imported is not None and imported.conda == ("numpy",)
+
+
+POETRY = """
+[tool.poetry]
+name = "x"
+[tool.poetry.dependencies]
+python = "^3.10"
+numpy = "^1.26.4"
+small = "^0.2.3"
+near = "~1.2.3"
+wide = "~1"
+plain = "2.0"
+any = "*"
+both = ">=1.0, <2.0,!=1.5"
+extra = {version = "^0.0.3", extras = ["a", "b"]}
+ours = {git = "https://github.com/example/ours.git"}
+either = "^1 || ^2"
+[tool.poetry.group.dev.dependencies]
+pytest = "*"
+"""
+
+
+def test_poetry(folder):
+    (folder / "pyproject.toml").write_text(POETRY)
+    imported = import_dependencies(folder)
+    assert imported is not None and imported.conda == ("python>=3.10,<4",)
+    assert imported.pip == (
+        *("numpy<2,>=1.26.4", "small<0.3,>=0.2.3", "near<1.3,>=1.2.3", "wide<2,>=1", "plain==2.0", "any"),
+        *("both!=1.5,<2.0,>=1.0", "extra[a,b]<0.0.4,>=0.0.3"),
+    )
+    assert [one.partition(";")[0] for one in imported.left_out] == [
+        "pyproject.toml:14: ours: it is not a plain version",
+        "pyproject.toml:15: either: it is not a plain version",
+        "pyproject.toml: [tool.poetry.group] is not taken: dev",
+    ]
+    assert all("poetry export -f requirements.txt" in one for one in imported.left_out)
+    assert len(read_dependencies(written(folder, imported), folder).pip) == len(imported.pip)
+
+
+def test_dynamic_dependencies_of_setuptools(folder):
+    """Files that setuptools would read are taken; one outside the project is not."""
+    (folder / "deps.txt").write_text("six\n")
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\ndynamic = ["dependencies"]\n'
+        '[tool.setuptools.dynamic]\ndependencies = {file = ["deps.txt", "../outside.txt"]}\n'
+    )
+    imported = import_dependencies(folder)
+    assert imported is not None and imported.pip == ("six",)
+    assert imported.left_out == ("pyproject.toml:5: -r ../outside.txt: ../outside.txt is outside the project",)
+
+
+def test_a_setup_script_is_not_the_script_to_run(folder):
+    (folder / "train.py").unlink()
+    (folder / "setup.py").write_text("from setuptools import setup\nsetup()\n")
+    assert adopt_folder(folder).runconfig("local").argument_vector == ()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mlworkbench.cli.main import _run
 from mlworkbench.config.project import Project
 from mlworkbench.model import Compute, Entry, RunConfig
 from mlworkbench.preflight.import_names import PROVIDERS, is_provider, proposal
-from mlworkbench.preflight.imports import unprovided_imports
+from mlworkbench.preflight.imports import ImportCheck, check_imports
 
 DOCKER = Compute("docker", "docker", base_docker_image="debian:12")
 RUN = RunConfig("docker", "docker", framework="Python")
@@ -33,11 +35,15 @@ def depend(root: Path, *pip: str, python: str = "3.11") -> None:
     (root / FILE).write_text(f"dependencies:\n  - python={python}\n" + (f"  - pip:\n{lines}" if pip else ""))
 
 
-def look(project: Project, text: str, **more: object) -> list[tuple[str, int | None, str]]:
+def check(project: Project, text: str, **more: object) -> ImportCheck:
     (project.root / "train.py").write_text(text)
     locks = project.root.parent / "locks"
     settings = {"runconfig": RUN, "compute": DOCKER, "entries": TRAIN, "locks": locks, **more}
-    found = unprovided_imports(project, **settings)  # type: ignore[arg-type]
+    return check_imports(project, **settings)  # type: ignore[arg-type]
+
+
+def look(project: Project, text: str, **more: object) -> list[tuple[str, int | None, str]]:
+    found = check(project, text, **more).findings
     assert all(one.severity == "warning" and one.rule == "import" for one in found)
     return [(one.file, one.line, one.hint.partition("`- ")[2].partition("`")[0]) for one in found]
 
@@ -122,7 +128,11 @@ def test_where_the_packages_are_not_ours_nothing_is_said(project):
     assert look(project, "import pyspark\n", runconfig=RunConfig("docker", "docker", framework="PySpark")) == []
     depend(project.root, "git+https://github.com/example/whatever")
     assert look(project, text) == [], "it may provide anything"
+    [line] = check(project, text).unchecked
+    assert line.startswith(f"imports of train.py (a package in {FILE} is named by address only")
+    assert check(project, "import os\n").unchecked == (), "no import needs a package"
     depend(project.root, python="2.7")
+    assert check(project, text).unchecked == ("imports of train.py (Python 2 runs it)",)
     assert look(project, "import urllib2\n") == []
     (project.root / FILE).unlink()
     assert [name for _, _, name in look(project, text)] == ["whatever"]
@@ -141,7 +151,7 @@ def test_hostile_files(project):
     assert not mark.exists()
     for text in ("(" * 5000, "a" * (1 << 19), "import \0x", "x = " + "-" * 100_000 + "1", "import é", "\ud800"):
         (root / "train.py").write_bytes(text.encode("utf-8", "surrogatepass"))
-        unprovided_imports(project, RUN, DOCKER, TRAIN, root)
+        check_imports(project, RUN, DOCKER, TRAIN, root)
 
 
 def test_names_of_packages():
@@ -151,10 +161,101 @@ def test_names_of_packages():
     for package, name in (
         ("python-dateutil", "dateutil"),
         ("Scikit_Learn", "sklearn"),
-        ("google-cloud-storage", "google"),
+        ("google-cloud-storage", "google.cloud.storage"),
+        ("google-cloud-storage", "google.auth"),
+        ("ruamel_yaml", "ruamel.yaml"),
         ("acme-ml-tools", "acme"),
         ("pytorch_lightning", "pytorch_lightning"),
     ):
         assert is_provider(package, name), package
-    for package, name in (("torchvision", "torch"), ("tensorflow", "keras"), ("numpy", "pandas"), ("sklearn", "numpy")):
+    for package, name in (
+        ("torchvision", "torch"),
+        ("tensorflow", "keras"),
+        ("numpy", "pandas"),
+        ("sklearn", "numpy"),
+        ("google-cloud-storage", "google.cloud.bigquery"),
+    ):
         assert not is_provider(package, name), package
+
+
+def test_a_file_that_cannot_be_parsed_is_reported(project):
+    """With its line; an error if the run configuration names it, unless a newer Python is to run it."""
+    text = "import os\nprint((1)\n"
+    [one] = check(project, text).findings
+    assert (one.rule, one.severity, one.file, one.line) == ("syntax", "warning", "train.py", 2)
+    assert "cannot parse it: '(' was never closed" in one.message
+    named = replace(RUN, argument_vector=("train.py",))
+    for compute in (DOCKER, Compute("local", "local")):
+        assert [one.severity for one in check(project, text, runconfig=named, compute=compute).findings] == ["error"]
+    old = Compute("local", "local", python_location="/usr/bin/python2.7")
+    assert check(project, text, runconfig=named, compute=old) == ImportCheck()
+    depend(project.root, python="3.99")
+    assert [one.severity for one in check(project, text, runconfig=named).findings] == ["warning"]
+
+
+def test_files_that_are_not_read_are_named(project):
+    root = project.root
+    (root / "large.py").write_text("x = 1\n" * 50_000)
+    (root / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe4'\n")
+    (root.parent / "outside.py").write_text("import x\n")
+    (root / "linked.py").symlink_to(root.parent / "outside.py")
+    assert check(project, "import large, latin, linked\n").unchecked == (
+        "imports of large.py (the file is larger than 256 KiB)",
+        "imports of latin.py (the file is not UTF-8 text)",
+        "imports of linked.py (the file is outside the project)",
+    )
+    depend(root, "]broken")
+    assert check(project, "").unchecked == (f"imports of train.py ({FILE} cannot be read)",)
+
+
+def test_the_doctor_reads_all_scripts(project, capsys):
+    """Scripts beside the one that the run configuration names, and a name that leads to no script."""
+    root = project.root
+    (root / "aml_config" / "project.json").write_text(json.dumps({"Id": project.id, "Name": "demo"}))
+    (root / "aml_config" / "docker.compute").write_text("type: docker\nbaseDockerImage: debian:12\n")
+    runconfig = root / "aml_config" / "docker.runconfig"
+    runconfig.write_text("Target: docker\nFramework: Python\nArgumentVector: [train.py]\n")
+    (root / "train.py").write_text("print('hello')\n")
+    (root / "eval.py").write_text("import torch\n")
+    (root / "setup.py").write_text("import setuptools\n")
+    (root / "test_eval.py").write_text("import pytest\n")
+
+    def doctor(code: int) -> tuple[list[tuple[str, str, int]], str]:
+        assert _run(["project", "doctor", "-o", "json"]) == code
+        out, err = capsys.readouterr()
+        return [(row["rule"], row["file"], row["line"]) for row in json.loads(out)], err
+
+    assert doctor(0)[0] == [("import", "eval.py", 1)]
+    (root / "train.py").write_text("print 'hello'\n")
+    assert doctor(1)[0] == [("python2", "train.py", 1), ("import", "eval.py", 1)]
+    (root / "train.py").write_text("import os\nprint((1)\n")
+    assert doctor(1)[0] == [("syntax", "train.py", 2), ("import", "eval.py", 1)]
+    runconfig.write_text("Target: docker\nFramework: Python\nArgumentVector: [trian.py]\n")
+    (root / "train.py").write_text("")
+    assert doctor(1)[0] == [("script", "aml_config/docker.runconfig", 3), ("import", "eval.py", 1)]
+    runconfig.write_text("Target: docker\nFramework: Python\n")
+    depend(root, "git+https://github.com/example/whatever")
+    rows, told = doctor(0)
+    assert (rows, told.splitlines()[0]) == ([], "no problems found")
+    assert "\nnot checked: imports of eval.py (a package in" in told
+
+
+def test_names_that_several_packages_share(project):
+    """The package to add is told by the dotted name; private modules and the script itself need none."""
+    text = (
+        "import __main__, _private, _pytest.config\nfrom google.cloud import storage, pubsub_v1\n"
+        "import google.cloud.bigquery.client\nfrom google.protobuf import text_format\nimport google\n"
+        "from ruamel.yaml import YAML\nfrom ruamel import yaml\nfrom google import genai\n"
+    )
+    assert [(line, name) for _, line, name in look(project, text)] == [
+        (2, "google-cloud-storage"),
+        (2, "google-cloud-pubsub"),
+        (3, "google-cloud-bigquery"),
+        (4, "protobuf"),
+        (6, "ruamel.yaml"),
+        (8, "google-genai"),
+    ]
+    depend(project.root, "ruamel.yaml", "google-cloud-storage", "google-genai")
+    assert [name for _, _, name in look(project, text)] == ["google-cloud-pubsub", "google-cloud-bigquery"]
+    depend(project.root, "tensorflow")
+    assert look(project, "from google.protobuf import text_format\n") == []

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 import click
 
 from ..config.dialects import override
-from ..config.keys import is_elsewhere
-from ..config.project import Project
+from ..config.files import key_line
+from ..config.keys import is_elsewhere, nearest
+from ..config.project import Project, is_tool_script
+from ..config.yamlfile import show_path
 from ..errors import MlwError
 from ..hosts.facts import Facts
 from ..model import Compute, Entry, RunConfig
@@ -18,7 +20,7 @@ from ..paths import UserPaths, user_paths
 from ..preflight.check import preflight
 from ..preflight.finding import ERROR, Finding
 from ..preflight.fix import apply
-from ..preflight.imports import unprovided_imports
+from ..preflight.imports import check_imports
 from ..targets.opening import open_target
 from ..targets.remote import find_attachment
 from . import render
@@ -33,11 +35,21 @@ class _Patient:
     compute: Compute
     facts: Facts | None
     entries: tuple[Entry, ...]
+    scripts: tuple[Entry, ...]  # with those that a submit may name instead
+
+
+@dataclass(frozen=True)
+class _Examination:
+    """Result for all run configurations. ``unchecked``: what could not be checked and why."""
+
+    findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...]
 
 
 _COLUMNS = ("severity", "file", "line", "message", "hint")
 _NOT_DONE = "not looked at: whether all packages exist and fit together; mlw experiment prepare -c NAME does that"
 _ROUNDS = 100  # one repair may bring the next to light
+_MOST_SCRIPTS = 50  # on top of a project
 
 
 @click.command(epilog="Example: mlw project doctor -c my_dsvm --fix")
@@ -56,22 +68,25 @@ def doctor(runconfig: str | None, fix: bool, folder: str | None, output: str, qu
     here = the_project(folder)
     names = [runconfig] if runconfig else here.runconfigs()
     patients = list(_patients(here, names, user_paths()))
-    findings = _examine(here, patients)
+    result = _examine(here, patients)
     for _ in range(_ROUNDS if fix else 0):
-        done = apply(findings, here.root)
+        done = apply(list(result.findings), here.root)
         if not done:
             break
         for one in done:
             render.message(f"fixed {_place(one)}: {_change(one)}")
         patients = [_again(here, one) for one in patients]
-        findings = _examine(here, patients)
-    render.emit([_row(one) for one in findings], output=output, query=query, columns=_COLUMNS)
-    if not findings:
+        result = _examine(here, patients)
+    render.emit([_row(one) for one in result.findings], output=output, query=query, columns=_COLUMNS)
+    if not result.findings:
         render.message("nothing is left to put right" if fix else "no problems found")
+    for line in result.unchecked:
+        render.message(f"not checked: {line}")
+    if not result.findings:
         render.message(_NOT_DONE)
-    elif not fix and any(one.fix for one in findings):
+    elif not fix and any(one.fix for one in result.findings):
         render.message("hint: mlw project doctor --fix writes the replacements into the files")
-    return int(any(one.severity == ERROR for one in findings))
+    return int(any(one.severity == ERROR for one in result.findings))
 
 
 def look(here: Project) -> list[Finding]:
@@ -99,7 +114,10 @@ def _patients(here: Project, names: list[str], paths: UserPaths) -> Iterator[_Pa
                 raise
             render.warn(error.message)  # `mlw project validate` says it all; the others are looked at
             continue
-        yield _Patient(runconfig, compute, _facts(compute, paths), _entries(here, runconfig))
+        top = _top_scripts(here)
+        named = _named_script(runconfig)
+        scripts = dict.fromkeys([*named, *(one for one in top if not is_tool_script(one.name))])
+        yield _Patient(runconfig, compute, _facts(compute, paths), named or top, tuple(scripts))
 
 
 def _files(here: Project, name: str) -> tuple[RunConfig, Compute]:
@@ -125,17 +143,31 @@ def _facts(compute: Compute, paths: UserPaths) -> Facts | None:
     return Facts.from_json(attachment.facts) if attachment and attachment.facts else None
 
 
-def _entries(here: Project, runconfig: RunConfig) -> tuple[Entry, ...]:
-    """The script that the configuration names; where it names none, those that lie on top of the project."""
+def _named_script(runconfig: RunConfig) -> tuple[Entry, ...]:
+    """The script that the configuration names; empty if it names none."""
     words = runconfig.argument_vector
-    if words and words[0] != "$file":
-        return (Entry("script", words[0]),)
-    return tuple(Entry("script", path.name) for path in sorted(here.root.glob("*.py")) if os.path.isfile(path))
+    return (Entry("script", words[0]),) if words and words[0] != "$file" else ()
 
 
-def _examine(here: Project, patients: list[_Patient]) -> list[Finding]:
+def _top_scripts(here: Project) -> tuple[Entry, ...]:
+    paths = [path for path in sorted(here.root.glob("*.py")) if os.path.isfile(path)]
+    return tuple(Entry("script", path.name) for path in paths[:_MOST_SCRIPTS])
+
+
+def _missing_script(here: Project, runconfig: RunConfig) -> Iterator[Finding]:
+    for one in _named_script(runconfig):
+        if not (here.root / one.name).is_file():
+            path = here.runconfig_file(runconfig.name)
+            near = nearest(one.name, [script.name for script in _top_scripts(here)])
+            hint = f"did you mean {near}?" if near else "write the name of a script of the project into ArgumentVector"
+            line = key_line(path, "ArgumentVector")
+            yield Finding("script", ERROR, show_path(path), line, f"the script {one.name} does not exist", hint)
+
+
+def _examine(here: Project, patients: list[_Patient]) -> _Examination:
     """All findings, each once: configurations share files."""
     found: dict[tuple[object, ...], Finding] = {}
+    unchecked: dict[str, None] = {}
     locks = user_paths().home / "cache" / "locks"
     for one in patients:
         findings = [
@@ -143,11 +175,16 @@ def _examine(here: Project, patients: list[_Patient]) -> list[Finding]:
             for entry in one.entries or (None,)
             for finding in preflight(here, one.runconfig, one.compute, one.facts, entry)
         ]
-        for finding in [*findings, *unprovided_imports(here, one.runconfig, one.compute, one.entries, locks)]:
+        python2 = {finding.file for finding in findings if finding.rule == "python2"}
+        checked = check_imports(here, one.runconfig, one.compute, one.scripts, locks, one.facts)
+        findings += [each for each in checked.findings if each.rule != "syntax" or each.file not in python2]
+        unchecked |= dict.fromkeys(checked.unchecked)
+        for finding in [*findings, *_missing_script(here, one.runconfig)]:
             known = found.get(_key(finding))
             if known is None or (known.severity != ERROR and finding.severity == ERROR):
                 found[_key(finding)] = finding
-    return sorted(found.values(), key=lambda one: (one.severity != ERROR, one.file, one.line or 0))
+    rows = sorted(found.values(), key=lambda one: (one.severity != ERROR, one.file, one.line or 0))
+    return _Examination(tuple(rows), tuple(unchecked))
 
 
 def _row(finding: Finding) -> dict[str, object]:

@@ -73,8 +73,8 @@ def create(name: str, path: str, template: str) -> None:
 def init(name: str | None, path: str) -> None:
     """Make a project of a folder that holds code already; nothing in it is changed.
 
-    Packages in conda_dependencies.yml, environment.yml, requirements.txt or pyproject.toml, whichever comes first, are
-    copied to aml_config/conda_dependencies.yml.
+    Packages of conda_dependencies.yml, environment.yml, requirements.txt or pyproject.toml are copied to
+    aml_config/conda_dependencies.yml, from the first of them that names any.
     """
     from ..environments.dependency_import import import_dependencies  # noqa: PLC0415 - other commands need not wait
 

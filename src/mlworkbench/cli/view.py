@@ -150,13 +150,16 @@ class Standing:
     def _tell_gpus(self, told: JsonDict, warn: bool) -> None:
         from ..remote.gpus.verdict import start_line  # noqa: PLC0415 - runs without a GPU need not wait for it
 
-        for gpu in (told.get("got") or {}).get("gpus") or []:
+        got = told.get("got") or {}
+        for gpu in got.get("gpus") or []:
             if isinstance(gpu, dict):
                 self._say(plain(start_line(gpu)))
-        replaced = (told.get("got") or {}).get("replaced")
+        replaced = got.get("replaced")
         if replaced:
-            words = f'CUDA_VISIBLE_DEVICES="{replaced}" is replaced by the GPUs that the run got through its request'
-            self._say(f"note: {plain(words)}")
+            by = (
+                " by the GPUs that the run got through its request" if got.get("held") else ": the run asked for no GPU"
+            )
+            self._say("note: " + plain(f'CUDA_VISIBLE_DEVICES="{replaced}" is replaced{by}'))
         idle = told.get("idle") or {}
         if warn and idle.get("warning"):
             found = idle.get("diagnosis") or {}

@@ -41,6 +41,7 @@ IGNORE = ".mlwignore"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?\Z")
 # Keys that name a file of the project → the field with its path.
 INSIDE = {key.name: key.field for key in RUNCONFIG if key.kind == "inside" and key.field}
+_TOOL_SCRIPT = re.compile(r"(?:setup|conftest|noxfile|fabfile|tasks|test_.*|.*_test)\.py")
 _NAME_RULE = "1 to 64 letters, digits, dashes, underscores and dots; a letter or digit first, no dot last"
 
 
@@ -249,9 +250,14 @@ def adopt_folder(
     return project
 
 
+def is_tool_script(name: str) -> bool:
+    """Return whether a script on top of a project is for packaging or tests, so that no run starts it."""
+    return _TOOL_SCRIPT.fullmatch(name) is not None
+
+
 def _first_script(root: Path, usual: str) -> str | None:
     """Which script of a folder is the one to run, where that is plain to see."""
-    scripts = [path.name for path in sorted(root.glob("*.py")) if path.is_file()]
+    scripts = [path.name for path in sorted(root.glob("*.py")) if path.is_file() and not is_tool_script(path.name)]
     if usual in scripts:
         return usual
     return scripts[0] if len(scripts) == 1 else None

@@ -10,22 +10,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..config.keys import same_key
-from ..config.yamlfile import Mapping, Scalar, Sequence, load, require_inside, show_path
+from ..config.yamlfile import Mapping, Scalar, Sequence, describe, parse, read_bytes, require_inside, show_path
 from ..errors import ConfigError
 from .channels import mask, without_secret
 from .dependencies import Line, PipLine
 from .lockfiles import load_toml
 from .pip import requirement
+from .poetry import EXPORT, poetry_requirement
 from .pythons import satisfies
-from .reading import Gathered, conda_entry, pip_scalars
+from .reading import Gathered, as_utf8, conda_entry
 from .words import one_line
 
-# The first that is there is read: a conda file says more than the others.
+# The first that names a package is taken: a conda file contains more than the others.
 FILES = ("conda_dependencies.yml", "environment.yml", "environment.yaml", "requirements.txt", "pyproject.toml")
 _MOST = 1000  # entries of a file
 _MOST_CHARACTERS = 200  # of an entry in a message
@@ -61,25 +62,34 @@ class Imported:
 
 
 def import_dependencies(root: Path) -> Imported | None:
-    """What the first of the usual files asks for; None if the folder has none of them."""
-    found = [name for name in FILES if (root / name).is_file() or (root / name).is_symlink()]
-    if not found:
-        return None
-    name = found[0]
+    """Dependencies of the first usual file that names a package; None if the folder has none of the files."""
+    names = [name for name in FILES if (root / name).is_file() or (root / name).is_symlink()]
+    left_out: list[str] = []
+    for index, name in enumerate(names):
+        reader = _Reader(root)
+        imported = _import_file(root, name, reader)
+        left_out += imported.left_out
+        if imported.packages:
+            later = [other for other in names[index + 1 :] if show_path(root / other) not in reader.files]
+            left_out += [f"{other}: only {name} is read" for other in later]
+            return replace(imported, left_out=tuple(left_out))
+        if not imported.left_out:
+            left_out.append(f"{name}: it names no package")
+    return Imported(", ".join(names), left_out=tuple(left_out)) if names else None
+
+
+def _import_file(root: Path, name: str, reader: _Reader) -> Imported:
     try:
         require_inside(root / name, root)
-        reader = _Reader(root)
         if name.endswith(".txt"):
             reader.read(root / name, 0)
         elif name.endswith(".toml"):
             reader.read_pyproject(root / name)
         else:
             reader.read_conda(root / name)
-        imported = reader.imported(name)
+        return reader.imported(name)
     except ConfigError as error:
-        imported = Imported(name, left_out=(f"the whole file: {error.message}",))
-    others = tuple(f"{other}: only {name} is read" for other in found[1:])
-    return Imported(name, imported.conda, imported.pip, imported.channels, (*imported.left_out, *others))
+        return Imported(name, left_out=(f"the whole file: {error.message}",))
 
 
 @dataclass
@@ -112,6 +122,7 @@ class _Reader(Gathered):
 
     def leave(self, at: Line, reason: str) -> None:
         text = mask(at.text[:_MOST_CHARACTERS])
+        reason = reason.removeprefix(f"{at.text}: ")  # some errors begin with the entry
         self.left_out.append(f"{at.file}:{at.line}: {text}: {reason[:_MOST_CHARACTERS]}" if text else reason)
 
     def _is_shareable(self, one: PipLine) -> bool:
@@ -124,23 +135,31 @@ class _Reader(Gathered):
 
     def read_conda(self, path: Path) -> None:
         shown = show_path(path)
-        for key, node in load(path).pairs:
+        for key, node in parse(as_utf8(read_bytes(path, shown), shown), shown).pairs:
             name = same_key(key.text)
-            entries = node.items if isinstance(node, Sequence) else ()
-            if name == "dependencies":
-                for one in entries:
+            if name in ("dependencies", "channels") and not isinstance(node, Sequence):
+                if not (isinstance(node, Scalar) and node.null):
+                    self.leave(Line(f"{key.text}: {_text(node)}", shown, key.line), "it is not a list")
+            elif isinstance(node, Sequence) and name == "dependencies":
+                for one in node.items:
                     self._conda(one, path, shown)
-            elif name == "channels":
-                for one in entries:
+            elif isinstance(node, Sequence) and name == "channels":
+                for one in node.items:
                     self._channel(one, shown)
             elif name != "name":
                 self.leave(Line(key.text, shown, key.line), "this key is not taken")
 
     def _conda(self, item: Any, path: Path, shown: str) -> None:
         if isinstance(item, Mapping):
-            for one in pip_scalars(item):
-                self.add(Line(one.text.strip(), shown, one.line), path)
-        elif isinstance(item, Scalar):
+            for key, value in item.pairs:
+                if key.text == "pip":
+                    self._pip(value, path, shown)
+                else:
+                    at = Line(f"{key.text}: {_text(value)}", shown, key.line)
+                    self.leave(at, "only `pip:` may have entries of its own")
+        elif not isinstance(item, Scalar) or item.null:
+            self.leave(Line(_text(item), shown, item.line), "this is not a package")
+        else:
             at = Line(item.text.strip(), shown, item.line)
             try:
                 entry = conda_entry(at.text, shown, item.line)
@@ -151,9 +170,20 @@ class _Reader(Gathered):
             else:
                 self.conda.append(entry.text)
 
-    def _channel(self, item: Any, shown: str) -> None:
-        if not isinstance(item, Scalar):
+    def _pip(self, value: Any, path: Path, shown: str) -> None:
+        """The entries of ``pip:``; a single one may stand there without a list."""
+        if isinstance(value, Scalar) and value.null:
             return
+        for item in value.items if isinstance(value, Sequence) else (value,):
+            at = Line(_text(item).strip(), shown, item.line)
+            if isinstance(item, Scalar) and not item.null:
+                self.add(at, path)
+            else:
+                self.leave(at, "this is not a package")
+
+    def _channel(self, item: Any, shown: str) -> None:
+        if not isinstance(item, Scalar) or item.null:
+            return self.leave(Line(_text(item), shown, item.line), "this is not a channel")
         at = Line(item.text.strip(), shown, item.line)
         if not one_line(at.text) or len(at.text) > _MOST_CHARACTERS or without_secret(at.text)[1]:
             return self.leave(at, "the channel is too long, or has a secret in it")
@@ -169,17 +199,43 @@ class _Reader(Gathered):
         entries = project.get("dependencies")
         for one in entries if isinstance(entries, list) else ():
             if isinstance(one, str):
-                self.add(Line(one.strip(), shown, text[: max(text.find(one), 0)].count("\n") + 1), path)
+                self.add(Line(one.strip(), shown, _line_of(text, one)), path)
+        if "dependencies" in (project.get("dynamic") or ()):
+            self._dynamic(_table(_table(tool.get("setuptools")).get("dynamic")), path, text)
+        self._poetry(_table(tool.get("poetry")), path, text)
         groups = {"project.optional-dependencies": project.get("optional-dependencies")}
         groups |= {"dependency-groups": data.get("dependency-groups")}
-        groups |= {f"tool.{name}": tool.get(name) for name in ("poetry", "pdm", "hatch", "pixi")}
+        groups |= {f"tool.{name}": tool.get(name) for name in ("pdm", "hatch", "pixi")}
         uv = _table(tool.get("uv"))
         groups |= {f"tool.uv.{name}": uv.get(name) for name in ("index", "index-url", "extra-index-url", "sources")}
         for name, value in groups.items():
             if value:
                 self.left_out.append(f"{shown}: [{name}] is not taken{_names(value)}")
-        if "dependencies" in (project.get("dynamic") or ()):
-            self.left_out.append(f"{shown}: dynamic dependencies are not taken: a build script computes them")
+
+    def _dynamic(self, setuptools: dict[str, Any], path: Path, text: str) -> None:
+        """Dependencies that setuptools reads from files; another build backend has to be run for them."""
+        files = _table(setuptools.get("dependencies")).get("file")
+        names = [files] if isinstance(files, str) else files if isinstance(files, list) else []
+        shown = show_path(path)
+        for name in names:
+            self.add(Line(f"-r {name}", shown, _line_of(text, str(name))), path)
+        if not names:
+            self.left_out.append(f"{shown}: dynamic dependencies are not taken: only the build backend computes them")
+
+    def _poetry(self, poetry: dict[str, Any], path: Path, text: str) -> None:
+        shown = show_path(path)
+        for name, value in _table(poetry.get("dependencies")).items():
+            at = Line(name, shown, _line_of_key(text, name))
+            wanted = poetry_requirement(name, value)
+            if wanted is None:
+                self.leave(at, f"it is not a plain version; {EXPORT}")
+            elif name == "python":
+                self._python(wanted.removeprefix(name) or None, shown)
+            else:
+                self.add(Line(wanted, shown, at.line), path)
+        others = [name for name in ("group", "dev-dependencies", "source", "extras") if poetry.get(name)]
+        for name in others:
+            self.left_out.append(f"{shown}: [tool.poetry.{name}] is not taken{_names(poetry[name])}; {EXPORT}")
 
     def _python(self, pin: Any, shown: str) -> None:
         if not isinstance(pin, str):
@@ -190,6 +246,19 @@ class _Reader(Gathered):
             self.left_out.append(f"{shown}: requires-python: {error.message[:_MOST_CHARACTERS]}")
         else:
             self.conda.append(f"python{pin.replace(' ', '')}")
+
+
+def _line_of(text: str, entry: str) -> int:
+    return text[: max(text.find(entry), 0)].count("\n") + 1
+
+
+def _line_of_key(text: str, key: str) -> int:
+    found = re.search(rf"""^\s*["']?{re.escape(key)}["']?\s*=""", text, re.MULTILINE)
+    return _line_of(text, found[0].lstrip()) if found else 1
+
+
+def _text(node: Any) -> str:
+    return (node.text or "null") if isinstance(node, Scalar) else describe(node)
 
 
 def _names(value: Any) -> str:

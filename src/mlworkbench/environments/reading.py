@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Iterator
@@ -33,6 +34,13 @@ _ELSEWHERE = ("pyproject.toml", "uv.lock", "pixi.lock", "pixi.toml")
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
 _VALUED = ("--index-url", "--extra-index-url", "--find-links", "--no-binary", "--only-binary", "--trusted-host")
 _FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
+# The longer mark first: it begins with the shorter one.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 _DEEPEST = 10  # requirements that name requirements
 _LONGEST = 2000  # characters of an entry without its hashes
 
@@ -244,6 +252,20 @@ def _wrong(at: Line, message: str, hint: str | None = None) -> ConfigError:
 # -- many of them ------------------------------------------------------------------------------------
 
 
+def as_utf8(data: bytes, shown: str) -> bytes:
+    """The bytes of a file in UTF-8 if they begin with another byte order mark, as pip and conda read them.
+
+    PowerShell's ``pip freeze > requirements.txt`` writes UTF-16.
+    """
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None)
+    if encoding is None:
+        return data
+    try:
+        return data.decode(encoding).encode("utf-8")
+    except UnicodeError:
+        raise ConfigError(f"the file is not {encoding.upper()} text", "save it as UTF-8", path=shown) from None
+
+
 def pip_scalars(item: Mapping) -> Iterator[Scalar]:
     """The entries of ``pip:``; a single one may stand there without a list."""
     for _, value in item.pairs:
@@ -269,7 +291,7 @@ class Gathered:
     def read(self, path: Path, depth: int, *, constrain: bool = False) -> None:
         shown = show_path(path)
         self.files.append(shown)
-        for number, text in _lines(decode(read_bytes(path, shown), shown)):
+        for number, text in _lines(decode(as_utf8(read_bytes(path, shown), shown), shown)):
             self.add(Line(text, shown, number), path, depth, constrain=constrain)
 
     def add(self, at: Line, path: Path, depth: int = 0, *, constrain: bool = False) -> None:

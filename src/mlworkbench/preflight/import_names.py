@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+# Packages that bring the common modules of google.
+_GOOGLE = ("google-cloud-storage", "google-cloud-bigquery", "google-cloud-aiplatform", "google-api-python-client")
 # Import → the packages that provide it, the one to propose first. Names as an index normalizes them.
 PROVIDERS: dict[str, tuple[str, ...]] = {
     "absl": ("absl-py",),
@@ -21,7 +23,10 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
     "fitz": ("pymupdf",),
     "git": ("gitpython",),
     "github": ("pygithub",),
-    "google": ("protobuf", "google-api-core", "google-auth"),
+    "google.api_core": ("google-api-core", *_GOOGLE),
+    "google.auth": ("google-auth", "google-api-core", "google-genai", "tensorboard", *_GOOGLE),
+    "google.oauth2": ("google-auth", "google-api-core", "google-genai", "tensorboard", *_GOOGLE),
+    "google.protobuf": ("protobuf", "google-api-core", "grpcio-tools", *_GOOGLE),
     "grpc": ("grpcio",),
     "hydra": ("hydra-core",),
     "igraph": ("python-igraph", "igraph"),
@@ -47,6 +52,7 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
     "pylab": ("matplotlib",),
     "pythoncom": ("pywin32",),
     "pytorch_lightning": ("pytorch-lightning", "lightning"),
+    "ruamel.yaml": ("ruamel.yaml",),
     "s3fs": ("s3fs",),
     "sentence_transformers": ("sentence-transformers",),
     "serial": ("pyserial",),
@@ -83,7 +89,20 @@ _PLOTS = ("numpy", "PIL", "dateutil", "cycler", "pyparsing", "packaging", "six")
 _LEARN = ("numpy", "scipy", "joblib", "threadpoolctl")
 _TORCH = ("numpy", "typing_extensions", "filelock", "sympy", "networkx", "jinja2", "fsspec")
 _FLOW = (
-    *("numpy", "keras", "h5py", "google", "six", "tensorboard", "absl", "requests", "packaging", "grpc"),
+    *(
+        "numpy",
+        "keras",
+        "h5py",
+        "google.protobuf",
+        "google.auth",
+        "google.oauth2",
+        "six",
+        "tensorboard",
+        "absl",
+        "requests",
+        "packaging",
+        "grpc",
+    ),
     *("setuptools", "pkg_resources", "wrapt", "termcolor", "typing_extensions", "PIL", "scipy"),
 )
 _HUB = ("requests", "yaml", "tqdm", "packaging", "filelock", "fsspec", "huggingface_hub", "typing_extensions")
@@ -122,6 +141,27 @@ BRINGS: dict[str, tuple[str, ...]] = {
 }
 
 
+# Packages that several distributions share: one more word tells the distribution.
+_NAMESPACES = ("google.cloud", "google", "ruamel")
+
+
+def import_name(module: str) -> str | None:
+    """The part of a module that decides which package provides it; None if no package can be told.
+
+    That is the first word, with more words where many packages share it: ``google.cloud.storage``. Modules that begin
+    with an underscore belong to Python or to the module that imports them.
+    """
+    if module.startswith("_"):
+        return None
+    words = module.split(".")
+    for namespace in _NAMESPACES:
+        length = namespace.count(".") + 1
+        if words[:length] == namespace.split("."):
+            name = ".".join(words[: length + 1])
+            return None if name in _NAMESPACES or name.endswith(".*") else re.sub(r"_v\d\w*\Z", "", name)
+    return words[0]
+
+
 def is_provider(package: str, name: str) -> bool:
     """Whether a package may be the one that is imported under a name. Both as they are written."""
     package = re.sub(r"[-_.]+", "-", package).lower()
@@ -136,4 +176,4 @@ def is_provider(package: str, name: str) -> bool:
 
 def proposal(name: str) -> str:
     """The package to install for an import."""
-    return PROVIDERS[name][0] if name in PROVIDERS else name.replace("_", "-").lower()
+    return PROVIDERS[name][0] if name in PROVIDERS else re.sub(r"[_.]", "-", name).lower()

@@ -1,18 +1,21 @@
-"""Imports of a project's Python files that nothing provides.
+"""Imports of a project's Python files that nothing provides, and files that cannot be parsed.
 
 The files are parsed, never imported. The scripts of a run are read, and the modules of the project that they import.
-An import counts if it would fail the run: not one that a ``try`` or a condition makes optional.
+An import counts if it would fail the run: not one that a ``try`` or a condition makes optional. What could not be
+checked is part of the result, so that "no problems found" is not claimed of it.
 """
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config.place import leads_out
 from ..config.project import Project, named_file
@@ -22,8 +25,12 @@ from ..environments.dependencies import Dependencies
 from ..errors import ConfigError
 from ..model import Compute, Entry, RunConfig
 from ..remote.untrusted import parse_json
-from .finding import WARNING, Finding
-from .import_names import BRINGS, is_provider, proposal
+from .finding import ERROR, WARNING, Case, Finding
+from .import_names import BRINGS, import_name, is_provider, proposal
+from .python2 import runs_python2
+
+if TYPE_CHECKING:
+    from ..environments.known import Known
 
 _OURS = frozenset({"mlworkbench", "azureml", "_mlworkbench"})  # every run has them
 _SPARK = frozenset({"pyspark", "py4j"})  # come with Spark
@@ -35,6 +42,7 @@ _FORMER = frozenset(
 _FAILURES = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _CONDITIONS = frozenset({"TYPE_CHECKING", "version_info", "platform", "find_spec", "name", "environ", "getenv"})
 _MOST_FILES, _MOST_NAMES, _MOST_LOCKS = 300, 20_000, 40
+_MOST_NAMED = 3  # files in one line about what was not checked
 _LONGEST = 1 << 18  # bytes of a file; longer ones are data, and slow to parse
 _SKIPPED = frozenset({"node_modules", "__pycache__", "aml_config", "outputs"})
 
@@ -48,31 +56,107 @@ class Import:
     line: int
 
 
-def unprovided_imports(
-    project: Project, runconfig: RunConfig, compute: Compute, entries: Iterable[Entry], locks: Path
-) -> list[Finding]:
-    """Warnings about imports; none where mlw does not install the packages.
+@dataclass(frozen=True)
+class ImportCheck:
+    """Result of the check. ``unchecked``: what was not checked and why, one phrase each."""
+
+    findings: tuple[Finding, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+
+@dataclass
+class _Sources:
+    """The files that were read, with their imports. ``unread``: files that were not, each with the reason."""
+
+    imports: list[tuple[Path, Import]] = field(default_factory=list)
+    errors: list[tuple[Path, SyntaxError]] = field(default_factory=list)
+    unread: list[tuple[Path, str]] = field(default_factory=list)
+    complete: bool = True
+
+
+def check_imports(
+    project: Project,
+    runconfig: RunConfig,
+    compute: Compute,
+    entries: Iterable[Entry],
+    locks: Path,
+    facts: Known | None = None,
+) -> ImportCheck:
+    """Syntax errors, and warnings about imports. Imports are checked only where mlw installs the packages.
 
     ``locks``: folder of solved environments, which name the packages that others bring.
     """
-    if not is_managed(compute, runconfig):
-        return []
-    dependencies = _dependencies(project, runconfig)
-    if dependencies is None or (dependencies.python or "").lstrip("=").startswith("2"):
-        return []
-    if any(one.name is None for one in dependencies.pip):
-        return []  # a package by its address alone may provide anything
+    entries = list(entries)
+    managed = is_managed(compute, runconfig)
+    dependencies = _dependencies(project, runconfig) if managed else None
+    if _is_python2(Case(compute, dependencies, facts)):
+        return ImportCheck(unchecked=_unchecked([one.name for one in entries], "Python 2 runs it") if managed else ())
+    sources = _read_all(project.root, entries)
+    script = project.root / runconfig.argument_vector[0] if runconfig.argument_vector else None
+    newer = _is_newer(dependencies)
+    syntax = [
+        _syntax_finding(path, error, ERROR if path == script and not newer else WARNING)
+        for path, error in sources.errors
+    ]
+    unchecked = [line for path, reason in sources.unread for line in _unchecked([show_path(path)], reason)]
+    if not sources.complete:
+        unchecked += _unchecked(["further files"], f"at most {_MOST_FILES} files are read")
+    if not managed:
+        return ImportCheck(tuple(syntax))
+    file = runconfig.conda_dependencies_file
+    if dependencies is None:
+        unchecked += _unchecked([one.name for one in entries], f"{file} cannot be read")
+        return ImportCheck(tuple(syntax), tuple(unchecked))
+    imports = _unprovided(project, runconfig, dependencies, sources, locks)
+    if imports and any(one.name is None for one in dependencies.pip):  # such a package may provide anything
+        reason = f"a package in {file} is named by address only; write NAME @ ADDRESS"
+        unchecked += _unchecked([one.file for one in imports], reason)
+        imports = []
+    return ImportCheck((*syntax, *imports), tuple(unchecked))
+
+
+def _is_python2(case: Case) -> bool:
+    pin = (case.dependencies.python if case.dependencies else None) or ""
+    return pin.lstrip("=").startswith("2") or runs_python2(case)
+
+
+def _unchecked(files: Iterable[str], reason: str) -> tuple[str, ...]:
+    names = list(dict.fromkeys(files))
+    if not names:
+        return ()
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return (f"imports of {', '.join(names[:_MOST_NAMED])}{more} ({reason})",)
+
+
+def _unprovided(
+    project: Project, runconfig: RunConfig, dependencies: Dependencies, sources: _Sources, locks: Path
+) -> list[Finding]:
     packages = {one.name for one in dependencies.conda} | {one.name for one in dependencies.pip if one.name}
     solved = _solved(locks, packages)
     brought = set() if solved else {name for one in packages for name in BRINGS.get(one, ())}
     known = {*sys.stdlib_module_names, *_FORMER, *_OURS, *brought, *_modules(project.root)}
     known |= _SPARK if "spark" in runconfig.framework.lower() else set()
     findings: dict[str, Finding] = {}
-    for path, one in _imports(project.root, entries):
-        if one.name in known or one.name in findings or any(is_provider(name, one.name) for name in solved or packages):
+    for path, one in sources.imports:
+        name = import_name(one.module)
+        if name is None or {name, one.name} & known or name in findings:
             continue
-        findings[one.name] = _finding(path, one, runconfig, complete=bool(solved))
+        if not any(is_provider(package, name) for package in solved or packages):
+            findings[name] = _finding(path, replace(one, name=name), runconfig, complete=bool(solved))
     return list(findings.values())
+
+
+def _is_newer(dependencies: Dependencies | None) -> bool:
+    """Return whether the pinned Python may accept syntax that the one which runs mlw does not."""
+    pin = re.match(r"=*\s*(\d+)\.(\d+)", (dependencies.python if dependencies else None) or "")
+    return pin is not None and (int(pin[1]), int(pin[2])) > sys.version_info[:2]
+
+
+def _syntax_finding(path: Path, error: SyntaxError, severity: str) -> Finding:
+    ours = ".".join(map(str, sys.version_info[:2]))
+    message = f"Python {ours} cannot parse it: {str(error.msg)[:200]}"
+    hint = "correct the line; the imports of the file are not checked until then"
+    return Finding("syntax", severity, show_path(path), error.lineno or 1, message, hint)
 
 
 def _finding(path: Path, one: Import, runconfig: RunConfig, *, complete: bool) -> Finding:
@@ -133,19 +217,27 @@ def _modules(root: Path) -> set[str]:
     return found
 
 
-def _imports(root: Path, entries: Iterable[Entry]) -> Iterator[tuple[Path, Import]]:
-    """The imports of the scripts, and of the modules of the project that these lead to."""
+def _read_all(root: Path, entries: Iterable[Entry]) -> _Sources:
+    """Read the scripts, and the modules of the project that they import."""
+    sources = _Sources()
     waiting = [place for one in entries for place in _places(root, one)]
     seen: set[Path] = set()
-    while waiting and len(seen) < _MOST_FILES:
+    while waiting:
         path = waiting.pop(0)
-        if path in seen or not path.is_file() or leads_out(path, root):
+        if path in seen or not path.is_file():
             continue
+        if len(seen) == _MOST_FILES:
+            sources.complete = False
+            break
         seen.add(path)
-        for one in _read(path):
+        if leads_out(path, root):
+            sources.unread.append((path, "the file is outside the project"))
+            continue
+        for one in _read(path, sources):
             waiting += _files_of(one, path, root)
             if not one.module.startswith("."):
-                yield path, one
+                sources.imports.append((path, one))
+    return sources
 
 
 def _places(root: Path, entry: Entry) -> list[Path]:
@@ -173,17 +265,24 @@ def _files_of(one: Import, path: Path, root: Path) -> list[Path]:
 # -- one file ----------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> list[Import]:
-    """The imports of a file that count; none if it cannot be parsed, which is for other rules to say."""
+def _read(path: Path, sources: _Sources) -> list[Import]:
+    """The imports of a file that count; none if it cannot be parsed, which is noted."""
     try:
         if path.stat().st_size > _LONGEST:
+            sources.unread.append((path, f"the file is larger than {_LONGEST >> 10} KiB"))
             return []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(decode(read_bytes(path, path.name), path.name))
-    except (OSError, ConfigError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return list(_needed(tree))
+            return list(_needed(ast.parse(decode(read_bytes(path, path.name), path.name))))
+    except SyntaxError as error:
+        sources.errors.append((path, error))
+    except ConfigError as error:
+        sources.unread.append((path, error.message.removeprefix(f"{path.name}:{error.line}: ")))
+    except OSError as error:
+        sources.unread.append((path, f"the file cannot be read: {error.strerror}"))
+    except (ValueError, RecursionError, MemoryError):
+        sources.unread.append((path, "the file cannot be parsed"))
+    return []
 
 
 def _needed(tree: ast.AST) -> Iterator[Import]:

@@ -40,7 +40,7 @@ _PARTS = (
 
 
 def python2_syntax(case: Case) -> Iterator[Finding]:
-    if case.script is None or _is_python2(case):
+    if case.script is None or runs_python2(case):
         return
     lines = case.script.text.splitlines()
     for _ in range(_MOST):
@@ -57,7 +57,8 @@ def python2_syntax(case: Case) -> Iterator[Finding]:
         lines[number - 1] = new
 
 
-def _is_python2(case: Case) -> bool:
+def runs_python2(case: Case) -> bool:
+    """Return whether the script runs in Python 2."""
     if case.python is not None:
         return case.python[0] == 2
     return _version(case).startswith("2.") or "python2" in (case.compute.python_location or "")

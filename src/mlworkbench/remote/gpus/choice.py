@@ -23,18 +23,18 @@ def candidates(request: Request, looked: Dict[str, Any]) -> List[Gpu]:
     gpus = sorted(looked["gpus"], key=lambda gpu: gpu["index"])
     if not gpus:
         why = looked.get("problem")
-        raise Impossible("this machine has no GPU that can be used" + (": %s" % why if why else ""))
+        raise Impossible("the target has no GPU that can be used" + (": %s" % why if why else ""))
     if request.kind == LIST:
         strangers = [one for one in request.ids if not any(_is(gpu, one) for gpu in gpus)]
         if strangers:
-            raise Impossible("this machine has no GPU %s; it has %s" % (", ".join(strangers), describe(gpus)))
+            raise Impossible("the target has no GPU %s; it has %s" % (", ".join(strangers), describe(gpus)))
     fitting = [gpu for gpu in gpus if request.fits(gpu)]
     sound = [gpu for gpu in fitting if gpu.get("uuid") and not gpu.get("error")]
     needed = len(fitting) if request.kind == LIST else least(request, len(sound))
     if len(sound) < max(1, needed):
         broken = ["GPU %s: %s" % (gpu["index"], gpu["error"]) for gpu in gpus if gpu.get("error")]
         more = "; " + "; ".join(broken) if broken else ""
-        raise Impossible("this machine cannot give the run %s; it has %s%s" % (request, describe(gpus), more))
+        raise Impossible("the target cannot give the run %s; it has %s%s" % (request, describe(gpus), more))
     return sound
 
 

@@ -147,7 +147,7 @@ class Observer:
         totals = {gpu["uuid"]: gpu.get("memory_total") for gpu in self._looked["gpus"]}
         for gpu in (summary or {}).get("gpus") or ():
             gpu["memory_total"] = totals.get(gpu["uuid"])
-        problem = self._looked.get("problem") or (None if self._looked.get("gpus") else "this machine has no GPU")
+        problem = self._looked.get("problem") or (None if self._looked.get("gpus") else "the target has no GPU")
         facts = {"started": True, "held": self._uuids is not None, "problem": problem}
         evidence = dict(self._evidence(), problem=ended.get("cause"))
         return judge(summary, self._spec.get("gpus"), facts, evidence, bool(ended.get("failed")))

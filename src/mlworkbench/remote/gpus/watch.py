@@ -120,10 +120,10 @@ class GpuWatch:
 
         self._uuids = uuids = [gpu["uuid"] for gpu in granted.gpus]
         environment = self._spec["environment"]
-        own, replaced = environment.get(_VISIBLE), None
-        if own not in _HIDES:  # who hides them all means it
+        replaced = None
+        if environment.get(_VISIBLE) not in _HIDES:  # who hides them all means it
+            replaced = self._own_choice()
             environment[_VISIBLE] = ",".join(uuids)
-            replaced = own or (os.environ.get(_VISIBLE) if _VISIBLE in self._spec.get("inherit", ()) else None)
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         if self._spec.get("container"):
             self._spec["container"]["gpus"] = uuids
@@ -131,9 +131,19 @@ class GpuWatch:
         self._journal.add("gpus", dict(told, held=True, asked=self._asked, replaced=replaced))
 
     def _hide(self) -> None:
+        replaced = self._own_choice()
         self._spec["environment"][_VISIBLE] = ""
         if self._spec.get("container"):
             self._spec["container"]["gpus"] = None
+        if replaced not in (None, *_HIDES):
+            self._journal.add("gpus", {"gpus": [], "held": False, "asked": self._asked, "replaced": replaced})
+
+    def _own_choice(self) -> Optional[str]:
+        """The GPUs that the user's own variable names."""
+        own: Optional[str] = self._spec["environment"].get(_VISIBLE)
+        if own is None and _VISIBLE in self._spec.get("inherit", ()):
+            own = os.environ.get(_VISIBLE)
+        return own
 
     def descriptors(self) -> List[int]:
         """For the launcher to keep open: should the supervisor be killed, the GPUs stay the run's."""
