@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.config.project import adopt_folder
+from mlworkbench.environments import dependency_import
 from mlworkbench.environments.dependency_import import Imported, import_dependencies
 from mlworkbench.environments.reading import read_dependencies
 
@@ -262,3 +263,13 @@ def test_a_setup_script_is_not_the_script_to_run(folder):
     (folder / "train.py").unlink()
     (folder / "setup.py").write_text("from setuptools import setup\nsetup()\n")
     assert adopt_folder(folder).runconfig("local").argument_vector == ()
+
+
+def test_more_entries_than_any_project_has_are_refused_at_once(folder, monkeypatch):
+    looked = []
+    monkeypatch.setattr(dependency_import, "_line_of", lambda text, entry: looked.append(entry) or 1)
+    entries = "".join(f'"a{number}",\n' for number in range(5000))
+    (folder / "pyproject.toml").write_text(f'[project]\nname = "x"\ndependencies = [\n{entries}]\n')
+    imported = import_dependencies(folder)
+    assert any("more than 1000 entries" in one for one in imported.left_out)
+    assert len(looked) < 1100

@@ -259,3 +259,10 @@ def test_names_that_several_packages_share(project):
     assert [name for _, _, name in look(project, text)] == ["google-cloud-pubsub", "google-cloud-bigquery"]
     depend(project.root, "tensorflow")
     assert look(project, "from google.protobuf import text_format\n") == []
+
+
+def test_names_longer_than_any_file_are_not_looked_for(project):
+    """Each would cost a look at the disk for every part of it, or fail there."""
+    deep = ".".join(["a"] * 10_000)
+    text = f"import {'x' * 300}\nimport {deep}\nfrom {deep} import b\nimport missing\n"
+    assert look(project, text) == [("train.py", 4, "missing")]

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ class _Reader(Gathered):
         project, tool = _table(data.get("project")), _table(data.get("tool"))
         self._python(project.get("requires-python"), shown)
         entries = project.get("dependencies")
-        for one in entries if isinstance(entries, list) else ():
+        for one in entries[: _MOST + 1] if isinstance(entries, list) else ():
             if isinstance(one, str):
                 self.add(Line(one.strip(), shown, _line_of(text, one)), path)
         if "dependencies" in (project.get("dynamic") or ()):
@@ -224,7 +225,7 @@ class _Reader(Gathered):
 
     def _poetry(self, poetry: dict[str, Any], path: Path, text: str) -> None:
         shown = show_path(path)
-        for name, value in _table(poetry.get("dependencies")).items():
+        for name, value in islice(_table(poetry.get("dependencies")).items(), _MOST + 1):
             at = Line(name, shown, _line_of_key(text, name))
             wanted = poetry_requirement(name, value)
             if wanted is None:

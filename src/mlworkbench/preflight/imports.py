@@ -12,8 +12,10 @@ import os
 import re
 import sys
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,8 @@ _FAILURES = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseE
 _CONDITIONS = frozenset({"TYPE_CHECKING", "version_info", "platform", "find_spec", "name", "environ", "getenv"})
 _MOST_FILES, _MOST_NAMES, _MOST_LOCKS = 300, 20_000, 40
 _MOST_NAMED = 3  # files in one line about what was not checked
+_MOST_IMPORTS = 2000  # of one file
+_LONGEST_NAME, _DEEPEST = 200, 20  # characters of a part of a module's name, and parts: no file has more
 _LONGEST = 1 << 18  # bytes of a file; longer ones are data, and slow to parse
 _SKIPPED = frozenset({"node_modules", "__pycache__", "aml_config", "outputs"})
 
@@ -220,10 +224,10 @@ def _modules(root: Path) -> set[str]:
 def _read_all(root: Path, entries: Iterable[Entry]) -> _Sources:
     """Read the scripts, and the modules of the project that they import."""
     sources = _Sources()
-    waiting = [place for one in entries for place in _places(root, one)]
+    waiting = deque(place for one in entries for place in _places(root, one))
     seen: set[Path] = set()
     while waiting:
-        path = waiting.pop(0)
+        path = waiting.popleft()
         if path in seen or not path.is_file():
             continue
         if len(seen) == _MOST_FILES:
@@ -273,7 +277,8 @@ def _read(path: Path, sources: _Sources) -> list[Import]:
             return []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return list(_needed(ast.parse(decode(read_bytes(path, path.name), path.name))))
+            needed = _needed(ast.parse(decode(read_bytes(path, path.name), path.name)))
+            return list(islice(filter(_is_plausible, needed), _MOST_IMPORTS))
     except SyntaxError as error:
         sources.errors.append((path, error))
     except ConfigError as error:
@@ -283,6 +288,11 @@ def _read(path: Path, sources: _Sources) -> list[Import]:
     except (ValueError, RecursionError, MemoryError):
         sources.unread.append((path, "the file cannot be parsed"))
     return []
+
+
+def _is_plausible(one: Import) -> bool:
+    words = one.module.split(".")
+    return len(words) <= _DEEPEST and max(map(len, words)) <= _LONGEST_NAME
 
 
 def _needed(tree: ast.AST) -> Iterator[Import]:
