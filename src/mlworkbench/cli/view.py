@@ -259,7 +259,7 @@ def _metrics(run: Run) -> str:
 
 def _outputs(run: Run, folder: RunFolder) -> str:
     try:
-        found = list(islice(read_outputs(folder.manifest), _SHOWN))
+        found = list(islice((one for one in read_outputs(folder.manifest) if one.is_collected), _SHOWN))
     except (OSError, HistoryError):
         return units.counted(run.outputs or 0, "file")
     words = [f"{plain(one.path)} ({units.size(one.size)})" for one in found]
