@@ -20,7 +20,7 @@ from mlworkbench.errors import UnknownName
 from mlworkbench.history.family import children_of
 from mlworkbench.history.query import Query
 from mlworkbench.history.store import History
-from mlworkbench.model import Entry, Noted, Run, Span, Status
+from mlworkbench.model import Compute, Entry, Noted, Run, Span, Status
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.report.differences import differences
 from mlworkbench.report.groups import groups, value_of
@@ -30,6 +30,7 @@ from mlworkbench.report.values import finite, shown
 from mlworkbench.sweep import suggests
 from tests.unit.test_history_store import paths, spec
 
+LINK = "outputs/ckpt -> ../ckpt: link to a folder"
 TAGS = st.lists(st.sampled_from("abcdef"), unique=True)
 
 
@@ -45,6 +46,30 @@ def test_what_was_not_collected_is_no_output(tmp_path, capsys):
     assert _attachments(folder) == "driver_log,outputs/big,outputs/m.bin"
     closing(a_run(status=Status.COMPLETED, outputs=2, output_bytes=2), folder)
     assert f"Outputs:   big (1 B), m.bin (1 B); in {folder.outputs}\n" in capsys.readouterr().err
+
+
+FETCH = "on my_dsvm; fetch: mlw history download -r demo-00000"
+
+
+@pytest.mark.parametrize("home", [True, False])
+def test_outputs_are_said_to_be_where_they_are(tmp_path, capsys, home):
+    history = History(paths(tmp_path))
+    run = replace(a_run(status=Status.COMPLETED, outputs=1, output_bytes=1000, uncollected=1), left_out=(LINK,))
+    run = replace(run, spec=replace(run.spec, compute=Compute("my_dsvm", "remote", address="10.0.0.7")))
+    folder = history.paths.root.run(run.id)
+    Path(folder.path).mkdir(parents=True)
+    if home:
+        Path(folder.home).write_text("{}")
+    place = f"in {folder.outputs}" if home else FETCH
+    lines = page(history, run, 80)
+    closing(run, folder)
+    history.close()
+    text = "\n".join(lines)
+    assert f"1 file, 1.0 kB, {place}" in text
+    summary = capsys.readouterr().err
+    assert f"1 file; {place}" in summary
+    for told in (text, summary):
+        assert LINK in told and "what was not collected is in ~/.mlw/runs/demo-00000/work on my_dsvm" in told
 
 
 # -- tags ----------------------------------------------------------------------------------------------
