@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -113,6 +114,11 @@ def test_outputs_behind_links_are_here_or_named_and_stay_there(laptop, machine, 
     for line in [*named, "-> ../ckpt/model: link to a folder"]:
         assert line in done.err and any(line in left for left in laptop.info(done.run)["left_out"])
     assert "\x1b" not in done.err + "".join(laptop.info(done.run)["left_out"])
+    assert f"what was not collected is in ~/.mlw/runs/{done.run}/work on box" in done.err
+    refused = laptop.mlw("computetarget", "detach", "box", "--purge", "--yes", cwd=project)
+    assert refused.code == 75 and "history download" not in refused.err, "which cannot bring it"
+    command = re.search(r"scp -r .*-work", refused.err)
+    assert command and f":.mlw/runs/{done.run}/work" in command[0] and "--force" in refused.err, refused
     make_old(host)
     wait_until(lambda: not any("supervis" in line for line in host.processes().values()), "the end of supervisors")
     [kept] = clean(laptop, project, "--yes")["runs"]["kept"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 
@@ -169,11 +170,28 @@ def _check(left: Left, found: Attachment, wish: _Wish) -> None:
             "wait for its runs, or end them with mlw cancel",
         )
     if wish.purge and left.missing and not wish.force:
-        first = left.missing[0][0].id
-        raise Busy(
-            f"~/.mlw on {found.where} holds results that are not here: {_missing(left)}",
-            f"bring them here with mlw history download -r {first}, or say --force to delete them all the same",
-        )
+        raise Busy(f"~/.mlw on {found.where} holds results that are not here: {_missing(left)}", _rescue(left, found))
+
+
+def _rescue(left: Left, found: Attachment) -> str:
+    """How the results come here: what could not be collected, only by a copy of the working copy there."""
+    uncollected = left.uncollected
+    fetchable = [run for run, _ in left.missing if run not in uncollected]
+    ways = [f"bring them here with mlw history download -r {fetchable[0].id}"] if fetchable else []
+    if uncollected:
+        ways.append(f"copy what could not be collected with: {copy_command(uncollected[0], found)}")
+    return "; ".join([*ways, "or say --force to delete them all the same"])
+
+
+def copy_command(run: Run, found: Attachment) -> str:
+    """The scp command for the working copy of a run on its target."""
+    words = ["scp", "-r"]
+    words += ["-P", str(found.file_port)] if found.file_port is not None else []
+    words += ["-J", found.jump] if found.jump else []
+    words += ["-i", str(found.key_file)] if found.key_file else []
+    address = f"[{found.address}]" if ":" in found.address else found.address
+    # Relative to the home folder: not every scp expands a tilde there.
+    return shlex.join([*words, f"{found.username}@{address}:.mlw/runs/{run.spec.folder}/work", f"{run.id}-work"])
 
 
 def _missing(left: Left) -> str:
@@ -241,7 +259,8 @@ def _check_plan(plan: Plan, who: str, force: bool) -> None:
     if theirs:
         raise Busy(
             f"~/.mlw on {who} holds results that other laptops have not fetched: {_theirs(plan, theirs)}",
-            "fetch them there with mlw history download; for laptops that never return: --others-older-than 90d",
+            "on that laptop, fetch them with mlw history download, or delete what cannot be fetched with"
+            " mlw experiment clean -t TARGET --unfetched --yes; for laptops that never return: --others-older-than 90d",
             more="purge-refused",
         )
     if plan.removed_mine() and not force:

@@ -25,6 +25,7 @@ from ..targets.opening import open_target
 from ..targets.remote import find_attachment
 
 _NAMED = 10
+_NOT_COLLECTED = "outputs that could not be collected"
 _LARGEST_SPEC = 64 << 20
 
 
@@ -41,6 +42,11 @@ class Left:
     def busy(self) -> list[Run]:
         """Those that were taken on there, or may be just now, and have not ended."""
         return [run for run in self.going if run.detail != INTERRUPTED]
+
+    @property
+    def uncollected(self) -> list[Run]:
+        """Those that have ended, with outputs that mlw cannot fetch."""
+        return [run for run, why in self.missing if why == _NOT_COLLECTED]
 
     @property
     def interrupted(self) -> list[Run]:
@@ -154,7 +160,7 @@ def _bring(history: History, run: Run, compute: Compute, progress: Progress) -> 
     if is_home(follower.run, folder):
         return follower.run, None
     if why_not_home(follower.run, folder) == UNCOLLECTED:
-        return follower.run, "outputs that could not be collected"
+        return follower.run, _NOT_COLLECTED
     return follower.run, _why(follower, brought)
 
 
