@@ -53,3 +53,4 @@ def test_a_lost_laptop_loses_no_history(laptop, machine, tmp_path):
         assert shown.code == 75 and over not in shown.err and going in shown.err, "they stay the other laptop's"
         cleaned = second.mlw("experiment", "clean", "-t", "my_dsvm", "--yes", check=True)
         assert first.there(going).exists() and first.there(over).exists(), cleaned
+        assert over in cleaned.err and "--purge" not in cleaned.err and "history fetch -t my_dsvm" in cleaned.err
