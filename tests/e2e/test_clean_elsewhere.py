@@ -117,6 +117,10 @@ def test_outputs_behind_links_are_here_or_named_and_stay_there(laptop, machine, 
     assert f"what was not collected is in ~/.mlw/runs/{done.run}/work on box" in done.err
     refused = laptop.mlw("computetarget", "detach", "box", "--purge", "--yes", cwd=project)
     assert refused.code == 75 and "history download" not in refused.err, "which cannot bring it"
+    dry = laptop.mlw("computetarget", "detach", "box", "--purge", "--dry-run", cwd=project, check=True)
+    assert "would be refused" in dry.err and done.run in dry.err and "scp -r" in dry.err, dry
+    dry = laptop.mlw("computetarget", "detach", "box", "--purge", "--dry-run", "--force", cwd=project, check=True)
+    assert "would be refused" not in dry.err
     command = re.search(r"scp -r .*-work", refused.err)
     assert command and f":.mlw/runs/{done.run}/work" in command[0] and "--force" in refused.err, refused
     make_old(host)
@@ -138,6 +142,9 @@ def test_a_target_that_nobody_attached(laptop, machine, project):
     attached(laptop, host, project)
     laptop.mlw("submit", "-c", "local", "train.py", cwd=project, check=True)
     laptop.mlw("computetarget", "detach", "box", "--keep-files", cwd=project, check=True)
+    for name in ("docker", "box"):
+        done = laptop.mlw("computetarget", "detach", name, "--purge", cwd=project)
+        assert done.code != 0 and "attached" in done.err and "cannot prompt" not in done.err, done
     done = laptop.mlw("experiment", "clean", "-t", "box", "--yes", cwd=project)
     assert done.code == 69 and "mlw computetarget attach remote --name box" in done.err
     here = laptop.mlw("experiment", "clean", "-t", "local", cwd=project)

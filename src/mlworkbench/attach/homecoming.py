@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..attachments import Attachment
 from ..errors import MlwError
-from ..fetch import Brought, Progress, bring_outputs
+from ..fetch import Brought, Progress, bring_outputs, most_bytes
 from ..follow import Follower
 from ..history.query import Query
 from ..history.store import History
@@ -85,6 +85,18 @@ def bring_home(history: History, host: SshHost, progress: Progress) -> Left:
             left.missing.append((now, why))
         else:
             left.brought.append(now.id)
+    return left
+
+
+def left_at_home(runs: list[Run], history: History) -> Left:
+    """Runs that have ended, with results that no fetch brings: not collected, or left there by FetchOutputs."""
+    left = Left()
+    for run in runs:
+        folder = history.paths.root.run(run.id)
+        if why_not_home(run, folder) == UNCOLLECTED:
+            left.missing.append((run, _NOT_COLLECTED))
+        elif run.status.final and run.outputs and most_bytes(run.spec.fetch) < 0:
+            left.missing.append((run, f"{run.outputs} outputs that FetchOutputs leaves there"))
     return left
 
 
