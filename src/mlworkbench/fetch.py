@@ -14,6 +14,7 @@ from .remote.folder import RunFolder
 from .remote.journal import write_whole
 from .remote.outputs import ONLY_THERE
 from .remote.tree import NEW
+from .runfiles.home_state import count_listed
 from .runfiles.home_state import is_home as all_is_home
 from .runfiles.incoming import Incoming
 from .runfiles.manifest import Output, read_outputs
@@ -87,7 +88,7 @@ def _bring(
     run: Run, host: Host, folder: RunFolder, progress: Progress, chosen: Callable[[Output], bool] | None
 ) -> Brought | None:
     _bring_build_log(run, host, folder)
-    if not run.outputs:
+    if not count_listed(run):
         return None
     _bring_list(run, host, folder)
     most = most_bytes(run.spec.fetch)
@@ -112,7 +113,7 @@ def _bring_list(run: Run, host: Host, folder: RunFolder) -> None:
     part = f"{folder.manifest}.{os.urandom(8).hex()}.part"
     try:
         with open(os.open(part, NEW, 0o600), "wb") as file:
-            most = ((run.outputs or 0) + 1) * _LONGEST_ENTRY
+            most = (count_listed(run) + 1) * _LONGEST_ENTRY
             for data in _whole_file(host, run.id, "outputs.json"):
                 most -= len(data)
                 if most < 0:
@@ -132,12 +133,12 @@ def _check_list(run: Run, path: str) -> None:
     count = size = 0
     for one in read_outputs(path):
         count, size = count + 1, size + one.size
-    if count != run.outputs or size != (size if run.output_bytes is None else run.output_bytes):
+    if count != count_listed(run) or size != (size if run.output_bytes is None else run.output_bytes):
         raise _unlike(run, f"{count:,} with {size:,} bytes")
 
 
 def _unlike(run: Run, what: str) -> HostError:
-    told = f"{run.outputs:,} outputs" + ("" if run.output_bytes is None else f" with {run.output_bytes:,} bytes")
+    told = f"{count_listed(run):,} outputs" + ("" if run.output_bytes is None else f" with {run.output_bytes:,} bytes")
     return HostError(f"the list of outputs of {run.id} is {what}, and the run reported {told} at its end")
 
 

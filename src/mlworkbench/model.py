@@ -347,6 +347,7 @@ class Run:
     ended: float | None = None
     outputs: int | None = None
     output_bytes: int | None = None
+    uncollected: int = 0  # entries of the list of outputs that are no outputs, such as links to folders
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()  # what the script recorded and is not read or checked: "metrics/x: not a file"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -113,13 +114,25 @@ def test_outputs_behind_links_are_here_or_named_and_stay_there(laptop, machine, 
     for line in [*named, "-> ../ckpt/model: link to a folder"]:
         assert line in done.err and any(line in left for left in laptop.info(done.run)["left_out"])
     assert "\x1b" not in done.err + "".join(laptop.info(done.run)["left_out"])
+    assert f"what was not collected is in ~/.mlw/runs/{done.run}/work on box" in done.err
+    refused = laptop.mlw("computetarget", "detach", "box", "--purge", "--yes", cwd=project)
+    assert refused.code == 75 and "history download" not in refused.err, "which cannot bring it"
+    dry = laptop.mlw("computetarget", "detach", "box", "--purge", "--dry-run", cwd=project, check=True)
+    assert "would be refused" in dry.err and done.run in dry.err and "scp -r" in dry.err, dry
+    dry = laptop.mlw("computetarget", "detach", "box", "--purge", "--dry-run", "--force", cwd=project, check=True)
+    assert "would be refused" not in dry.err
+    command = re.search(r"scp -r .*-work", refused.err)
+    assert command and f":.mlw/runs/{done.run}/work" in command[0] and "--force" in refused.err, refused
     make_old(host)
     wait_until(lambda: not any("supervis" in line for line in host.processes().values()), "the end of supervisors")
     [kept] = clean(laptop, project, "--yes")["runs"]["kept"]
     assert kept["things"] == 1 and "mlw experiment clean -t box --yes --unfetched" in kept["reason"]
     assert (root / "runs" / done.run / "work/ckpt/model/only").read_text() == "the only copy"
     told = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
-    assert "kept: runs, 1 with" in told.err and "some outputs are only there" in told.err
+    assert kept["runs"] == [done.run]
+    assert re.search(rf"kept: runs, 1 with .* \({done.run}\): some outputs are only there", told.err), told
+    shown = laptop.mlw("experiment", "clean", "-t", "box", "--unfetched", "--recent", cwd=project, check=True)
+    assert "remove it with: mlw experiment clean -t box --unfetched --recent --yes\n" in shown.err
     assert clean(laptop, project, "--unfetched", "--yes")["runs"]["things"] == 1
     assert not (root / "runs" / done.run).exists() and fetched.exists()
 
@@ -129,9 +142,16 @@ def test_a_target_that_nobody_attached(laptop, machine, project):
     attached(laptop, host, project)
     laptop.mlw("submit", "-c", "local", "train.py", cwd=project, check=True)
     laptop.mlw("computetarget", "detach", "box", "--keep-files", cwd=project, check=True)
+    for name in ("docker", "box"):
+        done = laptop.mlw("computetarget", "detach", name, "--purge", cwd=project)
+        assert done.code != 0 and "attached" in done.err and "cannot prompt" not in done.err, done
     done = laptop.mlw("experiment", "clean", "-t", "box", "--yes", cwd=project)
     assert done.code == 69 and "mlw computetarget attach remote --name box" in done.err
     here = laptop.mlw("experiment", "clean", "-t", "local", cwd=project)
     assert here.code == 0 and "spare working copies" in here.out
+    here = laptop.mlw("experiment", "clean", "--recent", cwd=project)
+    assert "remove it with: mlw experiment clean --recent --yes\n" in here.err
+    here = laptop.mlw("experiment", "clean", "-t", "local", "--unfetched", cwd=project)
+    assert here.code == 2 and "hint: leave it out" in here.err
     wrong = laptop.mlw("experiment", "clean", "-t", "nosuch", cwd=project)
     assert wrong.code == 66

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 from tests.e2e.elsewhere import Away, content, digest, last_words, second_laptop
@@ -51,5 +52,8 @@ def test_a_lost_laptop_loses_no_history(laptop, machine, tmp_path):
 
         shown = second.mlw("computetarget", "detach", "my_dsvm", "--purge", "--yes")
         assert shown.code == 75 and over not in shown.err and going in shown.err, "they stay the other laptop's"
+        table = second.mlw("history", "fetch", "-t", "my_dsvm", check=True).out
+        assert re.search(r"\d\d:\d\d:\d\d(?![.\d])", table), table
         cleaned = second.mlw("experiment", "clean", "-t", "my_dsvm", "--yes", check=True)
         assert first.there(going).exists() and first.there(over).exists(), cleaned
+        assert over in cleaned.err and "--purge" not in cleaned.err and "history fetch -t my_dsvm" in cleaned.err

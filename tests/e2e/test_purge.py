@@ -71,7 +71,12 @@ def test_results_of_another_laptop_keep_a_purge_away(two):
     assert len(laptops) == 2 and [row["state"] for row in laptops.values()].count("this laptop") == 1
     assert set(of_kind(found, "project")) == {"far", "near"}
     assert len(of_kind(found, "shared folder")) == 2
-    assert "Kind" in leave(second, "--purge", "--dry-run").out
+    shown = leave(second, "--purge", "--dry-run")
+    assert shown.code == 0 and "Kind" in shown.out and "the purge would be refused: " in shown.err and run in shown.err
+    for age in ("0d", "23h"):
+        refused = leave(second, *PURGE, "--others-older-than", age)
+        assert refused.code == 2 and "the minimum is 1d" in refused.err, refused
+    assert "invalid age 'abc'" in leave(second, *PURGE, "--others-older-than", "abc").err
 
     first.mlw("logs", "-f", run, check=True)  # fetches, and acknowledges it there
     ticking = first.detach("work.py", "k", "--ticks")

@@ -66,7 +66,9 @@ def test_files_of_the_working_copy_are_collected_and_the_rest_is_named(where, re
     assert found["vocab"]["kind"] == "file" and (outputs / "vocab").read_text() == "words", "recycled files stay, too"
     links = {name: one["to"] for name, one in found.items() if one["kind"] == "link"}
     assert links == {"same": "report", "around": "report", "second": "best.pt", "sub/up": "../sub"}
-    assert told["outputs"] == len(found) and told["output_bytes"] == 3 * len("weights") + len("words") + 1
+    assert told["outputs"] == len(found) - len(told["left_out"]), "what is not collected is no output"
+    assert told["uncollected"] == len(told["left_out"])
+    assert told["output_bytes"] == 3 * len("weights") + len("words") + 1
     named = {line.partition(": ")[0]: line.partition(": ")[2] for line in told["left_out"]}
     assert named == {
         "outputs/broken -> ../nosuch": BROKEN,

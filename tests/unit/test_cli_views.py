@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 from mlworkbench.cli.annotate import _tagged
 from mlworkbench.cli.formats import as_grid
 from mlworkbench.cli.page import page
+from mlworkbench.cli.show import _attachments
+from mlworkbench.cli.view import closing
 from mlworkbench.errors import UnknownName
 from mlworkbench.history.family import children_of
 from mlworkbench.history.query import Query
 from mlworkbench.history.store import History
-from mlworkbench.model import Entry, Noted, Run, Span, Status
+from mlworkbench.model import Compute, Entry, Noted, Run, Span, Status
+from mlworkbench.remote.folder import RunFolder
 from mlworkbench.report.differences import differences
 from mlworkbench.report.groups import groups, value_of
 from mlworkbench.report.ranking import Ranking, differing
@@ -26,11 +30,46 @@ from mlworkbench.report.values import finite, shown
 from mlworkbench.sweep import suggests
 from tests.unit.test_history_store import paths, spec
 
+LINK = "outputs/ckpt -> ../ckpt: link to a folder"
 TAGS = st.lists(st.sampled_from("abcdef"), unique=True)
 
 
 def a_run(number=0, arguments=(), **facts):
     return Run(spec(number, entry=Entry("script", "train.py", tuple(arguments))), **facts)
+
+
+def test_what_was_not_collected_is_no_output(tmp_path, capsys):
+    folder = RunFolder(str(tmp_path))
+    kinds = {"a": "link to a folder", "b": "fifo", "c": "broken link", "big": "not hashed", "m.bin": "file"}
+    entries = [{"path": name, "size": 1, "sha256": None, "kind": kind} for name, kind in kinds.items()]
+    Path(folder.manifest).write_text(json.dumps({"outputs": entries}))
+    assert _attachments(folder) == "driver_log,outputs/big,outputs/m.bin"
+    closing(a_run(status=Status.COMPLETED, outputs=2, output_bytes=2), folder)
+    assert f"Outputs:   big (1 B), m.bin (1 B); in {folder.outputs}\n" in capsys.readouterr().err
+
+
+FETCH = "on my_dsvm; fetch: mlw history download -r demo-00000"
+
+
+@pytest.mark.parametrize("home", [True, False])
+def test_outputs_are_said_to_be_where_they_are(tmp_path, capsys, home):
+    history = History(paths(tmp_path))
+    run = replace(a_run(status=Status.COMPLETED, outputs=1, output_bytes=1000, uncollected=1), left_out=(LINK,))
+    run = replace(run, spec=replace(run.spec, compute=Compute("my_dsvm", "remote", address="10.0.0.7")))
+    folder = history.paths.root.run(run.id)
+    Path(folder.path).mkdir(parents=True)
+    if home:
+        Path(folder.home).write_text("{}")
+    place = f"in {folder.outputs}" if home else FETCH
+    lines = page(history, run, 80)
+    closing(run, folder)
+    history.close()
+    text = "\n".join(lines)
+    assert f"1 file, 1.0 kB, {place}" in text
+    summary = capsys.readouterr().err
+    assert f"1 file; {place}" in summary
+    for told in (text, summary):
+        assert LINK in told and "what was not collected is in ~/.mlw/runs/demo-00000/work on my_dsvm" in told
 
 
 # -- tags ----------------------------------------------------------------------------------------------

@@ -45,9 +45,9 @@ def test_outputs_that_were_never_listed(folder):
 
 
 @pytest.mark.parametrize("home", [{}, {"only_there": 1}])
-def test_outputs_that_never_come(folder, home):
-    """An older mlw has not counted them when it fetched the rest."""
-    one = replace(ENDED, outputs=1)
+@pytest.mark.parametrize("one", [replace(ENDED, outputs=1), replace(ENDED, outputs=0, uncollected=1)])
+def test_outputs_that_never_come(folder, home, one):
+    """An older mlw has not counted them when it fetched the rest, and counted them as outputs."""
     assert why_not_home(one, folder) == UNFETCHED
     put_list(folder, "unreadable", **home)
     assert why_not_home(one, folder) == UNCOLLECTED

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from mlworkbench.attach.detach import copy_command
 from mlworkbench.attach.purge import EXPIRED, FETCHED, NOT_FETCHED, RUNNING, Options, Plan, make_plan
+from mlworkbench.attachments import Attachment
 from mlworkbench.client_identity import Client, client_of
 from mlworkbench.errors import HostError
 from mlworkbench.history.store import History
 from mlworkbench.hosts.replies import MalformedReply
 from mlworkbench.hosts.survey import Survey, TargetClient, TargetFolder, TargetRun, ask_survey
 from mlworkbench.import_runs import Here, read_spec
-from mlworkbench.model import Compute, Status
+from mlworkbench.model import Compute, Run, Status
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.purge import purge
@@ -80,6 +82,23 @@ def test_age_counts_for_laptop_and_run(history):
         (there("a", changed=NOW + DAY), old, NOT_FETCHED),  # a clock that went back
     ):
         assert planned(history, run, seen=seen, **limit).runs[0].state == state, (run, seen)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "scp -r ada@far:"),
+        ({"port": 2222}, "scp -r -P 2222 ada@far:"),
+        ({"jump": "gate", "key": "file:/k e y"}, "scp -r -J gate -i '/k e y' ada@far:"),
+        ({"address": "fe80::1"}, "scp -r 'ada@[fe80::1]:"),
+    ],
+)
+def test_how_what_was_not_collected_is_copied(changes, words):
+    found = Attachment(
+        Path("/nowhere"), **{"identity": "far", "address": "far", "username": "ada", "port": 22, **changes}
+    )
+    run = Run(replace(SPEC, id="r", compute=FAR))
+    assert copy_command(run, found).startswith(f"{words}.mlw/runs/{run.spec.folder}/work")
 
 
 def test_what_is_asked_for(history):

@@ -42,7 +42,7 @@ def test_by_path_as_if_sorted(run):
     for name in NAMES:
         put(run, name, name.encode())
     os.symlink("a", os.path.join(run.outputs, "a+link"))
-    assert record_outputs(run, lambda: False) == (len(NAMES) + 1, sum(len(name.encode()) for name in NAMES))
+    assert record_outputs(run, lambda: False) == (len(NAMES) + 1, sum(len(name.encode()) for name in NAMES), 0)
     found = listed(run)
     assert [one["path"] for one in found] == sorted([*NAMES, "a+link"])
     assert {one["path"]: one["sha256"] for one in found if one["kind"] == "file"} == {
@@ -52,7 +52,7 @@ def test_by_path_as_if_sorted(run):
 
 
 def test_no_outputs(run):
-    assert record_outputs(run, lambda: False) == (0, 0)
+    assert record_outputs(run, lambda: False) == (0, 0, 0)
     assert listed(run) == []
 
 
@@ -64,7 +64,7 @@ def test_many_in_little_memory(run):
         place.mkdir(exist_ok=True)
         os.link(first, place / f"f{number}")
     tracemalloc.start()
-    assert record_outputs(run, lambda: False) == (20_000, 20_000)
+    assert record_outputs(run, lambda: False) == (20_000, 20_000, 0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 3_000_000
@@ -106,7 +106,7 @@ def test_a_full_disk_gets_the_reserve(run, monkeypatch):
         return real(descriptor, data)
 
     monkeypatch.setattr(module.os, "write", write)
-    assert record_outputs(run, lambda: False) == (1, 4)
+    assert record_outputs(run, lambda: False) == (1, 4, 0)
     assert [one["path"] for one in listed(run)] == ["a"]
 
 

@@ -113,7 +113,7 @@ def test_what_makes_no_sense_is_said(history):
         runs.rows(history, Wishes(sort="; DROP TABLE runs"))
     with pytest.raises(UsageError, match="expected"):
         runs.check(history, Wishes(where="loss <"))
-    with pytest.raises(UsageError, match="no age"):
+    with pytest.raises(UsageError, match="invalid age"):
         runs.check(history, Wishes(since="yesterday"))
     with pytest.raises(UnknownName, match="los.*loss"):
         runs.check(history, Wishes(where="los < 3"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 
@@ -12,6 +14,7 @@ from ..config.project import Project
 from ..consents import Consent
 from ..errors import HostError, LaunchError, UsageError
 from ..fetch import Progress
+from ..history.query import Query
 from ..history.store import History
 from ..hosts import contact
 from ..hosts.replies import Reply, printable
@@ -25,7 +28,7 @@ from ..targets.consent import resolve_consents
 from ..targets.remote import attach_command, find_attachment, not_attached
 from . import login
 from .attempt import bury, line_of
-from .homecoming import Left, as_attached, as_known, bring_home, named
+from .homecoming import Left, as_attached, as_known, bring_home, left_at_home, named
 from .purge import Options, Plan, local_projects, make_plan
 from .wish import Talk
 
@@ -79,11 +82,9 @@ def detach(
     progress: Progress = lambda done, total: None,
 ) -> Told:
     """What runs left there comes home first. ``force``: also without the machine, or without such results."""
-    found = attachment_of(project, name, paths)
+    found = find_to_detach(project, name, paths, purge is not None)
     told = Told()
     done = told.done
-    if found is None and purge and name in project.computes() and project.compute(name).address:
-        raise not_attached(project.compute(name))  # to delete nothing must not look like having deleted
     if found is not None:
         others = local_projects(found.projects, (str(project.root), name))
         if purge or not others:
@@ -104,15 +105,41 @@ def detach(
     return told
 
 
-def plan_purge(project: Project, name: str, paths: UserPaths, options: Options) -> Plan:
-    """What a purge would do. Nothing is fetched and nothing is changed."""
-    host = SshHost(_attached(project, name, paths), paths)
+def find_to_detach(project: Project, name: str, paths: UserPaths, purge: bool) -> Attachment | None:
+    """The attachment. To purge a machine that is not attached is an error: nothing would be deleted."""
+    found = attachment_of(project, name, paths)
+    if found is None and purge and name in project.computes() and project.compute(name).address:
+        raise not_attached(project.compute(name))
+    return found
+
+
+def plan_purge(
+    project: Project, name: str, paths: UserPaths, options: Options, force: bool
+) -> tuple[Plan, HostError | None]:
+    """What a purge would do, and why it would be refused. Nothing is fetched and nothing is changed."""
+    found = _attached(project, name, paths)
+    host = SshHost(found, paths)
     history = History(paths)
     try:
-        return make_plan(ask_survey(host, sizes=True), history, client_of(paths), options)
+        plan = make_plan(ask_survey(host, sizes=True), history, client_of(paths), options)
+        try:
+            _foresee(plan, history, found, force)
+        except Busy as refusal:
+            return plan, refusal
+        return plan, None
     finally:
         host.close()
         history.close()
+
+
+def _foresee(plan: Plan, history: History, found: Attachment, force: bool) -> None:
+    """Raise what a purge would be refused for. What it can fetch first is no reason."""
+    lacking = {one.id for one in plan.removed_mine()}
+    mine = [run for run in history.search(Query(hidden=True, inside=False)) if run.id in lacking]
+    _check_plan(plan, found.where, force, known={run.id for run in mine})
+    left = left_at_home(mine, history)
+    if left.missing and not force:
+        raise Busy(f"~/.mlw on {found.where} holds results that are not here: {_missing(left)}", _rescue(left, found))
 
 
 @dataclass(frozen=True)
@@ -169,11 +196,28 @@ def _check(left: Left, found: Attachment, wish: _Wish) -> None:
             "wait for its runs, or end them with mlw cancel",
         )
     if wish.purge and left.missing and not wish.force:
-        first = left.missing[0][0].id
-        raise Busy(
-            f"~/.mlw on {found.where} holds results that are not here: {_missing(left)}",
-            f"bring them here with mlw history download -r {first}, or say --force to delete them all the same",
-        )
+        raise Busy(f"~/.mlw on {found.where} holds results that are not here: {_missing(left)}", _rescue(left, found))
+
+
+def _rescue(left: Left, found: Attachment) -> str:
+    """How the results come here: what could not be collected, only by a copy of the working copy there."""
+    uncollected = left.uncollected
+    fetchable = [run for run, _ in left.missing if run not in uncollected]
+    ways = [f"bring them here with mlw history download -r {fetchable[0].id}"] if fetchable else []
+    if uncollected:
+        ways.append(f"copy what could not be collected with: {copy_command(uncollected[0], found)}")
+    return "; ".join([*ways, "or say --force to delete them all the same"])
+
+
+def copy_command(run: Run, found: Attachment) -> str:
+    """The scp command for the working copy of a run on its target."""
+    words = ["scp", "-r"]
+    words += ["-P", str(found.file_port)] if found.file_port is not None else []
+    words += ["-J", found.jump] if found.jump else []
+    words += ["-i", str(found.key_file)] if found.key_file else []
+    address = f"[{found.address}]" if ":" in found.address else found.address
+    # Relative to the home folder: not every scp expands a tilde there.
+    return shlex.join([*words, f"{found.username}@{address}:.mlw/runs/{run.spec.folder}/work", f"{run.id}-work"])
 
 
 def _missing(left: Left) -> str:
@@ -230,8 +274,8 @@ def _purge(host: SshHost, history: History, told: Told, options: Options, force:
         told.warnings.append(f"deleted without being fetched: {_theirs(plan, plan.given_up())}")
 
 
-def _check_plan(plan: Plan, who: str, force: bool) -> None:
-    """Nothing is deleted that another laptop still needs."""
+def _check_plan(plan: Plan, who: str, force: bool, known: Collection[str] = ()) -> None:
+    """Nothing is deleted that another laptop still needs. ``known``: runs of this history, not fetched yet."""
     if plan.going():
         raise Busy(
             f"~/.mlw on {who} could not be deleted: runs are going on: {_theirs(plan, plan.going())}",
@@ -241,13 +285,14 @@ def _check_plan(plan: Plan, who: str, force: bool) -> None:
     if theirs:
         raise Busy(
             f"~/.mlw on {who} holds results that other laptops have not fetched: {_theirs(plan, theirs)}",
-            "fetch them there with mlw history download; for laptops that never return: --others-older-than 90d",
+            "on that laptop, fetch them with mlw history download, or delete what cannot be fetched with"
+            " mlw experiment clean -t TARGET --unfetched --yes; for laptops that never return: --others-older-than 90d",
             more="purge-refused",
         )
-    if plan.removed_mine() and not force:
+    removed = [one.id for one in plan.removed_mine() if one.id not in known]
+    if removed and not force:
         raise Busy(
-            f"~/.mlw on {who} holds results of runs that are not in this history:"
-            f" {named([one.id for one in plan.removed_mine()])}",
+            f"~/.mlw on {who} holds results of runs that are not in this history: {named(removed)}",
             "they were removed from it before they were fetched; --force deletes them there, too",
             more="purge-refused",
         )

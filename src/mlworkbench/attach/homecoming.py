@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..attachments import Attachment
 from ..errors import MlwError
-from ..fetch import Brought, Progress, bring_outputs
+from ..fetch import Brought, Progress, bring_outputs, most_bytes
 from ..follow import Follower
 from ..history.query import Query
 from ..history.store import History
@@ -25,6 +25,7 @@ from ..targets.opening import open_target
 from ..targets.remote import find_attachment
 
 _NAMED = 10
+_NOT_COLLECTED = "outputs that could not be collected"
 _LARGEST_SPEC = 64 << 20
 
 
@@ -41,6 +42,11 @@ class Left:
     def busy(self) -> list[Run]:
         """Those that were taken on there, or may be just now, and have not ended."""
         return [run for run in self.going if run.detail != INTERRUPTED]
+
+    @property
+    def uncollected(self) -> list[Run]:
+        """Those that have ended, with outputs that mlw cannot fetch."""
+        return [run for run, why in self.missing if why == _NOT_COLLECTED]
 
     @property
     def interrupted(self) -> list[Run]:
@@ -79,6 +85,18 @@ def bring_home(history: History, host: SshHost, progress: Progress) -> Left:
             left.missing.append((now, why))
         else:
             left.brought.append(now.id)
+    return left
+
+
+def left_at_home(runs: list[Run], history: History) -> Left:
+    """Runs that have ended, with results that no fetch brings: not collected, or left there by FetchOutputs."""
+    left = Left()
+    for run in runs:
+        folder = history.paths.root.run(run.id)
+        if why_not_home(run, folder) == UNCOLLECTED:
+            left.missing.append((run, _NOT_COLLECTED))
+        elif run.status.final and run.outputs and most_bytes(run.spec.fetch) < 0:
+            left.missing.append((run, f"{run.outputs} outputs that FetchOutputs leaves there"))
     return left
 
 
@@ -154,7 +172,7 @@ def _bring(history: History, run: Run, compute: Compute, progress: Progress) -> 
     if is_home(follower.run, folder):
         return follower.run, None
     if why_not_home(follower.run, folder) == UNCOLLECTED:
-        return follower.run, "outputs that could not be collected"
+        return follower.run, _NOT_COLLECTED
     return follower.run, _why(follower, brought)
 
 

@@ -24,6 +24,7 @@ from ..report.wishes import seconds_of
 from . import render
 from .options import ALLOW_MOUNT, ALLOW_NETWORK, debugging, in_project, rendering, the_project
 
+_SHORTEST_AGE = 86400.0  # seconds
 TYPES = ("remotedocker", "remote", "cluster")
 _SEEN = "is seen by everybody who lists processes on this machine, and stays in the shell's history"
 
@@ -172,8 +173,13 @@ def detach(name: str, folder: str | None, **asked: Any) -> None:
     """
     here, options = the_project(folder), _purge_options(name, asked)
     if asked["dry_run"]:
-        _show_plan(detaching.plan_purge(here, name, user_paths(), options), asked)
+        plan, refusal = detaching.plan_purge(here, name, user_paths(), options, asked["force"])
+        _show_plan(plan, asked)
+        if refusal:
+            render.warn(f"the purge would be refused: {refusal.message}")
+            render.message(f"hint: {refusal.hint}")
         return
+    detaching.find_to_detach(here, name, user_paths(), asked["purge"])
     if asked["purge"] and not asked["yes"] and not _is_terminal():
         raise UsageError("cannot prompt: no terminal; nothing was detached", "say --yes to delete without being asked")
     with render.Progress("results") as progress:
@@ -210,13 +216,22 @@ def _purge_options(name: str, asked: dict[str, Any]) -> Options:
         if not all(Terminal().confirm(question) for question in questions):
             raise UsageError("nothing was detached", "see what would go with --purge --dry-run")
 
-    age = asked["others_older_than"]
     return Options(
-        others=None if age is None else seconds_of(age, "--others-older-than"),
+        others=_others_age(asked["others_older_than"]),
         shared=asked["shared_folders"],
         show=lambda plan: _show_plan(plan, asked),
         confirm=confirm,
     )
+
+
+def _others_age(text: str | None) -> float | None:
+    """The time of the last contact is updated once an hour, so a short age would expire laptops that are in use."""
+    if text is None:
+        return None
+    age = seconds_of(text, "--others-older-than")
+    if age < _SHORTEST_AGE:
+        raise UsageError(f"--others-older-than {text} is too short: the minimum is 1d", "for example: 90d")
+    return age
 
 
 def _show_plan(plan: Plan, asked: dict[str, Any]) -> None:

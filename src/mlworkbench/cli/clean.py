@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +20,10 @@ from . import render
 from .completion import complete_target
 from .options import in_project, rendering, the_project
 
+if TYPE_CHECKING:
+    from ..runfiles.clean_elsewhere import Kept as KeptThere
+
+_NAMED = 3  # runs
 _UNFETCHED = "Also ended runs whose results are not all here."
 _RECENT = "Also what a submit may still need; use it while nothing is submitted."
 
@@ -47,7 +52,10 @@ def clean(target: str | None, folder: str | None, output: str, query: str | None
         _clean_there(compute, paths, wish, output, query)
         return
     if wish.unfetched:
-        raise UsageError("--unfetched is for a target: on this machine runs always stay", "name it with -t")
+        raise UsageError(
+            "--unfetched is for a target: on this machine runs always stay",
+            "leave it out" if target else "name it with -t",
+        )
     _clean_here(paths, wish, output, query)
 
 
@@ -56,6 +64,12 @@ class _Asked:
     remove: bool
     unfetched: bool
     recent: bool
+
+    def command(self, target: str | None) -> str:
+        """The command that removes what this one shows."""
+        where = f" -t {shlex.quote(target)}" if target else ""
+        flags = (" --unfetched" if self.unfetched else "") + (" --recent" if self.recent else "")
+        return f"mlw experiment clean{where}{flags} --yes"
 
 
 def _clean_here(paths: UserPaths, asked: _Asked, output: str, query: str | None) -> None:
@@ -68,15 +82,17 @@ def _clean_here(paths: UserPaths, asked: _Asked, output: str, query: str | None)
         render.warn(note)
     total = units.size(sum(one.size for one in (found if done is None else done)))
     if done is None:
-        render.message(f"{total} can go" + ("; remove it with: mlw experiment clean --yes" if found else ""))
+        render.message(f"{total} can go" + (f"; remove it with: {asked.command(None)}" if found else ""))
     else:
         render.message(f"{total} removed from {paths.home}")
     for one in kept:
         _tell_kept(one.kind.removesuffix(UNUSED), one.things, one.size, one.why)
 
 
-def _tell_kept(kind: str, things: int, size: int, why: str) -> None:
-    render.message(f"kept: {kind}, {things:,} with {units.size(size)}: {why}")
+def _tell_kept(kind: str, things: int, size: int, why: str, names: tuple[str, ...] = ()) -> None:
+    more = f", and {things - _NAMED:,} more" if things > _NAMED else ""
+    named = f" ({', '.join(names[:_NAMED])}{more})" if names else ""
+    render.message(f"kept: {kind}, {things:,} with {units.size(size)}{named}: {why}")
 
 
 def _clean_there(compute: Compute, paths: UserPaths, asked: _Asked, output: str, query: str | None) -> None:
@@ -95,8 +111,7 @@ def _clean_there(compute: Compute, paths: UserPaths, asked: _Asked, output: str,
     def row(one: Part) -> dict[str, Any]:
         shown = {"kind": NAMES[one.kind], "things": one.things, "bytes": one.size}
         free = {} if asked.remove else {"can_go": one.free_things, "can_go_bytes": one.free_size}
-        kept = [{"things": kept.things, "bytes": kept.size, "reason": _why(kept.why, compute)} for kept in one.kept]
-        return {**shown, **free, "kept": kept}
+        return {**shown, **free, "kept": [_kept_row(kept, compute) for kept in one.kept]}
 
     cleaner = CleanerElsewhere(History(paths), host, is_there, unfetched=asked.unfetched, recent=asked.recent)
     where = f"{compute.name}, {host.identity}"
@@ -108,11 +123,16 @@ def _clean_there(compute: Compute, paths: UserPaths, asked: _Asked, output: str,
     if asked.remove:
         render.message(f"{units.size(total)} removed from {where}")
     else:
-        how = f"; remove it with: mlw experiment clean -t {compute.name} --yes" if total else ""
+        how = f"; remove it with: {asked.command(compute.name)}" if total else ""
         render.message(f"{units.size(total)} can go from {where}{how}")
     for part in found:
         for kept in part.kept:
-            _tell_kept(NAMES[part.kind], kept.things, kept.size, _why(kept.why, compute))
+            _tell_kept(NAMES[part.kind], kept.things, kept.size, _why(kept.why, compute), kept.names)
+
+
+def _kept_row(kept: KeptThere, compute: Compute) -> dict[str, Any]:
+    row = {"things": kept.things, "bytes": kept.size, "reason": _why(kept.why, compute)}
+    return {**row, "runs": list(kept.names)} if kept.names else row
 
 
 def _why(word: str, compute: Compute) -> str:

@@ -49,7 +49,7 @@ def download(
     follower = open_run(history, run or by_option, folder)
     found = follower.refresh()
     _bring_home(follower, artifacts)
-    if found.outputs == 0 and not artifacts:
+    if found.outputs == 0 and not found.uncollected and not artifacts:
         render.message(f"run {found.id} has no outputs: nothing to copy")
         return 0
     place = place or _default(found.id, folder)

@@ -15,6 +15,7 @@ from ..fetch import bring_outputs, is_home
 from ..history.store import History
 from ..model import Run
 from ..report.records import for_people, record
+from ..runfiles.home_state import count_listed
 from ..runfiles.mask import Mask
 from ..secret import find_secret
 from ..targets.opening import open_target
@@ -51,7 +52,7 @@ def _state(new: bool) -> str:
 def _bring_home(history: History, run: Run) -> None:
     """Outputs that are still on their target, whatever the run configuration said of that."""
     folder = history.paths.root.run(run.spec.folder)
-    if run.spec.inside or not run.status.final or not run.outputs or is_home(folder):
+    if run.spec.inside or not run.status.final or not count_listed(run) or is_home(folder):
         return
     try:
         host = open_target(run.spec.compute, history.paths).host

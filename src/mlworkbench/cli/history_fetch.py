@@ -12,7 +12,7 @@ from ..history.store import History
 from ..import_runs import Here, Imported, import_runs
 from ..paths import user_paths
 from ..report import units
-from ..report.records import record
+from ..report.records import for_people, record
 from . import render
 from .completion import complete_target
 from .options import in_project, rendering, the_project
@@ -38,7 +38,10 @@ def fetch(target: str, outputs: bool, folder: str | None, output: str, query: st
     history = History(user_paths())
     with render.Progress("runs", show=lambda count: f"{count:,.0f}") as progress:
         found = import_runs(history, Here(compute, here.id, str(here.root)), progress.report, outputs=outputs)
-    render.emit([_row(one) for one in found if one.run], output=output, query=query, columns=_COLUMNS)
+    rows = [_row(one) for one in found if one.run]
+    if output == "table" and query is None:
+        rows = [{**row, **for_people(row)} for row in rows]
+    render.emit(rows, output=output, query=query, columns=_COLUMNS)
     for one in found:
         if one.problem:
             render.warn(f"run {one.id}: {one.problem}")

@@ -20,9 +20,10 @@ from ..remote.folder import is_outside
 from ..report import spark as report_spark
 from ..report import units
 from ..report.children import best, judged_by, rank
+from ..report.output_places import left_out_pairs, outputs_place
 from ..report.plain import plain
 from ..report.ranking import differing
-from ..report.records import cause_lines, gpu_words, left_out, outcome, summary
+from ..report.records import cause_lines, gpu_words, outcome, summary
 from ..report.values import shown
 from ..sweep import name_of
 from . import paper
@@ -70,7 +71,7 @@ def page(history: History, run: Run, width: int) -> Lines:
     """All parts that have something to say, an empty line between them."""
     parts = (
         _head(run),
-        _trouble(run),
+        _trouble(history, run),
         _spark(run),
         _parameters(run),
         _metrics(history, run, width),
@@ -110,7 +111,7 @@ def _head(run: Run) -> Lines:
     return lines
 
 
-def _trouble(run: Run) -> Lines:
+def _trouble(history: History, run: Run) -> Lines:
     from ..report import symptoms  # noqa: PLC0415 - only a run in trouble needs it
 
     found = cause_lines(run.cause) if run.cause else []
@@ -119,7 +120,7 @@ def _trouble(run: Run) -> Lines:
     found += symptoms.line(symptoms.of_gpu(run.gpu))
     if run.leftovers:
         found.append(("Left over", f"processes {', '.join(map(str, run.leftovers))} still run"))
-    found += [("Left out" if at == 0 else "", line) for at, line in enumerate(left_out(run))]
+    found += left_out_pairs(run, history.paths.root.run(run.spec.folder))
     return paper.pairs(found)
 
 
@@ -215,8 +216,8 @@ def _files(history: History, run: Run) -> Lines:
     found = [(f"{kind.capitalize()}s", _some(kinds[kind])) for kind in _KINDS if kind in kinds]
     if run.outputs:
         size = f", {units.size(run.output_bytes)}" if run.output_bytes is not None else ""
-        place = history.paths.root.run(run.spec.folder).outputs
-        found.append(("Outputs", f"{units.counted(run.outputs, 'file')}{size}, in {plain(place)}"))
+        place = outputs_place(run, history.paths.root.run(run.spec.folder))
+        found.append(("Outputs", f"{units.counted(run.outputs, 'file')}{size}, {place}"))
     return paper.pairs(found)
 
 

@@ -85,7 +85,8 @@ def show_part(history: History, prefix: str | None, folder: str | None, artifact
 def _attachments(folder: RunFolder) -> str:
     """What ``info --artifact`` can show, in one text as in the original: the log and the outputs."""
     try:
-        outputs = [f"outputs/{one.path}" for one in islice(read_outputs(folder.manifest), _ATTACHED)]
+        listed = (one for one in read_outputs(folder.manifest) if one.is_collected)
+        outputs = [f"outputs/{one.path}" for one in islice(listed, _ATTACHED)]
     except (OSError, HistoryError):
         outputs = []  # it has not ended, or its list is damaged
     return ",".join(["driver_log", *outputs])

@@ -16,8 +16,9 @@ from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..paths import RunFolder
 from ..report import spark as report_spark
 from ..report import units
+from ..report.output_places import left_out_pairs, outputs_place
 from ..report.plain import plain
-from ..report.records import cause_lines, exit_code, gpu_words, left_out, summary
+from ..report.records import cause_lines, exit_code, gpu_words, summary
 from ..report.values import shown
 from ..runfiles.manifest import read_outputs
 from ..runfiles.mask import Mask
@@ -248,7 +249,7 @@ def closing(run: Run, folder: RunFolder) -> None:
         pids = ", ".join(str(pid) for pid in run.leftovers)
         verb = "still runs" if len(run.leftovers) == 1 else "still run"
         lines.append(("Left over", f"{units.counted(len(run.leftovers), 'process', 'processes')} {verb}: {pids}"))
-    lines += [("Left out" if at == 0 else "", line) for at, line in enumerate(left_out(run))]
+    lines += left_out_pairs(run, folder)
     render.message("\nExecution Summary\n=================")
     for name, text in lines:
         render.message(f"{name + ':' if name else '':<10} {text}")
@@ -262,9 +263,9 @@ def _metrics(run: Run) -> str:
 
 def _outputs(run: Run, folder: RunFolder) -> str:
     try:
-        found = list(islice(read_outputs(folder.manifest), _SHOWN))
+        found = list(islice((one for one in read_outputs(folder.manifest) if one.is_collected), _SHOWN))
     except (OSError, HistoryError):
-        return units.counted(run.outputs or 0, "file")
+        return f"{units.counted(run.outputs or 0, 'file')}; {outputs_place(run, folder)}"
     words = [f"{plain(one.path)} ({units.size(one.size)})" for one in found]
     rest = (run.outputs or 0) - len(found)
-    return ", ".join(words) + (f", and {rest} more" if rest > 0 else "") + f"; in {folder.outputs}"
+    return ", ".join(words) + (f", and {rest} more" if rest > 0 else "") + f"; {outputs_place(run, folder)}"

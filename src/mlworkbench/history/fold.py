@@ -165,6 +165,7 @@ def _finished(run: Run, event: Event) -> Run:
         ended=ended,
         outputs=_whole(data.get("outputs")),
         output_bytes=_whole(data.get("output_bytes")),
+        uncollected=_whole(data.get("uncollected")) or 0,
         log_size=_whole(data.get("log_size")),
         leftovers=_pids(data.get("leftovers")),
         gpu=_verdict(run, data.get("gpu")),

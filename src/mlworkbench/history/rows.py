@@ -34,6 +34,7 @@ _LISTS = ("tags", "untagged")
 # Of a run: what its script recorded, and what is not kept of that.
 TOLD = ("metrics", "spans", "params", "told_tags", "files", "children", "over_limit")
 _STATE = tuple(name for name in Run.__dataclass_fields__ if name != "spec")
+_RARE = ("left_out", "uncollected")  # stored only where there are some
 _BATCH = 2048
 _LONGEST = 200  # characters of a metric's value that a list can be searched for
 _MOST_WORDS = 2000
@@ -252,7 +253,7 @@ def encode(run: Run, reading: Reading, submitter: JsonDict) -> Encoded:
 
 
 def _state(run: Run) -> str:
-    facts = {name: getattr(run, name) for name in _STATE if name != "left_out" or run.left_out}
+    facts = {name: getattr(run, name) for name in _STATE if name not in _RARE or getattr(run, name)}
     return json.dumps(facts, default=_plain)
 
 

@@ -36,6 +36,8 @@ FIFO, SOCKET = "fifo", "socket"
 SPECIAL = "special"  # not a kind: which one it is, is looked up
 _LINKS = (FOLDER, NOT_COPIED, OUTSIDE, BROKEN, SPECIAL_FILE)
 _LEFT_OUT = frozenset((NOT_HASHED, UNREADABLE, TOO_LONG, FIFO, SOCKET, DEVICE, *_LINKS))
+# Entries that are no outputs: nothing of them is collected.
+UNCOLLECTED = (_LEFT_OUT - {NOT_HASHED}) | {VANISHED}
 # What such an entry stands for is in the run folder on the target, and never comes home.
 ONLY_THERE = frozenset((UNREADABLE, TOO_LONG, FOLDER, NOT_COPIED))
 _KINDS = ((stat.S_ISLNK, LINK), (stat.S_ISFIFO, FIFO), (stat.S_ISSOCK, SOCKET))
@@ -56,15 +58,15 @@ def record_patiently(run: RunFolder, cancelled: Callable[[], bool], waiting: Cal
     def record() -> None:
         spare_room(run, lambda: probe(run))  # hashing terabytes for a list that cannot be written helps nobody
         left = LeftOut()
-        count, size = record_outputs(run, cancelled, left)
-        found.update(outputs=count, output_bytes=size, left_out=left.lines())
+        count, size, uncollected = record_outputs(run, cancelled, left)
+        found.update(outputs=count, output_bytes=size, uncollected=uncollected, left_out=left.lines())
 
     until_written(run, record, "the list of outputs", waiting, lambda error: error.errno not in REFUSED or cancelled())
     return found
 
 
-def record_outputs(run: RunFolder, hurry: Callable[[], bool], left: Optional[LeftOut] = None) -> Tuple[int, int]:
-    """Write ``outputs.json``, whole or not at all; tells how many outputs there are, and their bytes.
+def record_outputs(run: RunFolder, hurry: Callable[[], bool], left: Optional[LeftOut] = None) -> Tuple[int, int, int]:
+    """Write ``outputs.json``, whole or not at all. Returns the number of outputs, their bytes, and the other entries.
 
     Links to files of the working copy become files. ``left`` gets what could not be read, hashed or collected.
     """
@@ -84,21 +86,22 @@ def record_outputs(run: RunFolder, hurry: Callable[[], bool], left: Optional[Lef
     return written
 
 
-def _write_entries(run: RunFolder, descriptor: int, hurry: Callable[[], bool], left: LeftOut) -> Tuple[int, int]:
-    count = size = at = 0
+def _write_entries(run: RunFolder, descriptor: int, hurry: Callable[[], bool], left: LeftOut) -> Tuple[int, int, int]:
+    count = size = uncollected = at = 0
     text = '{"outputs": ['
     with _links_of(run) as links:
         for one in each_output(run.outputs, hurry, links):
             text += (", " if count else "") + json.dumps(one)
             count += 1
             size += one["size"]
+            uncollected += one["kind"] in UNCOLLECTED
             if one["kind"] in _LEFT_OUT:
                 left.add(_shown(one), one["kind"])
             if len(text) >= _PAGE:
                 at = _write_at(run, descriptor, text, at)
                 text = ""
     _write_at(run, descriptor, text + "]}", at)
-    return count, size
+    return count - uncollected, size, uncollected
 
 
 def _links_of(run: RunFolder) -> ContextManager[Optional[LinkedOutputs]]:

@@ -34,6 +34,7 @@ _LIBRARY = re.compile(r"[0-9a-f]{16}")
 LEFT = re.compile(r"\.(part|bad|clean)-[0-9a-f]+")  # by a loader that was cut off
 _UPLOAD = re.compile(r"part-[0-9A-Za-z._-]+")
 YOUNG = 3600.0  # seconds: it may be about to be used
+_NAMED = 100  # runs of each reason
 
 
 def space(root: Root, request: Answer) -> Answer:
@@ -46,21 +47,23 @@ def space(root: Root, request: Answer) -> Answer:
             "bytes": sum(one["bytes"] for one in entries),
             "free_count": sum(not one["needed"] for one in entries),
             "free_bytes": sum(one["bytes"] for one in entries if not one["needed"]),
-            "kept": _reasons(entries),
+            "kept": _reasons(kind, entries),
         }
         for kind, entries in found.items()
     }
     return {"ok": True, "kinds": sums, "disk_free": disk.f_bavail * disk.f_frsize, "root": root.path}
 
 
-def _reasons(entries: "List[Answer]") -> "Dict[str, Dict[str, int]]":
-    """Why entries stay → how many, and their bytes."""
-    found: Dict[str, Dict[str, int]] = {}
+def _reasons(kind: str, entries: "List[Answer]") -> "Dict[str, Answer]":
+    """Why entries stay → how many, their bytes, and of runs the names of the first ones."""
+    found: Dict[str, Answer] = {}
     for one in entries:
         if one["needed"]:
             sums = found.setdefault(one["needed"], {"count": 0, "bytes": 0})
             sums["count"] += 1
             sums["bytes"] += one["bytes"]
+            if kind == "runs" and sums["count"] <= _NAMED:
+                sums.setdefault("names", []).append(os.path.basename(one["path"]))
     return found
 
 
@@ -92,11 +95,11 @@ def _is_idle(root: Root) -> bool:
 
 def _free(root: Root, request: Answer, kinds: "List[str]", wanted: "_Wanted") -> Answer:
     removed: Dict[str, Dict[str, int]] = {}
-    kept: Dict[str, Dict[str, Dict[str, int]]] = {}
+    kept: Dict[str, Dict[str, Answer]] = {}
     problems: List[str] = []
     for kind, entries in _survey(root, wanted, kinds).items():
         removed[kind] = {"count": 0, "bytes": 0}
-        kept[kind] = _reasons(entries)
+        kept[kind] = _reasons(kind, entries)
         for one in entries:
             if one["needed"]:
                 continue

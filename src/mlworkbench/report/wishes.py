@@ -93,7 +93,7 @@ def seconds_of(text: str, option: str) -> float:
     """The age that people mean: ``90d``."""
     found = _AGO.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{option} {text!r} is no age", "for example: 12h, 90d, 10w")
+        raise UsageError(f"{option}: invalid age {text!r}", "for example: 12h, 90d, 10w")
     return float(found[1]) * _UNITS[found[2].lower()]
 
 
@@ -107,5 +107,5 @@ def since(text: str, now: float) -> float:
         return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip())).timestamp()
     except (ValueError, OverflowError, OSError):
         raise UsageError(
-            f"--since {text!r} is no age and no date", "for example: 30min, 2h, 3d, 2w, 2024-05-01, 2024-05-01T12:00"
+            f"--since: invalid age or date {text!r}", "for example: 30min, 2h, 3d, 2w, 2024-05-01, 2024-05-01T12:00"
         ) from None

@@ -6,6 +6,7 @@ are here: another laptop may not have fetched its own yet.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from ..remote.kept_reasons import (
 )
 from .home_state import why_not_home
 
+_MOST_NAMES = 100
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 YOUNG = 3600.0  # code that came in the last hour stays: a submit may be about to use it
 KINDS = {
     "runs": "runs",
@@ -44,7 +47,7 @@ WHY = {
     GOING: "not ended; end a run with: mlw cancel RUN",
     UNFETCHED: "log or outputs are not here; fetch: mlw history download -r RUN; remove: {clean} --unfetched",
     UNCOLLECTED: "some outputs are only there, see mlw history info -r RUN; remove: {clean} --unfetched",
-    OTHER: "submitted by another laptop; remove: mlw computetarget detach {t} --purge --others-older-than 90d",
+    OTHER: "submitted by another laptop, which removes them; to see them here: mlw history fetch -t {t}",
     UPLOADING: "an upload is under way; try again after it",
     YOUNG_CODE: "uploaded within the last hour, a submit may need it; remove: {clean} --recent",
     USED: "in use by runs that have not ended, or by mlw itself",
@@ -60,6 +63,7 @@ class Kept:
     why: str
     things: int
     size: int
+    names: tuple[str, ...] = ()  # of the first runs
 
 
 @dataclass(frozen=True)
@@ -139,8 +143,17 @@ def _part(kind: str, said: object) -> Part:
 def _reasons(said: object) -> tuple[Kept, ...]:
     """Only for reasons that we know: the words come from another machine."""
     found = said if isinstance(said, dict) else {}
-    kept = (Kept(why, _number(found.get(why), "count"), _number(found.get(why), "bytes")) for why in WHY)
+    kept = (
+        Kept(why, _number(found.get(why), "count"), _number(found.get(why), "bytes"), _names(found.get(why)))
+        for why in WHY
+    )
     return tuple(one for one in kept if one.things)
+
+
+def _names(said: object) -> tuple[str, ...]:
+    names = said.get("names") if isinstance(said, dict) else None
+    found = names[:_MOST_NAMES] if isinstance(names, list) else []
+    return tuple(name for name in found if isinstance(name, str) and _NAME.fullmatch(name))
 
 
 def _number(said: object, name: str) -> int:

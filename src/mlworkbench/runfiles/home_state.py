@@ -27,9 +27,14 @@ def why_not_home(run: Run, folder: RunFolder) -> str | None:
     if run.outputs is None:
         # It started, and its outputs were never listed: they could not be read, or the run was given up (--forget).
         return None if run.started is None or run.spec.sweep is not None else UNCOLLECTED
-    if run.outputs and not os.path.exists(folder.home):
+    if count_listed(run) and not os.path.exists(folder.home):
         return UNFETCHED
-    return UNCOLLECTED if run.outputs and count_only_there(folder) else None
+    return UNCOLLECTED if count_listed(run) and count_only_there(folder) else None
+
+
+def count_listed(run: Run) -> int:
+    """How many entries the run's list of outputs has, with those that could not be collected."""
+    return (run.outputs or 0) + run.uncollected
 
 
 def count_only_there(folder: RunFolder) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import HistoryError
 from ..remote.folder import RunFolder
-from ..remote.outputs import each_output
+from ..remote.outputs import UNCOLLECTED, each_output
 from ..remote.tree import NEW, READ, native, portable
 
 _CHUNK = 1 << 18
@@ -36,6 +36,11 @@ class Output:
     @property
     def is_file(self) -> bool:
         return self.kind in _FILES
+
+    @property
+    def is_collected(self) -> bool:
+        """Whether it is an output: a file, or a link to one."""
+        return self.kind not in UNCOLLECTED
 
     @property
     def described(self) -> str:
