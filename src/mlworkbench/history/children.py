@@ -36,6 +36,6 @@ def children_of_sweep(history: History, sweep: RunSpec) -> list[Run]:
 
 def _machine(compute: Compute) -> tuple[str | int | None, ...]:
     """The same for all files that name one account of one machine."""
-    if compute.address is None:
-        return compute.type, compute.name
+    if compute.address is None:  # this machine, or what a plugin knows by the name
+        return (compute.type, compute.name) if compute.like else ()
     return compute.address, compute.username, compute.port, compute.jump_host
