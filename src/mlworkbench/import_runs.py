@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from .client_identity import client_of
 from .errors import HostError, MlwError
 from .fetch import bring_outputs, is_home
 from .follow import Follower
+from .history.children import may_join
 from .history.query import Query
 from .history.store import History
 from .hosts.host import Host
@@ -66,7 +67,7 @@ def import_runs(history: History, here: Here, progress: Progress, *, outputs: bo
         found = [one for one in survey.runs if one.claimed and one.client != me and _is_foreign(known.get(one.id))]
         done = []
         for count, one in enumerate(found, 1):
-            done.append(_import(history, here, target.host, survey, one, known.get(one.id), outputs))
+            done.append(_import(history, here, target.host, survey, one, known, outputs))
             progress(count, len(found))
         return done
     finally:
@@ -78,18 +79,19 @@ def _is_foreign(known: Run | None) -> bool:
 
 
 def _import(
-    history: History, here: Here, host: Host, survey: Survey, one: TargetRun, known: Run | None, outputs: bool
+    history: History, here: Here, host: Host, survey: Survey, one: TargetRun, known: Mapping[str, Run], outputs: bool
 ) -> Imported:
-    """One that cannot be had must not keep the others away."""
+    """One that cannot be had must not keep the others away. ``known``: the runs of the history, by ID."""
     laptop = _laptop(survey, one)
     name = printable(one.id)
+    before = known.get(one.id)
     try:
-        if known is None:
-            spec, _ = history.add(read_spec(host, here, one.id, laptop))
+        if before is None:
+            spec, _ = history.add(_without_others(read_spec(host, here, one.id, laptop), known))
             run = history.known(spec.id)[0]
         else:
-            run = known
-        return Imported(name, laptop, _bring(history, run, outputs), known is None)
+            run = before
+        return Imported(name, laptop, _bring(history, run, outputs), before is None)
     except MlwError as error:
         return Imported(name, laptop, None, False, error.message)
 
@@ -169,6 +171,17 @@ def _made(told: RunSpec, here: Here, run_id: str, laptop: str) -> RunSpec:
         varied={str(name): str(value) for name, value in told.varied.items()},
         origin=laptop,
     )
+
+
+def _without_others(spec: RunSpec, known: Mapping[str, Run]) -> RunSpec:
+    """The spec without a parent and children that are known to be runs of another machine, or of this laptop."""
+
+    def is_free(name: str) -> bool:
+        run = known.get(name.partition(".")[0])
+        return run is None or may_join(spec, run.spec)
+
+    sweep = spec.sweep and {**spec.sweep, "children": [one for one in spec.sweep["children"] if is_free(one)]}
+    return replace(spec, parent=spec.parent if spec.parent and is_free(spec.parent) else None, sweep=sweep)
 
 
 def _sweep(told: JsonDict | None) -> JsonDict | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,9 @@ from .config.dialects import override
 from .config.project import Project, spark_dependencies
 from .environments.choose import is_managed, settle_environment
 from .environments.site import Settled, Site
-from .errors import HistoryError, PreflightError, UnknownName, UsageError
+from .errors import PreflightError, UnknownName, UsageError
 from .frameworks.framework import Setting, framework_of
+from .history.children import children_of_sweep
 from .history.folders import make_folder
 from .history.names import new_id
 from .history.store import History, IdTaken
@@ -262,7 +262,7 @@ def launch(
             f"run {spec.id} was submitted from {spec.origin}; it is only read here, or canceled",
             "submit the script again: mlw submit",
         )
-    children = children_of(history, spec)
+    children = [run.spec for run in children_of_sweep(history, spec)]
     for one in (spec, *children):
         make_folder(history.paths.root, one)
     run = history.take_over(spec.id)
@@ -270,15 +270,6 @@ def launch(
     target.launch(spec, secrets, stock_of(history.paths, progress), everything, children)
     failpoint("launched-here")
     return run
-
-
-def children_of(history: History, spec: RunSpec) -> list[RunSpec]:
-    """The runs of a sweep, as they were recorded; those that somebody removed are left out."""
-    found = []
-    for name in (spec.sweep or {}).get("children", ()):
-        with suppress(HistoryError):
-            found.append(history.known(name)[0].spec)
-    return found
 
 
 def stock_of(paths: UserPaths, progress: Progress | None = None) -> Stock:

@@ -23,6 +23,7 @@ from tests.e2e.package_index import serving
 from tests.machines.channel import VERSION
 from tests.machines.python_mirror import KEY, NAME, write_mirror
 
+NAMES_OF_UV = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS", "UV_PYTHON_INSTALL_MIRROR")
 LINUX = Platform("linux-64", "2.36")
 SECRET = "hush-31bd"
 LOCK = {
@@ -41,7 +42,7 @@ def test_addresses_travel_beside_the_lock_without_credentials(tmp_path, environ)
     environ |= {
         "UV_PYTHON_INSTALL_MIRROR": f"https://ada:{SECRET}@mirror.example/pythons",
         "UV_DEFAULT_INDEX": f"own=https://{SECRET}@index.example/simple",
-        "UV_INDEX": "https://more.example/simple?token=" + SECRET,
+        "UV_INDEX": "https://more.example/simple",
         "UV_FIND_LINKS": f"{tmp_path},https://links.example/",
     }
     lock = with_mirrors(LOCK, environ, tmp_path)
@@ -57,6 +58,63 @@ def test_addresses_travel_beside_the_lock_without_credentials(tmp_path, environ)
         "UV_PYTHON_INSTALL_MIRROR": "https://mirror.example/pythons"
     }
     assert "mirrors" not in with_mirrors(lock, {"PIP_CONFIG_FILE": os.devnull, "HOME": "/nowhere"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://index.example/${TOK}/simple",
+        "https://ada:${TOK}@index.example/${TOK}/simple",
+        "https://${TOK}.index.example/simple",
+        "https://${NOT_SET}.index.example/simple",
+        f"https://index.example/simple?token={SECRET}",
+        f"https://index.example/simple?jwt={SECRET}",
+        f"https://index.example/simple?{SECRET}",
+        f"https://index.example/simple#{SECRET}",
+        f"https://index.example/simple;{SECRET}/x",
+    ],
+)
+@pytest.mark.parametrize("name", ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", *NAMES_OF_UV])
+def test_an_address_that_may_hold_a_secret_does_not_travel(tmp_path, environ, name, address):
+    lock = with_mirrors(LOCK, {**environ, "TOK": SECRET, name: address}, tmp_path)
+    assert lock == LOCK
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {address}\nextra-index-url = https://more.example/\n")
+    lock = with_mirrors(LOCK, {**environ, "TOK": SECRET, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}, tmp_path)
+    assert lock["mirrors"] == {"extra": ["https://more.example/"]}
+
+
+def test_a_variable_for_user_and_password_is_left_out(tmp_path, environ):
+    environ |= {"TOK": SECRET, "PIP_INDEX_URL": "https://ada:${TOK}@index.example/simple"}
+    assert with_mirrors(LOCK, environ, tmp_path)["mirrors"] == {"index": ["https://index.example/simple"]}
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "127.0.0.1",
+            "127.1",
+            "localhost",
+            "LOCALHOST.",
+            "pypi.localhost",
+            "0.0.0.0",
+            "0",
+            "2130706433",
+            "0x7f000001",
+        ),
+        *("[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:0.0.0.0]"),
+    ],
+)
+def test_names_of_this_machine(tmp_path, environ, host):
+    environ["PIP_INDEX_URL"] = f"http://{host}:3141/simple"
+    assert "mirrors" not in with_mirrors(LOCK, environ, tmp_path)
+    assert "mirrors" in with_mirrors(LOCK, environ, tmp_path, here=True)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "localhost.example", "[fd00::1]", "mirror"])
+def test_names_of_other_machines(tmp_path, environ, host):
+    environ["PIP_INDEX_URL"] = f"http://{host}:3141/simple"
+    assert "mirrors" in with_mirrors(LOCK, environ, tmp_path)
 
 
 def test_servers_of_this_machine_are_not_named_to_others(tmp_path, environ):

@@ -26,6 +26,7 @@ from mlworkbench.environments import solve as solving
 from mlworkbench.environments.channels import channels_of, index_place, indexes_of, known_words, mask, without_secret
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
 from mlworkbench.environments.lockfiles import read_lockfile
+from mlworkbench.environments.named_secrets import NamedSecrets
 from mlworkbench.environments.pip import run_uv
 from mlworkbench.environments.platforms import Platform, platform_of
 from mlworkbench.environments.pythons import satisfies, uv_python
@@ -36,6 +37,7 @@ from mlworkbench.errors import ConfigError, MlwError, NotFetched, SolveError
 from mlworkbench.hosts.facts import Facts
 from mlworkbench.preflight.tables import NEWEST_PYTHON, UV_PYTHON_FROM
 from mlworkbench.remote.environments.environment import digest_of
+from mlworkbench.remote.environments.supplies import lacking
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.gpus.drivers import cuda_of
 from tests.machines.channel import PYTHON, VERSION, Channel, usual
@@ -812,6 +814,45 @@ def test_what_wants_a_password_is_fetched_here_with_it(desk, tmp_path):
         os.unlink(store.package(one["sha256"]))
         with pytest.raises(SolveError, match="cannot be fetched from this machine"):
             stock(solved, desk.dependencies(pip=["greet"]), store, desk.environ)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_token_in_the_path_of_an_index_stays_here(desk, tmp_path, kept):
+    """The server repeats it in the addresses of packages: these are fetched here, and the lock names the variable."""
+    links = tmp_path / "links" / "hush-5d1e"
+    links.mkdir(parents=True)
+    write_wheel(links / "greet-1.0-py3-none-any.whl", "greet", "1.0")
+    store = Root(str(desk.cache / "store"))
+    with serving(links.parent) as port:
+        place = f"http://127.0.0.1:{port}"
+        desk.environ |= {"PIP_FIND_LINKS": place + "/${TOK}/", "TOK": "hush-5d1e"}
+        asked = desk.dependencies(pip=["greet"])
+        solved = desk.solve(asked, host=HERE)
+        if kept:
+            solved = desk.solve(asked, host=HERE)
+        (one,) = solved.lock["pip"]
+        assert one["url"] == place + "/${TOK}/greet-1.0-py3-none-any.whl" and one["private"]
+        assert "hush" not in json.dumps(solved.lock) and solved.kept is kept
+        target = Root(str(tmp_path / "target"))
+        assert one["sha256"] in lacking(target, solved.lock)["digests"]
+        stock(solved, asked, store, desk.environ)
+        assert os.path.isfile(store.package(one["sha256"]))
+        os.unlink(store.package(one["sha256"]))
+    with pytest.raises(SolveError, match="cannot be fetched from this machine") as failed:
+        stock(solved, asked, store, desk.environ)
+    assert "hush" not in failed.value.message and "${TOK}" in failed.value.message
+
+
+def test_a_lock_gets_a_token_for_no_other_server(desk):
+    """A lock may come from anywhere."""
+    desk.environ |= {"PIP_INDEX_URL": "https://ada:${PW}@index.example/${TOK}/simple", "TOK": "hush", "PW": "word"}
+    secrets = NamedSecrets.of({**desk.environ, "OTHER": "private"})
+    assert secrets.fill("https://index.example/${TOK}/x.whl") == "https://index.example/hush/x.whl"
+    for evil in (
+        *("https://evil.example/${TOK}/x", "http://index.example/${TOK}/x", "https://index.example:1/${TOK}/x"),
+        *("https://index.example/${OTHER}/x", "https://index.example/${PW}/x"),
+    ):
+        assert secrets.fill(evil) == evil
 
 
 def test_the_python_itself_can_travel(desk, tmp_path):

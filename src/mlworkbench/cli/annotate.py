@@ -9,6 +9,7 @@ from dataclasses import replace
 import click
 
 from ..errors import UnknownName, UsageError
+from ..history.children import search_children
 from ..history.query import Query
 from ..history.store import History
 from ..model import Noted, Run
@@ -132,7 +133,7 @@ def archive(runs: tuple[str, ...], undo: bool) -> None:
     """Leave runs out of lists, with their children. Nothing is deleted: history list --archived shows them."""
     history = History(user_paths())
     for run in _all(history, runs):
-        below = history.search(Query(parent=run.id, hidden=True))
+        below = search_children(history, run.spec, Query(hidden=True))
         for one in (run, *below):
             history.annotate(one.id, lambda noted: replace(noted, archived=not undo))
         more = f" with its {units.counted(len(below), 'child', 'children')}" if below else ""

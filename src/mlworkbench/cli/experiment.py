@@ -12,8 +12,9 @@ import click
 from .. import submit as submitting
 from ..errors import HistoryError, Unreachable, UsageError
 from ..follow import Follower
+from ..history.children import children_of_sweep
 from ..history.folders import make_folder
-from ..history.store import History
+from ..history.store import History, RunRemoved
 from ..hosts.stranger import Stranger
 from ..inferred_state import INTERRUPTED, forget, waits_for_turn
 from ..model import IN_CONTACT
@@ -128,9 +129,9 @@ def cancel(**asked: Any) -> int:
     follower = open_run(history, name, asked["folder"])
     refuse_outside(follower.run, "mlw cannot end it", "end it where it was started")
     if asked["forget"]:
-        for one in (follower.run.id, *(follower.run.spec.sweep or {}).get("children", ())):
-            with suppress(HistoryError):  # one that was removed
-                history.note(one, forget)
+        for one in (follower.run, *children_of_sweep(history, follower.run.spec)):
+            with suppress(RunRemoved):  # meanwhile
+                history.note(one.id, forget)
         words = "is given up: "
         follower.run = history.get(follower.run.id)
     elif follower.refresh().status.final:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..history.children import search_children
 from ..history.parameters import of_run
 from ..history.query import Query
 from ..history.series.measured import Measured
@@ -171,7 +172,7 @@ def _words(run: Run) -> Lines:
 def _children(history: History, run: Run) -> Lines:
     if not run.children and run.spec.sweep is None and not run.spec.inside:
         return []
-    children = history.search(Query(parent=run.id, hidden=True, sort="created", oldest=True))
+    children = search_children(history, run.spec, Query(hidden=True, sort="created", oldest=True))
     if not children:
         return []
     going = [one for one in children if not one.status.final and not one.spec.inside]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from ..errors import UsageError
+from ..history.children import search_children
 from ..history.expression import Compare
 from ..history.query import Query
 from ..history.store import History
@@ -84,7 +85,7 @@ def _counted(below: Sequence[Run]) -> str:
 
 
 def _children(history: History, run: Run) -> list[Run]:
-    return history.search(Query(parent=run.id, hidden=True, inside=False)) if run.spec.sweep is not None else []
+    return search_children(history, run.spec, Query(hidden=True, inside=False)) if run.spec.sweep is not None else []
 
 
 def _sweeps_of(history: History, runs: Sequence[Run]) -> list[Run]:

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 from ..errors import HistoryError
+from ..history.children import search_children
 from ..history.query import Query
 from ..history.store import History
 from ..model import Run
@@ -44,7 +45,7 @@ def show_run(run: Run, output: str, query: str | None, history: History | None =
     if history is not None:
         facts["attachments"] = _attachments(history.paths.root.run(run.spec.folder))
         if facts["children"] is None:
-            facts["children"] = [one.id for one in history.search(Query(parent=run.id, hidden=True))]
+            facts["children"] = [one.id for one in search_children(history, run.spec, Query(hidden=True))]
         if not tidy:
             _lengthen(facts, history, run)
     render.emit({**for_people(facts), **_odd(run)} if tidy else facts, output=output, query=query)

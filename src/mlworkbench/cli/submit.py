@@ -269,10 +269,10 @@ def _finish(follower: Follower, asked: dict[str, Any], secrets: dict[str, str]) 
     code = _watch(follower, secrets, sys.stderr)
     found = record(follower.run)
     if follower.run.spec.sweep:
-        from ..report.children import children_at_home  # noqa: PLC0415 - other runs do without
+        from ..history.children import children_of_sweep  # noqa: PLC0415 - other runs do without
         from .sweep import with_children  # noqa: PLC0415 - other runs do without
 
-        found = with_children(follower.run, children_at_home(follower.history, follower.run.spec))
+        found = with_children(follower.run, children_of_sweep(follower.history, follower.run.spec))
     render.emit(found, output=asked["output"], query=asked["query"])
     return code
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import HistoryError
 from ..follow import Follower
+from ..history.children import may_join
 from ..history.store import History
 from ..model import Run, RunSpec, Status
 from ..report.children import best, judged_by, number, rank
@@ -51,7 +52,7 @@ class Children:
             run = self._history.known(name)[0]
         except HistoryError:
             return  # somebody removed it
-        if run.status.final:
+        if run.status.final or not may_join(run.spec, self._parent):
             return
         follower = Follower(self._history, run, self._target)
         follower.refresh()

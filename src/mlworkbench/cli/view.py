@@ -91,10 +91,10 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
         render.message(f"warning: the log on {where} was shortened while the run went on; lines may be missing here")
     closing(follower.run, follower.history.paths.root.run(follower.run.id))
     if family:
-        from ..report.children import children_at_home  # noqa: PLC0415 - other runs do without
+        from ..history.children import children_of_sweep  # noqa: PLC0415 - other runs do without
         from .sweep import show_children  # noqa: PLC0415
 
-        show_children(follower.run, children_at_home(follower.history, follower.run.spec))
+        show_children(follower.run, children_of_sweep(follower.history, follower.run.spec))
     return exit_code(follower.run)
 
 

@@ -101,16 +101,19 @@ def indexes_of(dependencies: Dependencies, environ: Mapping[str, str], root: Pat
     )
 
 
-def user_indexes(environ: Mapping[str, str], root: Path) -> Indexes:
-    """The user's settings of uv, else of pip; never those of a project. ``root``: where uv is started."""
-    uv = _uv_settings(environ)
+def user_indexes(environ: Mapping[str, str], root: Path, *, fill: bool = True) -> Indexes:
+    """The user's settings of uv, else of pip; never those of a project. ``root``: where uv is started.
+
+    ``fill``: with passwords and variables; else the addresses as they are written.
+    """
+    uv = _uv_settings(environ, fill)
     if uv is not None:
         return replace(uv, extra=_present(uv.extra, root), find_links=_present(uv.find_links, root))
     pip = _pip_settings(environ)
     return Indexes(
-        index_url=_own_address(pip.get("index-url", ""), environ) or None,
-        extra=_present((_own_address(one, environ) for one in pip.get("extra-index-url", "").split()), root),
-        find_links=_present((_own_address(one, environ) for one in pip.get("find-links", "").split()), root),
+        index_url=_own_address(pip.get("index-url", ""), environ, fill) or None,
+        extra=_present((_own_address(one, environ, fill) for one in pip.get("extra-index-url", "").split()), root),
+        find_links=_present((_own_address(one, environ, fill) for one in pip.get("find-links", "").split()), root),
         no_index=pip.get("no-index", "").lower() in _YES,
     )
 
@@ -125,12 +128,12 @@ def keyring_filler(environ: Mapping[str, str], root: Path) -> Callable[[str], st
     return fill
 
 
-def _own_address(address: str, environ: Mapping[str, str]) -> str:
-    """An address of the user's settings with its password."""
-    return with_netrc(expanded(address, environ), environ, named=True)
+def _own_address(address: str, environ: Mapping[str, str], fill: bool) -> str:
+    """An address of the user's settings, with its password where ``fill`` is true."""
+    return with_netrc(expanded(address, environ), environ, named=True) if fill else address
 
 
-def _uv_settings(environ: Mapping[str, str]) -> Indexes | None:
+def _uv_settings(environ: Mapping[str, str], fill: bool = True) -> Indexes | None:
     """uv gets them in a file: in its environment, a package could name the variable and receive the password."""
     if not any(environ.get(name) for name in _UV_INDEX):
         return None
@@ -138,17 +141,20 @@ def _uv_settings(environ: Mapping[str, str]) -> Indexes | None:
     extra = [*environ.get("UV_INDEX", "").split(), *environ.get("UV_EXTRA_INDEX_URL", "").split()]
     links = [one.strip() for one in environ.get("UV_FIND_LINKS", "").split(",")]
     return Indexes(
-        index_url=_named_index(default, environ) or None,
-        extra=tuple(_named_index(one, environ) for one in extra),
-        find_links=tuple(_own_address(one, environ) for one in links if one),
+        index_url=_named_index(default, environ, fill) or None,
+        extra=tuple(_named_index(one, environ, fill) for one in extra),
+        find_links=tuple(_own_address(one, environ, fill) for one in links if one),
         no_index=environ.get("UV_NO_INDEX", "").lower() in _YES,
     )
 
 
-def _named_index(text: str, environ: Mapping[str, str]) -> str:
+def _named_index(text: str, environ: Mapping[str, str], fill: bool) -> str:
     """``own=https://…`` with the user and password that uv reads for that name: UV_INDEX_OWN_USERNAME, …_PASSWORD."""
     named = re.match(r"([\w.-]+)=", text)
-    address = expanded(text[named.end() :] if named else text, environ)
+    written = text[named.end() :] if named else text
+    if not fill:
+        return written
+    address = expanded(written, environ)
     parts = urlsplit(address)
     if not named or "@" in parts.netloc:
         return with_netrc(address, environ, named=True)
@@ -195,6 +201,16 @@ def without_secret(address: str) -> tuple[str, bool]:
     clean = urlunsplit((parts.scheme, host, path, "" if has_secret else parts.query, ""))
     changed = host != parts.netloc or path != parts.path or has_secret
     return clean, changed
+
+
+def may_travel(written: str) -> bool:
+    """Whether an address, as the user's settings have it, has room for a secret in its user and password alone."""
+    try:
+        parts = urlsplit(written)
+    except ValueError:
+        return False
+    rest = parts.netloc.rpartition("@")[2] + parts.path
+    return not (parts.query or parts.fragment) and not any(one in rest for one in ("${", ";", "@"))
 
 
 def hosts_with_password(addresses: Iterable[str]) -> set[str]:

@@ -1,15 +1,18 @@
 """The user's mirrors for builds on targets: of uv's Pythons, and the package indexes that source builds use.
 
 Their addresses travel beside the lock, outside its digest, and without credentials: a build script on the target must
-not read a password. A Python behind a password is fetched here and sent, as packages are. The settings are those of
-the user's environment and of pip's files; nothing of a project, and nothing of a recorded lock, sets them.
+not read a password. An address with a variable, a query, or a fragment does not travel: each of them may be a secret.
+A Python behind a password is fetched here and sent, as packages are. The settings are those of the user's environment
+and of pip's files; nothing of a project, and nothing of a recorded lock, sets them.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
+from socket import inet_aton
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -17,7 +20,7 @@ from urllib.request import url2pathname
 from ..errors import NotFetched, SolveError
 from ..model import JsonDict
 from ..remote.untrusted import parse_json
-from .channels import expanded, is_remote, mask, user_indexes, without_secret
+from .channels import expanded, is_remote, mask, may_travel, user_indexes, without_secret
 from .credentials import Credentials, credentials_in, headers_for, origin_of, with_netrc
 
 LIST, MIRROR = "UV_PYTHON_DOWNLOADS_JSON_URL", "UV_PYTHON_INSTALL_MIRROR"
@@ -32,7 +35,7 @@ def with_mirrors(lock: JsonDict, environ: Mapping[str, str], root: Path, *, here
 
     ``here``: the build runs on this machine, outside a container, so that it reaches servers at localhost.
     """
-    indexes = user_indexes(environ, root)
+    indexes = user_indexes(environ, root, fill=False)
     found: dict[str, Any] = {
         "pythons": _public([environ.get(MIRROR, "")], here),
         "index": _public([indexes.index_url or ""], here),
@@ -45,14 +48,25 @@ def with_mirrors(lock: JsonDict, environ: Mapping[str, str], root: Path, *, here
 
 
 def _public(addresses: Iterable[str], here: bool) -> list[str]:
-    """Those on servers that the target may reach, without what is secret in them."""
-    remote = (one for one in addresses if is_remote(one) and (here or not _is_loopback(one)))
-    return [without_secret(one)[0] for one in remote]
+    """Those on servers that the target may reach, without user and password, unless more of it may be secret."""
+    remote = (one for one in addresses if is_remote(one) and may_travel(one))
+    return [without_secret(one)[0] for one in remote if here or not _is_loopback(one)]
 
 
 def _is_loopback(address: str) -> bool:
+    """Whether the address means whatever machine it is used on."""
     origin = origin_of(address)
-    return origin is not None and (origin[1] in ("localhost", "::1") or origin[1].startswith("127."))
+    host = origin[1].rstrip(".") if origin else ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        found = (
+            ip_address(host) if ":" in host else IPv4Address(inet_aton(host))
+        )  # also 127.1, which ip_address refuses
+    except (ValueError, OSError):
+        return False  # a name
+    found = getattr(found, "ipv4_mapped", None) or found
+    return found.is_loopback or found.is_unspecified
 
 
 def mirror_credentials(environ: Mapping[str, str]) -> Credentials:

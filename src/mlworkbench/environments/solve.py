@@ -35,6 +35,7 @@ from .dependencies import PIXI_LOCK, UV_LOCK, Dependencies
 from .libc import has_sources, needed_glibc
 from .local_files import check_sources, conda_files
 from .local_files import digest_of as file_digest
+from .named_secrets import NamedSecrets
 from .pinned_tools import Installer, find_tools, table_digest
 from .pip import Found, Wanted, requirement, solve_pip
 from .platforms import Platform
@@ -93,7 +94,7 @@ def solve(
     note = cache / "locks" / f"{_key(request, indexes, environ)}.json"
     known = None if refresh else _recall(note)
     if known:
-        return known
+        return replace(known, lock=NamedSecrets.of(environ).hidden(known.lock))  # an earlier version may have kept it
     tell(f"solving the environment of {request.dependencies.file or 'the project'} for {request.platform.subdir}")
     solved = _solve(request, indexes, cache, environ)
     where = Installer(request.machine or request.platform, request.installer)
@@ -114,7 +115,8 @@ def with_tools(
     """With what builds it there, which is no part of what it is: whatever tools a lock named before, these are used."""
     conda = bool(solved.lock["conda"])
     tools, files = find_tools(where, conda=conda, cache=cache, environ=environ, tell=tell)
-    return replace(solved, lock={**solved.lock, "tools": tools}, files={**solved.files, **files})
+    lock = NamedSecrets.of(environ).hidden({**solved.lock, "tools": tools})
+    return replace(solved, lock=lock, files={**solved.files, **files})
 
 
 def _solve(request: Request, indexes: Indexes, cache: Path, environ: Mapping[str, str]) -> Solved:

@@ -25,6 +25,7 @@ from .credentials import Credentials, credentials_in, headers_for
 from .dependencies import Dependencies
 from .local_files import digest_of
 from .mirrors import is_own_address, mirror_credentials
+from .named_secrets import NamedSecrets
 from .solve import Solved
 
 _AT_ONCE = 8
@@ -34,6 +35,7 @@ def stock(
     solved: Solved, dependencies: Dependencies, store: Root, environ: Mapping[str, str], root: Path = Path()
 ) -> None:
     """Put into the store what no target can fetch by itself. ``root``: the project."""
+    secrets = NamedSecrets.of(environ)
     try:
         for sha256, path in solved.files.items():
             take_in(store, sha256, str(path))
@@ -43,9 +45,10 @@ def stock(
             indexes = indexes_of(dependencies, environ, root)
             addresses = [*indexes.places(), *dependencies.channels, *(one.url for one in dependencies.pip if one.url)]
             fill = keyring_filler(environ, root)
-            _fetch(missing, store, credentials_in(map(fill, addresses)), environ)
+            filled = [{**one, "url": secrets.fill(str(one["url"]))} if one.get("url") else one for one in missing]
+            _fetch(filled, store, credentials_in(map(fill, addresses)), environ)
     except NoEnvironment as error:
-        raise _complaint(error) from None
+        raise _complaint(secrets.hide(str(error))) from None
     except OSError as error:
         raise SolveError(f"a package cannot be kept in {store.packages}: {error.strerror}") from error
 
@@ -63,7 +66,7 @@ def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -
             path = _python(lock, store, Reply("the target", lacking).text("refused"))
             found[f"pythons/{path.name}"] = Package(digest_of(path), path)
     except NoEnvironment as error:
-        raise _complaint(error) from None
+        raise _complaint(str(error)) from None
     return found
 
 
@@ -119,8 +122,8 @@ def _archive(python: Mapping[str, Any], path: Path) -> Path:
     return path
 
 
-def _complaint(error: NoEnvironment) -> SolveError:
-    message, _, hint = str(error).partition("; hint: ")
+def _complaint(error: str) -> SolveError:
+    message, _, hint = error.partition("; hint: ")
     words = message.replace("cannot be fetched here", "cannot be fetched from this machine")
     hint = hint.split(", or submit")[0]
     # Who answers that there is no such file, or that it is not for everybody, was reached.

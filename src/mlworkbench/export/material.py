@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from ..errors import HistoryError
+from ..history.children import search_children
 from ..history.family import child_id
 from ..history.query import Query
 from ..history.series.series import Series
@@ -58,7 +59,7 @@ def with_children(history: History, runs: Iterable[Run]) -> list[Run]:
         # A search looks at every run that there is: not for the many of which it is known that they have none.
         untold = run.spec.inside and run.spec.folder not in found
         if untold or run.children or run.spec.sweep or run.id in parents:
-            waiting += history.search(Query(parent=run.id, hidden=True))
+            waiting += search_children(history, run.spec, Query(hidden=True))
     return list(found.values())
 
 

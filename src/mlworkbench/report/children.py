@@ -6,9 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from ..errors import HistoryError
-from ..history.store import History
-from ..model import JsonDict, Run, RunSpec, Status
+from ..model import JsonDict, Run, Status
 from ..sweep import MORE_IS_BETTER, goal_of
 
 _HELD_OUT = re.compile(r"(^|[^a-z])(val|valid|validation|test|eval|dev)([^a-z]|$)")
@@ -49,14 +47,3 @@ def number(run: Run, name: str) -> float | None:
     value = run.metrics.get(name)
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
     return float(value) if known else None  # type: ignore[arg-type]
-
-
-def children_at_home(history: History, parent: RunSpec) -> list[Run]:
-    """The runs of a sweep as they are known here, in the order in which they were made."""
-    found = []
-    for name in dict.fromkeys((parent.sweep or {}).get("children", ())):
-        try:
-            found.append(history.known(name)[0])
-        except HistoryError:
-            continue  # somebody removed it
-    return found

@@ -67,7 +67,8 @@ def _only_sent(entries: "List[Dict[str, Any]]") -> "List[Dict[str, Any]]":
 
 
 def _places(entries: "List[Dict[str, Any]]", more: "Iterable[str]" = ()) -> "Set[Tuple[str, int]]":
-    return {_place(one) for one in [*(str(one["url"]) for one in entries if one.get("url")), *more]}
+    fetched = [str(one["url"]) for one in entries if one.get("url") and "${" not in str(one["url"])]
+    return {_place(one) for one in [*fetched, *more]}  # without those whose address only the client knows
 
 
 def _is_here(package: str) -> bool:

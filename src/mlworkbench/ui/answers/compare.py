@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import UsageError
+from ...history.children import children_of_sweep
 from ...history.parameters import number, of_run
 from ...history.query import Query
 from ...history.store import History
 from ...model import Run
-from ...report.children import children_at_home
 from ...report.differences import differences
 from ...report.plain import plain
 from ...report.values import shown
@@ -72,7 +72,7 @@ def meant(history: History, ids: Sequence[str]) -> list[str]:
     """Whoever compares a sweep means its children, those that are still there."""
     found: dict[str, None] = {}
     for run in map(history.get, ids):
-        children = [one.id for one in children_at_home(history, run.spec)] if run.spec.sweep else []
+        children = [one.id for one in children_of_sweep(history, run.spec)] if run.spec.sweep else []
         found.update(dict.fromkeys(children or [run.id]))
     return list(found)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...config.project import Project, find_project
 from ...errors import MlwError, UsageError
+from ...history.children import search_children
 from ...history.query import Query
 from ...history.store import History
 from ...model import Run
@@ -121,7 +122,7 @@ def weight(history: History, ids: Sequence[str]) -> Weight:
         child.id
         for run in named
         if run.spec.sweep is not None
-        for child in history.search(Query(parent=run.id, hidden=True, inside=False))
+        for child in search_children(history, run.spec, Query(hidden=True, inside=False))
     ]
     tally = Tally()
     for name in {*(run.id for run in named), *below}:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...fetch import is_home
+from ...history.children import children_of_sweep, search_children
 from ...history.parameters import of_run
 from ...history.query import Query
 from ...history.store import History
@@ -16,7 +17,7 @@ from ...model import IN_CONTACT, Run
 from ...paths import RunFolder
 from ...remote.folder import is_outside
 from ...report import symptoms
-from ...report.children import best, children_at_home, judged_by, rank
+from ...report.children import best, judged_by, rank
 from ...report.plain import plain
 from ...report.records import cause_lines, outcome
 from ...report.values import shown
@@ -116,9 +117,9 @@ def look(history: History, prefix: str) -> Facts:
 def _family(history: History, run: Run) -> Family | None:
     sweep = run.spec.sweep
     if sweep is not None:
-        children = children_at_home(history, run.spec)
+        children = children_of_sweep(history, run.spec)
     else:
-        children = history.search(Query(parent=run.id, hidden=True, limit=_MOST))
+        children = search_children(history, run.spec, Query(hidden=True, limit=_MOST))
     if not children and sweep is None:
         return None
     metric, goal = judged_by(sweep or {}, children)

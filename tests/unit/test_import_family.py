@@ -1,0 +1,156 @@
+"""A target names runs in the specs that it offers: it is not believed about runs that are not its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlworkbench import import_runs as importing
+from mlworkbench.cli.sweep import Children
+from mlworkbench.export.material import with_children
+from mlworkbench.history.children import children_of_sweep
+from mlworkbench.history.store import History
+from mlworkbench.hosts.local import LocalHost
+from mlworkbench.hosts.survey import Survey
+from mlworkbench.import_runs import Here, import_runs
+from mlworkbench.model import Compute, RunSpec, Status
+from mlworkbench.paths import UserPaths
+from mlworkbench.remote.endings import TARGET_LOST
+from mlworkbench.remote.folder import Root
+from mlworkbench.targets.target import Target
+from tests.unit.test_fold import SPEC
+from tests.unit.test_purge import OTHER, there
+
+GOOD, EVIL = Compute("good", "remote", "good.example", "ada"), Compute("evil", "remote", "evil.example", "ada")
+
+
+def sweep_of(*children: str) -> dict[str, Any]:
+    made = {"way": "grid", "axes": {}, "parallel": 1, "metric": "acc", "goal": "max", "seed": None}
+    return {**made, "children": list(children)}
+
+
+def own(name: str, compute: Compute = GOOD, **changes: Any) -> RunSpec:
+    return replace(SPEC, id=name, key=name, compute=compute, **changes)
+
+
+def taken_in(name: str, compute: Compute = EVIL, **changes: Any) -> RunSpec:
+    """As an import of an earlier version recorded it."""
+    return own(name, compute, client=OTHER, origin="eve@laptop", **changes)
+
+
+@pytest.fixture
+def history(tmp_path: Path):
+    (tmp_path / "runs").mkdir()
+    made = History(UserPaths(tmp_path))
+    yield made
+    made.close()
+
+
+class Evil(LocalHost):
+    """A machine whose disk says what it wants."""
+
+    identity, distant = "ada@evil.example", True
+
+    def ask(self, request: Any, body: bytes = b"", patience: float = 0.0) -> dict[str, Any]:
+        return {"ok": True}
+
+    def close(self) -> None:
+        pass
+
+
+def evil_target(folder: Path, *specs: RunSpec) -> Target:
+    """Each run has ended there, with a log."""
+    root = Root(str(folder))
+    for spec in specs:
+        run = root.run(spec.id)
+        os.makedirs(run.metrics)
+        os.makedirs(os.path.dirname(run.owner), exist_ok=True)
+        Path(run.owner).write_text("{}")
+        Path(run.spec).write_text(json.dumps(spec.to_json()))
+        Path(run.log).write_text("FORGED\n")
+        ended = {"ending": "succeeded", "exit": 0, "outputs": 0, "output_bytes": 0, "log_size": 7}
+        told = [("accepted", {"protocol": 1}), ("started", {"pid": 1, "time": 1.0}), ("finished", ended)]
+        lines = [{"w": "sup", "seq": n, "t": 1.0, "kind": kind, "data": data} for n, (kind, data) in enumerate(told, 1)]
+        Path(run.events).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Target(Evil(root, {}))
+
+
+def test_an_import_names_only_runs_of_its_own_target(history, tmp_path, monkeypatch):
+    history.add(own("mine-1"))
+    history.add(own("mine-2", EVIL))
+    history.add(own("my-sweep", sweep=sweep_of("mine-1")))
+    history.add(taken_in("others-1", GOOD))
+    history.add(taken_in("theirs-1"))
+    named = ("mine-1", "mine-2", "others-1", "theirs-1", "theirs-2", "mine-1.inner")
+    offered = [
+        own("evil-sweep", EVIL, client=OTHER, sweep=sweep_of(*named)),
+        own("theirs-2", EVIL, client=OTHER, parent="evil-sweep"),
+        own("evil-child", EVIL, client=OTHER, parent="my-sweep"),
+    ]
+    target = evil_target(tmp_path / "evil", *offered)
+    survey = Survey(1.0, tuple(there(one.id) for one in offered), ())
+    monkeypatch.setattr(importing, "open_target", lambda *_: target)
+    monkeypatch.setattr(importing, "ask_survey", lambda *_, **__: survey)
+    done = import_runs(history, Here(EVIL, "p", "/here"), lambda *_: None)
+    assert [(one.problem, one.new) for one in done] == [(None, True)] * 3
+    assert history.get("evil-sweep").spec.sweep == sweep_of("theirs-1", "theirs-2")
+    assert history.get("theirs-2").spec.parent == "evil-sweep"
+    assert history.get("evil-child").spec.parent is None
+
+
+def test_the_machine_of_a_sweep_is_not_asked_about_runs_of_others(history, tmp_path):
+    """Also where the run was submitted after the sweep was taken in."""
+    names = ("mine-1", "mine-2", "others-1", "theirs-1")
+    history.add(taken_in("evil-sweep", sweep=sweep_of(*names)))
+    history.add(own("mine-1"))
+    history.add(own("mine-2", EVIL))
+    history.add(taken_in("others-1", GOOD))
+    history.add(taken_in("theirs-1", parent="evil-sweep"))
+    sweep = history.get("evil-sweep").spec
+    target = evil_target(tmp_path / "evil", *(history.get(name).spec for name in names))
+    family = Children(history, sweep, target)
+    family.heard(b"".join(b"1/4 x %s\n" % name.encode() for name in names))
+    family.bring_all()
+    found = {name: history.get(name).status for name in names}
+    going = Status.SUBMITTING
+    assert found == {"mine-1": going, "mine-2": going, "others-1": going, "theirs-1": Status.COMPLETED}
+    assert not os.path.exists(history.paths.root.run("mine-1").log)
+    assert [one.id for one in children_of_sweep(history, sweep)] == ["theirs-1"]
+
+
+def mlw(history: History, *words: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "MLW_HOME": str(history.paths.home)}
+    return subprocess.run([sys.executable, "-m", "mlworkbench", *words], env=environ, capture_output=True, text=True)
+
+
+def test_giving_up_a_sweep_gives_up_no_run_of_another_machine(history):
+    history.add(own("mine-1"))
+    history.add(taken_in("theirs-1", parent="evil-sweep"))
+    history.add(taken_in("evil-sweep", sweep=sweep_of("mine-1", "theirs-1")))
+    done = mlw(history, "cancel", "--forget", "evil-sweep")
+    assert done.returncode == 0, done
+    assert history.get("mine-1").ending is None
+    assert history.get("theirs-1").ending == TARGET_LOST
+
+
+def test_a_run_of_another_machine_joins_no_sweep(history):
+    mine = own("my-sweep", sweep=sweep_of("my-1"))
+    history.add(mine, [own("my-1", parent="my-sweep")])
+    history.add(taken_in("evil-child", parent="my-sweep"))
+    for name in ("my-sweep", "my-1", "evil-child"):
+        history.note(name, lambda run: replace(run, status=Status.COMPLETED, metrics={"acc": 1.0}))
+    assert [one.id for one in with_children(history, [history.get("my-sweep")])] == ["my-sweep", "my-1"]
+    shown = mlw(history, "show", "my-sweep")
+    assert "Children (1)" in shown.stdout and "evil-child" not in shown.stdout, shown
+    done = mlw(history, "history", "archive", "my-sweep")
+    assert "with its 1 child is archived" in done.stderr, done
+    done = mlw(history, "history", "remove", "--yes", "my-sweep")
+    assert "deleted run my-sweep and its 1 child" in done.stderr, done
+    assert history.get("evil-child").id == "evil-child"
