@@ -84,7 +84,7 @@ def test_age_counts_for_laptop_and_run(history):
 
 def test_what_is_asked_for(history):
     request = planned(history, there("a", fetched=(OTHER,))).request()
-    assert request["runs"] == ["a"] and request["shared"] == [] and request["clients"] == [ME]
+    assert request["runs"] == {"a": "ended"} and request["shared"] == [] and request["clients"] == [ME]
     old = NOW - 100 * DAY
     request = planned(history, there("a", changed=old), seen=old, others=90 * DAY, shared=True).request()
     assert request["homes"] == ["p", "q"] and request["shared"] == ["demo-1"] and request["clients"] == [ME, OTHER]
@@ -219,8 +219,8 @@ def test_a_purge_takes_containers_that_only_their_run_knows(tmp_path):
     (run / "container.json").write_text("{}")
     stopped.touch()
     with pytest.raises(OSError, match="its container mlw-r is still there, and the engine does not answer"):
-        purge(Root(str(tmp_path / "root")), {"runs": ["r"]})
+        purge(Root(str(tmp_path / "root")), {"runs": {"r": "unclaimed"}})
     assert run.exists()
     stopped.unlink()
-    assert purge(Root(str(tmp_path / "root")), {"runs": ["r"]})["ok"]
+    assert purge(Root(str(tmp_path / "root")), {"runs": {"r": "unclaimed"}})["ok"]
     assert calls.read_text().split() == ["inspect", "inspect", "rm"] and not run.exists()

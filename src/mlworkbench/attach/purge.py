@@ -17,6 +17,7 @@ from ..history.store import History
 from ..hosts.survey import Survey, TargetClient, TargetRun
 from ..model import Run
 from ..paths import UserPaths
+from ..remote.purge import stage_of
 from ..runfiles.home_state import is_home
 
 FETCHED, NOT_FETCHED, EXPIRED, RUNNING = "fetched", "not fetched", "not fetched, expired", "running"
@@ -83,7 +84,7 @@ class Plan:
         """As the agent takes it. Whatever is not named stays."""
         return {
             "do": "purge",
-            "runs": [one.run.id for one in self.runs],
+            "runs": {one.run.id: stage_of(one.run.empty, one.run.claimed, one.run.ended) for one in self.runs},
             "homes": self._homes(),
             "shared": [one.name for one in self.survey.shared] if self.shared else [],
             "clients": [one.id for one in self.survey.clients if one.id == self.me.id or one.id in self.expired],
