@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mlworkbench.remote.frames import Closed, Pipe
+from mlworkbench.remote.purge import stage_of
 from tests.interpreters import from_version
 from tests.supervisor.conftest import PYTHON, REMOTE, Place, alive, environment, until
 
@@ -286,12 +287,12 @@ def test_freeing_space(place, agent):
     assert not done.exists() and going.exists()
     snapshot = json.loads((going / "spec.json").read_text())["snapshot"]
     assert [path.stem for path in (place.root / "snapshots").glob("*.json")] == [snapshot]
-    assert "going on: going" in agent.ask({"do": "purge", "runs": ["going"]})["problem"]
+    assert "going on: going" in agent.ask({"do": "purge", "runs": {"going": "ended"}})["problem"]
     place.call("cancel", "going", "me", "0")
     place.ended(going)
-    until(lambda: "not listed: going" in agent.ask({"do": "purge", "runs": []})["problem"])
+    until(lambda: "not listed: going" in agent.ask({"do": "purge", "runs": {}})["problem"])
     assert going.exists()
-    until(lambda: agent.ask({"do": "purge", "runs": ["going"]})["ok"])
+    until(lambda: agent.ask({"do": "purge", "runs": {"going": "ended"}})["ok"])
     assert not place.root.exists()
 
 
@@ -380,7 +381,7 @@ def test_clients_runs_and_what_was_fetched(place, agent):
     assert agent.ask({"do": "survey"})["runs"][1]["fetched"] == [ME]
     agent.ask({"do": "leave", "client": ME})
     assert [one["id"] for one in agent.ask({"do": "survey"})["clients"]] == [OTHER]
-    every = [one["id"] for one in told["runs"]]
+    every = {one["id"]: stage_of(one["empty"], one["claimed"], one["ended"]) for one in told["runs"]}
     assert agent.ask({"do": "purge", "runs": every, "clients": [OTHER]})["left"] == ["thesis"]
     assert os.path.isdir("/etc")
 
@@ -392,11 +393,11 @@ def test_a_purge_removes_what_is_named_and_keeps_the_rest(place, agent):
     for name in ("share/data/precious", "homes/p1/cache", "homes/p2/cache", "thesis"):
         (place.root / name).parent.mkdir(parents=True, exist_ok=True)
         (place.root / name).write_text("x")
-    purge = {"do": "purge", "runs": ["done"], "homes": ["p1", "../thesis"], "clients": [ME]}
+    purge = {"do": "purge", "runs": {"done": "ended"}, "homes": ["p1", "../thesis"], "clients": [ME]}
     told = agent.ask(purge)
     assert told["ok"] and told["left"] == ["clients", "homes", "root.json", "share", "thesis"], told
     assert sorted(path.name for path in (place.root / "homes").iterdir()) == ["p2"]
-    assert agent.ask({**purge, "runs": [], "homes": ["p2"], "shared": ["data"], "clients": [OTHER]})["left"] == [
+    assert agent.ask({**purge, "runs": {}, "homes": ["p2"], "shared": ["data"], "clients": [OTHER]})["left"] == [
         "thesis"
     ]
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mlworkbench.inferred_state import forget
 from mlworkbench.model import Run, Status
+from mlworkbench.remote import endings
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
 from mlworkbench.runfiles.home_state import why_not_home
@@ -42,6 +44,28 @@ def test_outputs_that_were_never_listed(folder):
     """After a failed collection, and of a run that was given up with cancel --forget."""
     assert why_not_home(replace(ENDED, outputs=None), folder) == UNCOLLECTED
     assert why_not_home(replace(ENDED, outputs=None, started=None), folder) is None, "it never started"
+
+
+def test_a_run_that_was_given_up_may_have_started(folder):
+    """Contact was lost before "started" arrived, then came cancel --forget: the target may have results."""
+    for run in (Run(SPEC), Run(SPEC, accepted=1.0), Run(SPEC, accepted=1.0, started=2.0)):
+        assert why_not_home(forget(run), folder) == UNCOLLECTED
+
+
+@pytest.mark.parametrize(
+    ("ending", "why"),
+    [
+        (endings.COULD_NOT_START, None),
+        (endings.ENVIRONMENT_FAILED, None),
+        (endings.CANCELLED, None),
+        (endings.TARGET_REBOOTED, None),
+        (endings.EXIT_UNKNOWN, UNCOLLECTED),
+        (endings.SUCCEEDED, UNCOLLECTED),
+    ],
+)
+def test_only_a_target_can_report_that_an_accepted_run_never_started(folder, ending, why):
+    run = replace(Run(SPEC), status=Status.FAILED, accepted=1.0, ending=ending)
+    assert why_not_home(run, folder) == why
 
 
 @pytest.mark.parametrize("home", [{}, {"only_there": 1}])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlworkbench.attach.detach import copy_command
-from mlworkbench.attach.purge import EXPIRED, FETCHED, NOT_FETCHED, RUNNING, Options, Plan, make_plan
+from mlworkbench.attach.purge import EXPIRED, FETCHED, HOME_STAYS, NOT_FETCHED, RUNNING, Options, Plan, make_plan
 from mlworkbench.attachments import Attachment
 from mlworkbench.client_identity import Client, client_of
 from mlworkbench.errors import HostError
@@ -18,7 +18,7 @@ from mlworkbench.history.store import History
 from mlworkbench.hosts.replies import MalformedReply
 from mlworkbench.hosts.survey import Survey, TargetClient, TargetFolder, TargetRun, ask_survey
 from mlworkbench.import_runs import Here, read_spec
-from mlworkbench.model import Compute, Run, Status
+from mlworkbench.model import Compute, Container, Run, Status
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.purge import purge
@@ -103,11 +103,30 @@ def test_how_what_was_not_collected_is_copied(changes, words):
 
 def test_what_is_asked_for(history):
     request = planned(history, there("a", fetched=(OTHER,))).request()
-    assert request["runs"] == ["a"] and request["shared"] == [] and request["clients"] == [ME]
-    assert request["homes"] == ["q"], "another laptop has runs of that project"
+    assert request["runs"] == {"a": "ended"} and request["shared"] == [] and request["clients"] == [ME]
     old = NOW - 100 * DAY
     request = planned(history, there("a", changed=old), seen=old, others=90 * DAY, shared=True).request()
     assert request["homes"] == ["p", "q"] and request["shared"] == ["demo-1"] and request["clients"] == [ME, OTHER]
+
+
+def contained(history: History, number: int, project: str, compute: Compute = FAR, origin: str | None = None) -> None:
+    container = Container("docker", "docker", "image", "mlw-x", "/work")
+    spec = replace(SPEC, id=f"demo-{number}", key=f"k{number}", project_id=project, compute=compute, origin=origin)
+    history.add(replace(spec, container=container))
+
+
+def test_container_homes_that_may_be_of_another_laptop_stay(history):
+    """Another laptop uses the machine, and its runs there were cleaned: nothing but the home is left of them."""
+    plan = planned(history)
+    assert plan.request()["homes"] == []
+    assert {row["state"] for row in plan.rows() if row["kind"] == "container home"} == {HOME_STAYS}
+    contained(history, 1, "p", origin="other")
+    contained(history, 2, "p", compute=replace(FAR, type="local", address=None))
+    assert planned(history).request()["homes"] == [], "no run of this laptop made that home"
+    contained(history, 3, "p")
+    assert planned(history).request()["homes"] == ["p"]
+    assert planned(history, there("a", fetched=(OTHER,))).request()["homes"] == [], "another laptop has runs of it"
+    assert planned(history, seen=NOW - 100 * DAY, others=90 * DAY).request()["homes"] == ["p", "q"], "nobody else"
 
 
 def test_a_run_of_this_history_is_judged_by_what_is_here(history):
@@ -219,8 +238,8 @@ def test_a_purge_takes_containers_that_only_their_run_knows(tmp_path):
     (run / "container.json").write_text("{}")
     stopped.touch()
     with pytest.raises(OSError, match="its container mlw-r is still there, and the engine does not answer"):
-        purge(Root(str(tmp_path / "root")), {"runs": ["r"]})
+        purge(Root(str(tmp_path / "root")), {"runs": {"r": "unclaimed"}})
     assert run.exists()
     stopped.unlink()
-    assert purge(Root(str(tmp_path / "root")), {"runs": ["r"]})["ok"]
+    assert purge(Root(str(tmp_path / "root")), {"runs": {"r": "unclaimed"}})["ok"]
     assert calls.read_text().split() == ["inspect", "inspect", "rm"] and not run.exists()

@@ -6,7 +6,7 @@ A run may go if its results are fetched: to this laptop, or, as the target recor
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -17,10 +17,12 @@ from ..history.store import History
 from ..hosts.survey import Survey, TargetClient, TargetRun
 from ..model import Run
 from ..paths import UserPaths
+from ..remote.purge import stage_of
 from ..runfiles.home_state import is_home
 
 FETCHED, NOT_FETCHED, EXPIRED, RUNNING = "fetched", "not fetched", "not fetched, expired", "running"
 STAYS, GOES = "stays", "will be deleted"
+HOME_STAYS = "stays: another laptop may need it"
 THIS = "this laptop"
 COLUMNS = ("kind", "name", "project", "laptop", "size", "date", "state")
 Row = dict[str, Any]
@@ -54,6 +56,7 @@ class Plan:
     runs: tuple[Judged, ...]
     expired: frozenset[str]  # IDs of clients that have not been there for so long
     shared: bool
+    own_homes: frozenset[str] = frozenset()  # IDs of the projects whose containers this laptop started elsewhere
 
     def others_lacking(self) -> list[TargetRun]:
         """Runs of other laptops whose results are not fetched: they keep a purge away."""
@@ -81,16 +84,22 @@ class Plan:
         """As the agent takes it. Whatever is not named stays."""
         return {
             "do": "purge",
-            "runs": [one.run.id for one in self.runs],
+            "runs": {one.run.id: stage_of(one.run.empty, one.run.claimed, one.run.ended) for one in self.runs},
             "homes": self._homes(),
             "shared": [one.name for one in self.survey.shared] if self.shared else [],
             "clients": [one.id for one in self.survey.clients if one.id == self.me.id or one.id in self.expired],
         }
 
     def _homes(self) -> list[str]:
-        """Homes of containers, but for projects that another laptop has runs of."""
+        """Container homes that no other laptop needs.
+
+        A home does not record its owner. While another laptop uses the machine, this one deletes only those that it
+        has run containers with.
+        """
         theirs = {one.run.project_id for one in self.runs if not one.mine and one.state != EXPIRED}
-        return [one.name for one in self.survey.homes if one.name not in theirs]
+        homes = [one.name for one in self.survey.homes if one.name not in theirs]
+        present = {one.id for one in self.survey.clients} - self.expired - {self.me.id}
+        return [name for name in homes if name in self.own_homes] if present else homes
 
     def rows(self) -> list[Row]:
         """Everything that is there, with its owner, size and date."""
@@ -104,7 +113,7 @@ class Plan:
         for folder in self.survey.shared:
             made.append(_row("shared folder", folder.name, folder.bytes, folder.changed, _state(self.shared)))
         for folder in self.survey.homes:
-            state = _state(folder.name in homes)
+            state = GOES if folder.name in homes else HOME_STAYS
             made.append(_row("container home", folder.name, folder.bytes, folder.changed, state))
         made.append(_row("cache", "code, environments, packages", self.survey.replaceable, None, GOES))
         made += [_row("other file", name, None, None, STAYS) for name in self.survey.other]
@@ -134,7 +143,12 @@ def make_plan(survey: Survey, history: History, me: Client, options: Options) ->
     known = {run.id: run for run in history.search(Query(hidden=True, inside=False))}
     judge = _Judge(survey, history.paths, me, options.others)
     judged = tuple(judge.judge(one, known.get(one.id)) for one in survey.runs)
-    return Plan(survey, me, judged, judge.expired, options.shared)
+    return Plan(survey, me, judged, judge.expired, options.shared, _own_homes(known.values()))
+
+
+def _own_homes(runs: Iterable[Run]) -> frozenset[str]:
+    specs = [run.spec for run in runs if run.spec.origin is None]
+    return frozenset(spec.project_id for spec in specs if spec.container and spec.compute.address)
 
 
 class _Judge:

@@ -61,6 +61,17 @@ def _hello(talk: Talk, request: Message, body: bytes) -> Message:
 
 
 def _verb(talk: Talk, request: Message, body: bytes) -> Message:
+    if request["do"] not in ("start", "build"):
+        return _act(talk, request)
+    from .store_lock import relying_on_store  # noqa: PLC0415
+
+    with relying_on_store(talk.root):  # no purge begins before the supervisor holds the lock of its run
+        if not os.path.exists(__file__):
+            return {"ok": False, "problem": "another laptop purged mlw on this machine; try again"}
+        return _act(talk, request)
+
+
+def _act(talk: Talk, request: Message) -> Message:
     from .verbs import VERBS  # noqa: PLC0415 - a connection that only reads has no use for a supervisor
 
     run = talk.run(request)
@@ -359,7 +370,7 @@ def _get_ready(request: Message) -> None:
     """Load what the client says it will ask for, while it is busy with other things."""
     soon = request.get("soon") or ()
     if "start" in soon:
-        from . import present, verbs  # noqa: F401, PLC0415
+        from . import present, store_lock, verbs  # noqa: F401, PLC0415
     if "container" in soon:
         from . import container  # noqa: F401, PLC0415
 

@@ -14,21 +14,22 @@ from .clients import CLIENT, clients, fetched_by, leave
 from .environments.environment import discard, unprotect
 from .environments.stock import has_ended, in_building
 from .environments.tally import Tally
-from .folder import Root
+from .folder import Root, RunFolder
 from .journal import read_json
 from .run_removal import remove_run
 from .space import LEFT, names_in, size_of
+from .store_lock import removing_from_store
 from .tree import remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List
+    from typing import Any, Callable, Dict, Iterable, List, Optional
 
     Answer = Dict[str, Any]
 
 _PAGE = 500  # runs in one answer
-# Can be built or sent again. The program that runs goes last.
-_REPLACEABLE = ("blobs", "snapshots", "spares", "envs", "tools", "pkgs", "cache", "gpus", "store.lock", "lib")
+# Can be built or sent again. The program that runs goes last, and after it the lock that is held meanwhile.
+_REPLACEABLE = ("blobs", "snapshots", "spares", "envs", "tools", "pkgs", "cache", "gpus", "lib", "store.lock")
 _KEPT = ("runs", "homes", "share", "clients", "root.json")
 
 
@@ -98,22 +99,52 @@ def _changed(path: str) -> float:
 def purge(root: Root, request: Answer) -> Answer:
     """Remove ``runs``, ``homes``, ``shared`` and the files of ``clients``, by name, and all that is replaceable.
 
-    A run that is not among ``runs`` came after the survey: then nothing is removed.
+    ``runs``: name → its stage when it was judged. If a run came or went on since then, nothing is removed.
     """
-    named = {str(name) for name in request["runs"]}
-    going = [name for name in names_in(root.runs) if _is_going(root, name)]
-    if going:
-        return {"ok": False, "problem": "runs are going on: %s" % ", ".join(sorted(going)[:10])}
-    new = sorted(set(names_in(root.runs)) - named)
-    if new:
-        return {"ok": False, "problem": "runs are there that were not listed: %s" % ", ".join(new[:10])}
-    if in_building(root):
-        return {"ok": False, "problem": "an environment is being built"}
+    with removing_from_store(root) as alone:
+        if not alone:
+            return {"ok": False, "problem": "an upload, a start, or a clean is under way"}
+        return _purge(root, request)
+
+
+def stage_of(empty: bool, claimed: bool, ended: bool) -> str:
+    """How far a run is: what a client judges it by."""
+    return "empty" if empty else "ended" if ended else "claimed" if claimed else "unclaimed"
+
+
+def _stage(run: RunFolder) -> str:
+    return stage_of(_is_empty(run.path), os.path.exists(run.owner), has_ended(run))
+
+
+def _obstacle(root: Root, named: Dict[str, str]) -> Optional[str]:
+    """Why nothing may be removed now."""
+    names = sorted(names_in(root.runs))
+    for words, runs in (
+        ("runs are going on", [name for name in names if _is_going(root, name)]),
+        ("runs are there that were not listed", [name for name in names if name not in named]),
+        (
+            "runs have changed since they were listed",
+            [name for name in names if _stage(root.run(name)) != named.get(name)],
+        ),
+    ):
+        if runs:
+            return "%s: %s" % (words, ", ".join(runs[:10]))
+    return "an environment is being built" if in_building(root) else None
+
+
+def _purge(root: Root, request: Answer) -> Answer:
+    named = {str(name): str(stage) for name, stage in dict(request["runs"]).items()}
+    obstacle = _obstacle(root, named)
+    if obstacle:
+        return {"ok": False, "problem": obstacle}
     real = os.path.realpath(root.path)  # what a link in its place leads to
     before = size_of(real)
     _remove_below(root.runs, named, remove_run)
     _remove_below(root.homes, request.get("homes", ()))
     _remove_below(root.share, [*request.get("shared", ()), *_empty_below(root.share)])
+    obstacle = _obstacle(root, {})  # an older mlw starts runs without the lock
+    if obstacle:
+        return {"ok": False, "problem": "%s; the listed runs are deleted, code and environments are kept" % obstacle}
     for client in request.get("clients", ()):
         leave(root, str(client))
     _remove_replaceable(root)
@@ -175,7 +206,7 @@ def purge_bare(root: Root, request: Answer) -> Answer:
     bare = _is_bare(root, client)
     if CLIENT.fullmatch(client):
         leave(root, client)
-    return purge(root, {"runs": []}) if bare else {"ok": True, "bytes": 0}
+    return purge(root, {"runs": {}}) if bare else {"ok": True, "bytes": 0}
 
 
 def _is_bare(root: Root, client: str) -> bool:

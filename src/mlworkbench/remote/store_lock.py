@@ -2,7 +2,7 @@
 
 A lock of the kernel on one file: gone with its holder, however that ends. It is held while a snapshot decides what
 the store has, and during an upload; from then on the snapshot's list is young, and what a young list names is never
-removed.
+removed. A start holds it until its supervisor holds the lock of the run, because a purge removes everything.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ except ImportError:  # Windows: only the age of things protects them there
 
 _PATIENCE = 2.0
 _PAUSE = 0.01
+_TRIES = 10
 
 
 @contextmanager
@@ -32,8 +33,14 @@ def relying_on_store(root: Root) -> Iterator[None]:
     """What the store holds stays. Waits for a removal under way."""
     held = _open(root)
     try:
-        if fcntl is not None and held >= 0:
+        for _ in range(_TRIES if fcntl is not None else 0):
+            if held < 0:
+                break
             fcntl.flock(held, fcntl.LOCK_SH)
+            if _is_current(root, held):
+                break
+            os.close(held)  # a purge removed the file while this process waited for it
+            held = _open(root)
         yield
     finally:
         _close(held)
@@ -44,7 +51,7 @@ def removing_from_store(root: Root) -> Iterator[bool]:
     """Whether nobody relies on the store now, nor will before this is over. A long snapshot is not waited for."""
     held = _open(root)
     try:
-        yield fcntl is None or (held >= 0 and _alone(held))
+        yield fcntl is None or (held >= 0 and _alone(held) and _is_current(root, held))
     finally:
         _close(held)
 
@@ -53,9 +60,21 @@ def _open(root: Root) -> int:
     """-1 where nothing can be written: then nothing can be removed either."""
     try:
         make_private(root.path)
-        return os.open(os.path.join(root.path, "store.lock"), os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC, 0o600)
+        return os.open(_path(root), os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC, 0o600)
     except OSError:
         return -1
+
+
+def _path(root: Root) -> str:
+    return os.path.join(root.path, "store.lock")
+
+
+def _is_current(root: Root, held: int) -> bool:
+    """Whether the locked file still has its name, so that others lock the same one."""
+    try:
+        return os.path.samestat(os.fstat(held), os.stat(_path(root)))
+    except OSError:
+        return False
 
 
 def _alone(held: int) -> bool:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 
 from ..model import Run
+from ..remote import endings
 from ..remote.folder import RunFolder
 from ..remote.journal import read_json
 from ..remote.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
 from ..remote.outputs import ONLY_THERE
 from .manifest import read_outputs
 from .mirror import Mirror
+
+# The endings that a target reports of a run that never started.
+_UNSTARTED = (
+    endings.CANCELLED,
+    endings.COULD_NOT_START,
+    endings.ENVIRONMENT_FAILED,
+    endings.TARGET_REBOOTED,
+    endings.TARGET_RESTARTED,
+)
 
 
 def is_home(run: Run, folder: RunFolder) -> bool:
@@ -24,9 +34,10 @@ def why_not_home(run: Run, folder: RunFolder) -> str | None:
         return GOING
     if Mirror(folder).size() < (run.log_size or 0):
         return UNFETCHED
+    if run.ending == endings.TARGET_LOST:
+        return UNCOLLECTED  # given up (--forget): it may have started without this laptop hearing of it
     if run.outputs is None:
-        # It started, and its outputs were never listed: they could not be read, or the run was given up (--forget).
-        return None if run.started is None or run.spec.sweep is not None else UNCOLLECTED
+        return None if run.spec.sweep is not None or _never_started(run) else UNCOLLECTED  # they could not be read
     if count_listed(run) and not os.path.exists(folder.home):
         return UNFETCHED
     return UNCOLLECTED if count_listed(run) and count_only_there(folder) else None
@@ -35,6 +46,11 @@ def why_not_home(run: Run, folder: RunFolder) -> str | None:
 def count_listed(run: Run) -> int:
     """How many entries the run's list of outputs has, with those that could not be collected."""
     return (run.outputs or 0) + run.uncollected
+
+
+def _never_started(run: Run) -> bool:
+    """Whether it was never accepted, or the target reported that it did not start. Silence is no such report."""
+    return run.started is None and (run.accepted is None or run.ending in _UNSTARTED)
 
 
 def count_only_there(folder: RunFolder) -> int:
