@@ -298,6 +298,13 @@ INDEX = "https://index.example/simple"
             "fetched by the target from the default package index if it reaches that, else fetched by this machine and"
             " sent there",
         ),
+        (
+            MANAGED,
+            {"PIP_INDEX_URL": "https://index.example/${TOK}/simple", "TOK": "pw"},
+            Reach("x", True),
+            "fetched by this machine and sent there: the address of index.example (your settings) may hold a secret,"
+            " and stays here; builds of source packages there do without it",
+        ),
         (MANAGED, {"PIP_NO_INDEX": "1"}, Reach("x", True), "sent from folders of this machine (your settings)"),
     ],
 )

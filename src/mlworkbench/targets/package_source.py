@@ -11,6 +11,7 @@ from ..environments.channels import Indexes, index_place, is_remote, user_indexe
 from ..environments.choose import is_managed
 from ..environments.credentials import origin_of
 from ..environments.mirrors import LIST, MIRROR, mirror_credentials
+from ..environments.named_secrets import NamedSecrets
 from ..hosts.facts import Facts, Reach
 from ..model import Compute
 from .check import OK, Finding
@@ -32,6 +33,9 @@ def package_source(facts: Facts, compute: Compute, environ: Mapping[str, str]) -
     indexes, place = user_indexes(environ, Path()), index_place(environ)
     source = f"{place} (your settings)" if place else "the default package index"
     how = _packages(indexes, place, source, facts.reach) if elsewhere else f"fetched by this machine from {source}"
+    if elsewhere and NamedSecrets.of(environ).origins & {origin_of(indexes.index_url or "")}:
+        stays = f"the address of {source} may hold a secret, and stays here"
+        how = f"{_SENT}: {stays}; builds of source packages there do without it"
     return [Finding("packages", OK, how), *_pythons(environ, elsewhere=elsewhere)]
 
 
