@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import array
 import atexit
-import gc
 import importlib
 import json
 import os
-import pkgutil
 import select
 import signal
 import socket
@@ -204,7 +202,6 @@ def _serve(control: socket.socket, program: str, ui: bool) -> dict[str, Any] | N
     """Fork for each connection. Returns in a command's process only, with its request."""
     _import_all(ui)
     sys.path[0] = os.path.dirname(program)  # as for the installed program
-    gc.freeze()
     while True:
         message, ancillary, _, _ = control.recvmsg(1, socket.CMSG_LEN(4))
         if not message:
@@ -264,12 +261,17 @@ def _reap() -> None:
 
 
 def _import_all(ui: bool) -> None:
+    """All that commands may import, so that none does; but for what changes how a command ends."""
     import mlworkbench
 
+    source = Path(mlworkbench.__file__).parent
     skipped = _NOT_IMPORTED if ui else (*_NOT_IMPORTED, _UI)
-    for module in pkgutil.walk_packages(mlworkbench.__path__, "mlworkbench."):
-        if not module.name.startswith(skipped) and "remote" not in module.name:
-            importlib.import_module(module.name)
+    for path in sorted(source.rglob("*.py")):
+        words = path.relative_to(source.parent).with_suffix("").parts
+        name = ".".join(words).removesuffix(".__init__")
+        if not name.startswith(skipped):
+            importlib.import_module(name)
+    assert ui or not {"rattler", "nicegui"} & {*sys.modules}, "see cli/main.py"
 
 
 def _become(request: dict[str, Any]) -> None:
