@@ -17,6 +17,8 @@ from tests.e2e.killing import Order
 from tests.e2e.killing_elsewhere import AwayWorld
 from tests.machines.network import wait_until
 
+pytestmark = pytest.mark.installed  # as in test_kill
+
 # As test_kill has them, and one that only connections have.
 CLIENT_STAGES = ("connected", *killing.CLIENT_STAGES)
 

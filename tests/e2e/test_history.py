@@ -173,7 +173,7 @@ def test_outputs_of_all_kinds(user):
     kinds = {one["path"]: one["kind"] for one in found}
     assert kinds == {
         "deep/er/a": "file",
-        "link": "link",
+        "link": "link that leads out of the working copy",
         "loop": "link",
         "fifo": "fifo",
         "sock": "socket",

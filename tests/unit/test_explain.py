@@ -385,7 +385,7 @@ def test_a_download_that_failed_names_the_option_that_helps(tmp_path):
     message, _, hint = str(caught.value).partition("; hint: ")
     assert symptom_of(message) == "no-internet-there"
     assert "submit with --send-packages" in hint
-    here = _complaint(caught.value)  # on this machine there is nobody who could send them
+    here = _complaint(str(caught.value))  # on this machine there is nobody who could send them
     assert here.more == "index-not-reached" and here.hint == "check this machine's way to the internet"
 
 
