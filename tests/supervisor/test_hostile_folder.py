@@ -72,7 +72,9 @@ os.close(os.open("deep", os.O_WRONLY | os.O_CREAT, dir_fd=here))
     place.start("r")
     told = place.ended(folder)
     [one] = json.loads((folder / "outputs.json").read_text())["outputs"]
-    assert (told["outputs"], one["kind"]) == (1, "path too long") and one["path"].startswith("d" * 200 + "/")
+    assert (told["outputs"], told["uncollected"], one["kind"]) == (0, 1, "path too long") and one["path"].startswith(
+        "d" * 200 + "/"
+    )
     [said] = told["left_out"]
     assert said.startswith("outputs/ddd") and said.endswith(": path too long") and len(said) < 400
 
