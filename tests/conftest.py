@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.fork_server import Forked, is_forkable, run_forked, start_forked
+from tests.fork_server import Forked, end_forked, is_forkable, run_forked, start_forked
 
 # A machine that does other things, too, is slow now and then: that says nothing of the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -124,6 +124,7 @@ def user(tmp_path: Path) -> Iterator[User]:
 
 def end_processes(store: Path) -> None:
     """No test leaves a process behind: those that know the store by their environment or command line."""
+    end_forked(str(store))
     mark = os.fsencode(store)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

@@ -50,7 +50,7 @@ class ForkServer:
         request = json.dumps({"words": words, "cwd": str(cwd), "env": env}).encode("utf-8", "surrogateescape")
         socket.send_fds(ours, [len(request).to_bytes(_LENGTH, "big")], streams)
         ours.sendall(request)
-        return Forked(ours, words)
+        return Forked(ours, words, env)
 
     def stop(self) -> None:
         self._control.close()
@@ -60,13 +60,15 @@ class ForkServer:
 class Forked:
     """A command that the server started: what tests use of subprocess.Popen."""
 
-    def __init__(self, connection: socket.socket, words: tuple[str, ...]) -> None:
+    def __init__(self, connection: socket.socket, words: tuple[str, ...], env: dict[str, str]) -> None:
         self.args = words
+        self.env = env
         self.returncode: int | None = None
         self.stdout: IO[bytes] | None = None
         self.stderr: IO[bytes] | None = None
         self._connection = connection
         self.pid = self._number()
+        _started.append(self)
 
     def _number(self) -> int:
         data = b""
@@ -88,6 +90,14 @@ class Forked:
         code = self.poll()
         assert code is not None
         return code
+
+    def end(self) -> None:
+        """Kill it if it still runs, and let go of its pipes."""
+        self.kill()
+        self.wait(60)
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -126,6 +136,14 @@ class Forked:
 
 
 _servers: dict[bool, ForkServer] = {}
+_started: list[Forked] = []
+
+
+def end_forked(mark: str) -> None:
+    """End those with the mark in their variables, which their process does not show."""
+    for one in [one for one in _started if any(mark in value for value in one.env.values())]:
+        _started.remove(one)
+        one.end()
 
 
 def is_forkable(env: dict[str, str]) -> bool:

@@ -321,7 +321,8 @@ class Machine:
     def _signal_sessions(self, number: int) -> None:
         for pid, name in self._insiders():
             if name.startswith("sshd: ") and "[listener]" not in name:
-                os.kill(pid, number)
+                with contextlib.suppress(ProcessLookupError):  # it ended by itself since it was listed
+                    os.kill(pid, number)
 
     def _insiders(self) -> list[tuple[int, str]]:
         """Pid as seen from here, command line."""

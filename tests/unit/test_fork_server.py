@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import MLW, Process, User
+from tests.conftest import MLW, Process, User, end_processes
 from tests.fork_server import is_forkable, start_forked
 
 
@@ -70,3 +70,10 @@ def test_output_that_is_not_read_in_time_is_an_error(user: User) -> None:
         process.communicate(timeout=0.5)
     process.kill()
     assert process.wait(60) == -signal.SIGKILL
+
+
+def test_what_a_test_left_is_ended_with_it(user: User) -> None:
+    user.home = user.project(train="import time\ntime.sleep(60)\n")
+    process: Any = _forked(user, "submit", "-c", "local", "train.py")
+    end_processes(user.store)
+    assert process.returncode == -signal.SIGKILL and process.stdout.closed and process.stderr.closed
