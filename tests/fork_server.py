@@ -141,9 +141,13 @@ _servers: dict[bool, ForkServer] = {}
 _started: list[Forked] = []
 
 
+def forked(mark: str) -> list[Forked]:
+    """Those with the mark in their variables, which their process does not show."""
+    return [one for one in list(_started) if any(mark in value for value in one.env.values())]
+
+
 def end_forked(mark: str) -> None:
-    """End those with the mark in their variables, which their process does not show."""
-    for one in [one for one in _started if any(mark in value for value in one.env.values())]:
+    for one in forked(mark):
         _started.remove(one)
         one.end()
 
