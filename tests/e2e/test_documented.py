@@ -530,6 +530,7 @@ def test_spark(walk, module_machine, spark_cluster_in):
     def lighter_java(_):
         path = walk.place / "aml_config" / "spark_dependencies.yml"
         options = "".join(f"  spark.{one}.extraJavaOptions: {QUICK}\n" for one in ("driver", "executor"))
+        options += "  spark.cores.max: 1\n"  # one executor
         path.write_text(path.read_text().replace("\nconfiguration:\n", f"\nconfiguration:\n{options}"))
         with_that_python("local")(_)
 
