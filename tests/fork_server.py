@@ -314,6 +314,8 @@ def _leave(end: SystemExit) -> None:
     work of a short command. Returns if the output cannot be written, which is for the interpreter to report."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
+    for connection in sys.modules["apsw"].connections():
+        connection.close()  # else SQLite leaves its journal to the next process
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
