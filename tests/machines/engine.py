@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.evidence import copy_end, witnesses
 from tests.machines.image import IMAGE, import_image
 from tests.machines.network import ENGINE, Namespace, Switch, read, wait_until
 from tests.machines.place import Place, kill_group
@@ -33,6 +34,7 @@ class Engine:
         switch.join(self._namespace.pid, ENGINE)
         self._dockerd: subprocess.Popen[bytes] | None = None
         self._containerd_socket = self._start_containerd()
+        witnesses.add(self)
 
     @property
     def host(self) -> str:
@@ -99,7 +101,14 @@ class Engine:
             self.stop()
             self.start()
 
+    def keep(self, folder: Path) -> None:
+        """For whoever asks why a test failed."""
+        copy_end(self.folder / "log", folder)
+        if self.running:
+            (folder / "containers.txt").write_text(self.docker("ps", "--all", check=False).stdout)
+
     def close(self) -> None:
+        witnesses.discard(self)
         kill_group(self.cgroup)
         if self.running:
             self.kill()

@@ -10,6 +10,7 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.evidence import copy_end, copy_telling, witnesses
 from tests.machines import network
 from tests.machines.account import write_account, write_home
 from tests.machines.engine import GROUP, Engine
@@ -70,6 +71,7 @@ class Machine:
         self._leads_on = False
         self._make()
         self.power_on()
+        witnesses.add(self)
 
     # -- what a client needs to know ------------------------------------------------------------------------------
     @property
@@ -200,7 +202,16 @@ class Machine:
         self.cut()
         self._end()
 
+    def keep(self, folder: Path) -> None:
+        """For whoever asks why a test failed: its sshd, its processes, and what mlw has there."""
+        copy_end(self.folder / "boot.log", folder)
+        if self._unshare.poll() is None:
+            (folder / "sshd.log").write_text(self.log)
+            (folder / "processes.txt").write_text(self.run("ps", "-ewwf", check=False).stdout)
+        copy_telling(self.home / ".mlw", folder / "mlw")
+
     def close(self) -> None:
+        witnesses.discard(self)
         for proxy in self._proxies:
             proxy.close()
         self._end()
