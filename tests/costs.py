@@ -1,6 +1,7 @@
 """`--costs FILE`: what each test costs, in seconds of the processor with all processes that it started, and of time.
 
-Each test process gets a control group, which its children inherit (`python -m tests` removes it); engines and containers have groups of their own.
+Each test process gets a control group, which its children inherit (`python -m tests` removes it); engines and
+containers have groups of their own.
 """
 
 from __future__ import annotations
