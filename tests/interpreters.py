@@ -16,10 +16,11 @@ def interpreters() -> dict[tuple[int, int], str]:
     """Version → path, one for each minor version; the running one is always there."""
     places = [Path(home).glob("*/bin/python") for home in _homes()]
     found = {}
-    for path in [*(str(one) for place in places for one in place), *_on_path(), sys.executable]:
+    paths = [*(str(one) for place in places for one in place), *_on_path(), sys.executable]
+    for path in dict.fromkeys(os.path.realpath(path) for path in paths):
         version = _version(path)
         if version:
-            found[version] = os.path.realpath(path)
+            found[version] = path
     return dict(sorted(found.items()))
 
 
