@@ -42,5 +42,11 @@ def _version(path: str) -> tuple[int, int] | None:
     return (int(words.group(1)), int(words.group(2))) if words else None
 
 
+def oldest_and_newest(oldest: tuple[int, int]) -> list[tuple[tuple[int, int], str]]:
+    """Of those from a version up: enough where no difference is known between the others."""
+    found = from_version(oldest)
+    return sorted({found[0], found[-1]})
+
+
 def from_version(oldest: tuple[int, int]) -> list[tuple[tuple[int, int], str]]:
     return [(version, path) for version, path in interpreters().items() if version >= oldest]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.interpreters import from_version
+from tests.interpreters import from_version, oldest_and_newest
 
 INRUN = Path(__file__).parents[2] / "src/mlworkbench/remote/inrun"
 PYTHONS = from_version((3, 6))
-ENDS = sorted({PYTHONS[0], PYTHONS[-1]})
+ENDS = oldest_and_newest((3, 6))
 
 
 def names_of(pythons):
