@@ -5,6 +5,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BUILD_DOCS := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 # Set in some shells; they hide bugs that users would meet.
 unexport PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONPATH
 
@@ -54,13 +55,15 @@ e2e: $(VENV)/.dev
 	$(BIN)/python -m tests tests/e2e -n auto --dist worksteal
 
 docs: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BUILD_DOCS)
 
-check: $(VENV)/.dev docs
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_architecture.py tests/test_docs.py
+check: $(VENV)/.dev
+	@sh scripts/in-parallel \
+	  '$(BIN)/mypy' \
+	  '$(BIN)/python -m pytest tests/test_architecture.py tests/test_docs.py' \
+	  '$(BUILD_DOCS)' \
+	  '$(BIN)/ruff check .' \
+	  '$(BIN)/ruff format --check .'
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.interpreters import from_version
+from tests.interpreters import from_version, oldest_and_newest
 
 from .conftest import alive, marked, until
 from .gpu_hosts import GpuHost
@@ -40,7 +40,7 @@ def test_life_of_a_run(place, which):
     assert (slow / "supervisor.log").read_text() == ""
 
 
-@pytest.mark.parametrize("which", SUPERVISORS, ids=name)
+@pytest.mark.parametrize("which", oldest_and_newest((3, 8)), ids=name)
 def test_gpus(tmp_path, which):
     host = GpuHost(tmp_path, 1)
     host.python = which[1]
