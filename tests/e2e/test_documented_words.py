@@ -156,7 +156,7 @@ class Workshop:
         """None, or what went wrong."""
         text, around = command.text, Circumstances()
         self.walk.place = self.root
-        self.walk._state.unlink(missing_ok=True)
+        self.walk.forget_variables()
         for pattern, special in SPECIAL.items():
             if re.search(pattern, text):
                 text, around = special(self, text)
