@@ -49,13 +49,14 @@ class _Shared:
     @contextmanager
     def use(self) -> Iterator[Any]:
         """Playwright leaves its event loop running; other code may start one of its own outside of this block."""
+        outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self._loop)
         try:
             if self._browser is None or not self._browser.is_connected():
                 self._browser = self._playwright.chromium.launch(executable_path=self._starter, args=_ARGUMENTS)
             yield self._browser
         finally:
-            asyncio._set_running_loop(None)
+            asyncio._set_running_loop(outer)
 
     def _stop(self) -> None:
         asyncio._set_running_loop(self._loop)
