@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from mlworkbench.ui.answers.projects import key_of
 from tests.conftest import User, end_processes
 from tests.machines.browser import Looker, chromium, looking, workbench
 from tests.machines.doors import free_port, pages
+from tests.machines.network import wait_until
 
 TRAINS = """
 import sys
@@ -30,6 +32,7 @@ if sys.argv[-1] == "9":
 """
 # What a page of ours must not make worse than this. "moderate" and "minor" are read by people, not by this test.
 GRAVE = ("serious", "critical")
+COLOR_RULES = ["color-contrast", "link-in-text-block"]  # what dark colors can break
 
 
 @dataclass(frozen=True)
@@ -70,15 +73,32 @@ def open_page(looker: Looker, path: str) -> Any:
     return page
 
 
-def findings(page: Any) -> list[str]:
+def findings(page: Any, **options: Any) -> list[str]:
     """The grave ones of axe-core."""
-    found = Axe().run(page).response["violations"]
+    found = Axe().run(page, options={"resultTypes": ["violations"], **options}).response["violations"]
     return [
         f"{page.url}: {one['id']} ({one['impact']}): {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
         for one in found
         if one["impact"] in GRAVE
         for node in one["nodes"][:3]
     ]
+
+
+def in_light_and_dark(page: Any) -> list[str]:
+    """Findings in both: the page is the same but for its colors."""
+    found = findings(page)
+    with colors(page, "dark"):
+        return found + [f"dark: {one}" for one in findings(page, runOnly=COLOR_RULES)]
+
+
+@contextmanager
+def colors(page: Any, scheme: str) -> Iterator[None]:
+    """The system changes to this scheme, and back."""
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_function("document.body.classList.contains('body--dark')")
+    yield
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function("!document.body.classList.contains('body--dark')")
 
 
 def must_be_well_formed(page: Any, path: str) -> None:
@@ -88,50 +108,13 @@ def must_be_well_formed(page: Any, path: str) -> None:
     assert page.locator("main").count() == 1, path
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_can_be_read_by_machines(used, tmp_path, scheme):
-    """And complains of nothing, and asks nobody else for anything. Each tab of each page, too."""
-    wrong: list[str] = []
-    with looking(used.user, used.root, tmp_path, color_scheme=scheme, reduced_motion="reduce") as looker:
-        for path in used.addresses():
-            page = open_page(looker, path)
-            must_be_well_formed(page, path)
-            wrong += findings(page)
-            tabs = page.get_by_role("tab")
-            for number in range(1, tabs.count()):
-                tabs.nth(number).click()
-                page.wait_for_load_state("networkidle")
-                wrong += findings(page)
-        page = open_page(looker, "/")
-        page.get_by_role("button", name="Jobs").click()
-        page.locator(".mlw-jobs").get_by_text("Jobs").first.wait_for()
-        wrong += findings(page)
-        page.get_by_role("button", name="Jobs").first.click()
-        page.locator(".mlw-jobs").get_by_text("Jobs").first.wait_for(state="hidden")
-        page.get_by_role("button", name="Create project").click()
-        page.get_by_role("dialog").wait_for()
-        wrong += findings(page)
-        missing = [said for said in looker.complaints if "404" in said]  # the page that is not there says so itself
-        looker.complaints = [said for said in looker.complaints if said not in missing]
-        assert "\n".join(wrong) == ""
-        looker.must_be_content()
+def must_fit_half_a_screen(page: Any, path: str) -> None:
+    """Nothing but tables, code and logs is wider than the window."""
+    page.set_viewport_size({"width": 800, "height": 700})
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), f"{path} is too wide"
+    page.set_viewport_size({"width": 1400, "height": 900})
 
-
-def test_narrow_windows_show_everything(used, tmp_path):
-    """On half a screen nothing but tables, code and logs is wider than the window."""
-    with looking(used.user, used.root, tmp_path) as looker:
-        looker.page.set_viewport_size({"width": 800, "height": 700})
-        wide = []
-        for path in used.addresses():
-            page = open_page(looker, path)
-            if page.evaluate("document.documentElement.scrollWidth > innerWidth + 1"):
-                wide.append(path)
-        assert wide == []
-        looker.complaints = [said for said in looker.complaints if "404" not in said]
-        looker.must_be_content()
-
-
-# -- by keyboard -------------------------------------------------------------------------------------------
 
 # What can be pressed or filled in, but for what moves by arrow keys within one stop (tabs, grids, trees, editors).
 _REACHABLE = """() => [...document.querySelectorAll(
@@ -153,30 +136,63 @@ _FOCUS = (
 ).replace("REACHABLE", _REACHABLE)
 
 
-def test_every_action_is_reached_by_keyboard(used, tmp_path):
+def must_be_reached_by_keyboard(page: Any, path: str) -> None:
+    """Every action, and the focus is seen."""
+    wanted = page.evaluate(f"({_REACHABLE})().map(one => one.outerHTML.slice(0, 200))")
+    page.evaluate("document.activeElement.blur()")  # a terminal takes the focus, and Tab is its own
+    reached, unseen = set(), []
+    for _ in range(len(wanted) + 60):
+        page.keyboard.press("Tab")
+        found = page.evaluate(_FOCUS)
+        if found is None or page.evaluate("!!document.activeElement.closest('.xterm')"):
+            break
+        if not found[1]:
+            unseen.append(found[2])
+        reached.add(found[0])
+    if path.endswith("/terminal"):
+        page.locator(".xterm-helper-textarea").focus()
+        page.keyboard.press("Shift+Escape")
+        assert page.evaluate("!!document.activeElement.closest('nav')"), "Shift and Escape leave it"
+    missing = [html for number, html in enumerate(wanted) if number not in reached]
+    assert missing == [], (path, missing)
+    assert unseen == [], (path, unseen)
+
+
+def test_every_page_is_for_everybody(used, tmp_path):
+    """Read by machines, in light and dark, in narrow windows, by keyboard; each tab of each page can be read, too.
+
+    And no page complains, or asks anybody else for anything.
+    """
+    wrong: list[str] = []
     with looking(used.user, used.root, tmp_path) as looker:
         for path in used.addresses():
             page = open_page(looker, path)
-            wanted = page.evaluate(f"({_REACHABLE})().map(one => one.outerHTML.slice(0, 200))")
-            page.evaluate("document.activeElement.blur()")  # a terminal takes the focus, and Tab is its own
-            reached, unseen = set(), []
-            for _ in range(len(wanted) + 60):
-                page.keyboard.press("Tab")
-                found = page.evaluate(_FOCUS)
-                if found is None or page.evaluate("!!document.activeElement.closest('.xterm')"):
-                    break
-                if not found[1]:
-                    unseen.append(found[2])
-                reached.add(found[0])
-            if path.endswith("/terminal"):
-                page.locator(".xterm-helper-textarea").focus()
-                page.keyboard.press("Shift+Escape")
-                assert page.evaluate("!!document.activeElement.closest('nav')"), "Shift and Escape leave it"
-            missing = [html for number, html in enumerate(wanted) if number not in reached]
-            assert missing == [], (path, missing)
-            assert unseen == [], (path, unseen)
-        looker.complaints = [said for said in looker.complaints if "404" not in said]
+            must_be_well_formed(page, path)
+            must_be_reached_by_keyboard(page, path)
+            page.evaluate("document.activeElement.blur()")
+            wrong += in_light_and_dark(page)
+            must_fit_half_a_screen(page, path)
+            tabs = page.get_by_role("tab")
+            for number in range(1, tabs.count()):
+                tabs.nth(number).click()
+                page.wait_for_load_state("networkidle")
+                wrong += in_light_and_dark(page)
+        page = open_page(looker, "/")
+        page.get_by_role("button", name="Jobs").click()
+        page.locator(".mlw-jobs").get_by_text("Jobs").first.wait_for()
+        wrong += in_light_and_dark(page)
+        page.get_by_role("button", name="Jobs").first.click()
+        page.locator(".mlw-jobs").get_by_text("Jobs").first.wait_for(state="hidden")
+        page.get_by_role("button", name="Create project").click()
+        page.get_by_role("dialog").wait_for()
+        wrong += in_light_and_dark(page)
+        missing = [said for said in looker.complaints if "404" in said]  # the page that is not there says so itself
+        looker.complaints = [said for said in looker.complaints if said not in missing]
+        assert "\n".join(wrong) == ""
         looker.must_be_content()
+
+
+# -- by keyboard -------------------------------------------------------------------------------------------
 
 
 def test_a_dialog_by_keyboard(used, tmp_path):
@@ -244,12 +260,12 @@ def test_views_are_found_again(used, tmp_path):
             looker.go(path)
             before[path] = _settled(looker.page)
             looker.page.reload()
-            assert _settled(looker.page) == before[path]
+            wait_until(lambda path=path: _view(looker.page) == before[path], f"{path} after a reload")
         port = bench.port
         looker.page.goto("about:blank")
         bench.stop()
         with workbench(used.user, used.root, tmp_path, "--keep-address", "--port", port):
             for path, view in before.items():
                 looker.go(path)
-                assert _settled(looker.page) == view
+                wait_until(lambda view=view: _view(looker.page) == view, f"{path} of another server")
         looker.must_be_content()

@@ -296,7 +296,7 @@ def test_no_other_site_reaches_any_way_in(bench, user, name):
     reading = ["/", "/static/mlw.css", "/api/openapi.json", SOCKET + "polling", "/logout"]
     _Evil.page = (_ATTACK % (json.dumps(bench.address), json.dumps(changing), json.dumps(reading))).encode()
     try:
-        with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as browser:
+        with chromium() as browser:
             context = browser.new_context()
             page = context.new_page()
             page.goto(bench.link)
@@ -319,7 +319,7 @@ def test_no_other_site_reaches_any_way_in(bench, user, name):
 def test_a_rebound_name_gets_nothing(bench, user):
     """The browser believes that all of this server is evil.example's own."""
     port = bench.port
-    with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as browser:
+    with chromium() as browser:
         page = browser.new_context().new_page()
         assert page.goto(f"http://evil.example:{port}/").status == 421
         tried = page.evaluate(

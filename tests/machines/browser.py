@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import os
 import re
 import signal
 import subprocess
@@ -14,29 +17,71 @@ from typing import Any
 
 from tests.machines.network import wait_until
 
-CHROMIUM = "/usr/bin/chromium"
+# The shell without windows renders the same pages for half the CPU time; Playwright prefers it, too.
+PROGRAMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/bin/chromium")
 DEAF = Path(__file__).parent / "deaf.py"
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
+    "--disable-gpu",
+    "--host-resolver-rules=MAP evil.example 127.0.0.1",  # another site, as tests call it; it is nowhere else
 )
 
 
-@contextmanager
-def chromium(*arguments: str) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
+class _Shared:
+    """Playwright and one Chromium, started at the first use and kept until the test process ends."""
 
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as place:
-        starter = Path(place) / "chromium"
-        starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{DEAF}" {CHROMIUM} "$@"\n')
-        starter.chmod(0o755)
-        browser = playwright.chromium.launch(executable_path=starter, args=[*_ARGUMENTS, *arguments])
+    def __init__(self) -> None:
+        from playwright.sync_api import sync_playwright
+
+        self._place = tempfile.TemporaryDirectory()
+        self._playwright = sync_playwright().start()
+        self._loop = asyncio.get_running_loop()
+        self._starter = Path(self._place.name) / "chromium"
+        program = next(path for path in PROGRAMS if os.path.exists(path))
+        self._starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{DEAF}" {program} "$@"\n')
+        self._starter.chmod(0o755)
+        self._browser: Any = None
+        atexit.register(self._stop)
+
+    @contextmanager
+    def use(self) -> Iterator[Any]:
+        """Playwright leaves its event loop running; other code may start one of its own outside of this block."""
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self._loop)
+        try:
+            if self._browser is None or not self._browser.is_connected():
+                self._browser = self._playwright.chromium.launch(executable_path=self._starter, args=_ARGUMENTS)
+            yield self._browser
+        finally:
+            asyncio._set_running_loop(outer)
+
+    def _stop(self) -> None:
+        asyncio._set_running_loop(self._loop)
+        with suppress(Exception):  # it may have died
+            self._browser.close()
+        self._playwright.stop()
+        self._place.cleanup()
+
+
+_shared: list[_Shared] = []
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The Chromium of this test process. The contexts that were made in this block are closed at its end."""
+    if not _shared:
+        _shared.append(_Shared())
+    with _shared[0].use() as browser:
+        before = list(browser.contexts)
         try:
             yield browser
         finally:
-            browser.close()
+            for context in browser.contexts:
+                if context not in before:
+                    context.close()
 
 
 class Workbench:
