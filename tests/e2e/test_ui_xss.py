@@ -13,13 +13,22 @@ from mlworkbench.report.plain import plain
 from mlworkbench.ui.answers.projects import key_of
 from tests.conftest import User, end_processes
 from tests.machines.browser import Looker, chromium, workbench
-from tests.machines.doors import pages
+from tests.machines.doors import new_link, pages
 from tests.machines.hostile import OUTPUTS, Hostile, prepare
 from tests.machines.payloads import LISTENING, PAYLOADS, file_names, telling
 
 IMAGE = PAYLOADS[27]  # <img src=x onerror=…>
 # What a click must not do here: it ends the visit, or starts and ends things by the dozen.
 LEAVE = re.compile(r"log out|^run$|archive|delete|remove|download|forget|copy|theme|off the list", re.IGNORECASE)
+
+
+BUTTONS = "main button, header button, main [role=button]"
+# A template that was filled in, and elements that only a payload would make.
+_HARM = """() => [
+  ...document.body.innerText.match(/\\b1337\\b/g) ?? [],
+  ...[...document.querySelectorAll("img[src='x'], [onerror], [onload], svg[onload], [href^='javascript:' i]")]
+    .map(one => one.outerHTML.slice(0, 200)),
+]"""
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +65,7 @@ class Witness(Looker):
     def must_be_unharmed(self) -> None:
         ran = [said for said in self.complaints if "RAN" in said]
         assert ran == [] and self.outside == [], self.page.url
-        assert not re.search(r"\b1337\b", self.page.inner_text("body")), "a template was filled in"
-        assert self.page.locator("img[src='x'], [onerror], [onload], svg[onload], [href^='javascript:' i]").count() == 0
+        assert self.page.evaluate(_HARM) == [], self.page.url
 
     def try_everything(self) -> None:
         """Hover over all charts, turn to all tabs, press all buttons and close what they open."""
@@ -66,14 +74,9 @@ class Witness(Looker):
             page.get_by_role("tab").nth(number).click()
             self.settle()
             self._hover("canvas")
-        for number in range(min(page.locator("main button, header button, main [role=button]").count(), 40)):
-            button = page.locator("main button, header button, main [role=button]").nth(number)
+        for number in self._buttons():
             try:
-                if not button.is_visible() or LEAVE.search(
-                    button.inner_text(timeout=500) + (button.get_attribute("aria-label") or "")
-                ):
-                    continue
-                button.click(timeout=1000)
+                page.locator(BUTTONS).nth(number).click(timeout=1000)
             except Exception:  # noqa: BLE001 - it went away, or something lies over it
                 continue
             self.settle()
@@ -82,6 +85,17 @@ class Witness(Looker):
                 page.goto(there)
                 self.settle()
         self._hover("canvas, time, .mlw-status")
+
+    def _buttons(self) -> list[int]:
+        """The numbers of those to press: of each kind, which is the first word of a button, the first three."""
+        labels = self.page.locator(BUTTONS).evaluate_all(
+            "all => all.map(one => one.checkVisibility() ? one.innerText + (one.ariaLabel ?? '') : '')"
+        )
+        kinds: dict[str, list[int]] = {}
+        for number, label in enumerate(labels):
+            if label.strip() and not LEAVE.search(label):
+                kinds.setdefault(label.split()[0], []).append(number)
+        return sorted(number for numbers in kinds.values() for number in numbers[:3])
 
     def _hover(self, what: str) -> None:
         for number in range(min(self.page.locator(what).count(), 6)):
@@ -96,10 +110,18 @@ class Witness(Looker):
         self.must_be_unharmed()
 
 
-@pytest.fixture
-def witness(hostile, tmp_path):
+@pytest.fixture(scope="module")
+def bench(hostile, tmp_path_factory):
     user, found = hostile
-    with workbench(user, found.root, tmp_path) as bench, chromium() as browser:
+    with workbench(user, found.root, tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def witness(hostile, bench, tmp_path):
+    user, _ = hostile
+    with chromium() as browser:
+        bench.link = new_link(bench, user.store)  # for each test a browser of its own
         yield Witness(browser, bench)
 
 

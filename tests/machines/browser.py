@@ -34,8 +34,9 @@ class _Shared:
     """Playwright and one Chromium, started at the first use and kept until the test process ends."""
 
     def __init__(self) -> None:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import expect, sync_playwright
 
+        expect.set_options(timeout=30_000)  # as all other waits: on a loaded machine five seconds are little
         self._place = tempfile.TemporaryDirectory()
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
