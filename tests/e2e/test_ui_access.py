@@ -148,12 +148,20 @@ _FOCUS = """() => {
   return [!!one.closest(".xterm"), at, seen, one.outerHTML.slice(0, 200)];
 }""".replace("REACHABLE", _REACHABLE)
 
+# The next Tab leads to the first element of the page.
+_TO_THE_START = """() => {
+  const start = Object.assign(document.createElement("span"), {tabIndex: -1});
+  document.body.prepend(start);
+  start.focus();
+  start.remove();
+}"""
+
 
 def must_be_reached_by_keyboard(page: Any, path: str) -> None:
     """Every action, and the focus is seen."""
     if path.endswith("/terminal"):  # it takes the focus when it is there, and Tab is its own
         page.wait_for_function("!!document.activeElement.closest('.xterm')")
-    page.evaluate("document.activeElement.blur()")
+    page.evaluate(_TO_THE_START)
     wanted = page.evaluate(f"(window.reachable = ({_REACHABLE})()).map(one => one.outerHTML.slice(0, 200))")
     reached, unseen = set(), []
     for _ in range(len(wanted) + 60):

@@ -270,7 +270,7 @@ function post(path, enctype) {
 }
 addEventListener("load", async () => {
   for (const [number, path] of changing.entries()) {
-    post(path, kinds[(number + turn) % kinds.length]);
+    post(path, kinds[(number + turn) %% kinds.length]);
     navigator.sendBeacon(us + path, "x");
     fetch(us + path, {method: "POST", mode: "no-cors", credentials: "include", keepalive: true}).catch(() => {});
     fetch(us + path, {method: "DELETE", credentials: "include"}).then(() => got.push("fetched"), () => {});

@@ -40,8 +40,9 @@ class _Shared:
         self._place = tempfile.TemporaryDirectory()
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
         self._starter = Path(self._place.name) / "chromium"
-        program = next(path for path in PROGRAMS if os.path.exists(path))
+        program = next(filter(os.path.exists, PROGRAMS), PROGRAMS[-1])
         self._starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{DEAF}" {program} "$@"\n')
         self._starter.chmod(0o755)
         self._browser: Any = None
@@ -80,7 +81,7 @@ def chromium() -> Iterator[Any]:
         try:
             yield browser
         finally:
-            for context in browser.contexts:
+            for context in browser.contexts if browser.is_connected() else ():
                 if context not in before:
                     context.close()
 
