@@ -136,18 +136,20 @@ _REACHABLE = """() => [...document.querySelectorAll(
   && !one.closest("[role=tablist], [role=grid], [role=tree], [role=treegrid], .cm-editor, .xterm, [inert]")
   && one.getBoundingClientRect().width > 1)"""
 # Where the focus is: in the terminal, at which of them, whether it can be seen, and what has it.
-_FOCUS = """() => {
+_FOCUS = """async () => {
   const one = document.activeElement;
   if (!one || one === document.body) return null;
-  const style = getComputedStyle(one);
-  const seen = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0)
-    || style.boxShadow.includes("0px 0px 0px 2px")
-    || !!one.closest(".q-field--focused, .cm-editor, .ag-root, .xterm, [role=grid], .q-tab, [role=tree], iframe");
+  const shown = () => {
+    const style = getComputedStyle(one);
+    return (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0)
+      || style.boxShadow.includes("0px 0px 0px 2px")
+      || !!one.closest(".q-field--focused, .cm-editor, .ag-root, .xterm, [role=grid], .q-tab, [role=tree], iframe");
+  };
+  for (let tries = 0; tries < 50 && !shown(); tries++) await new Promise(done => setTimeout(done, 20));
   let at = window.reachable.indexOf(one);
   if (at < 0) at = (window.reachable = (REACHABLE)()).indexOf(one);  // it was drawn again
-  return [!!one.closest(".xterm"), at, seen, one.outerHTML.slice(0, 200)];
+  return [!!one.closest(".xterm"), at, shown(), one.outerHTML.slice(0, 200)];
 }""".replace("REACHABLE", _REACHABLE)
-
 # The next Tab leads to the first element of the page.
 _TO_THE_START = """() => {
   const start = Object.assign(document.createElement("span"), {tabIndex: -1});

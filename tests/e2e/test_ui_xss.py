@@ -201,7 +201,7 @@ def test_files_that_are_looked_at(witness, hostile):
     for path in ("readme.md", f"{names[5]}.md", f"{names[6]}.svg", f"{names[3]}/{names[4]}.py", "picture.png",
                  "aml_config/broken.compute", "aml_config/broken.runconfig", f"data/{names[0]}"):  # fmt: skip
         witness.see(f"/p/{key}/files?path={quote(path, safe='')}")
-    for word in ("x", IMAGE, "javascript:xss(1)"):  # what an address itself brings
+    for word in (IMAGE, "javascript:xss(1)"):  # what an address itself brings
         for path in (f"/runs?q={quote(word)}&sort={quote(word)}&where={quote(word)}", f"/compare?runs={quote(word)}",
                      f"/p/{quote(word, safe='')}", f"/runs/{quote(word, safe='')}?tab={quote(word)}",
                      f"/p/{key}/files?path={quote(word)}", f"/p/{key}/targets?name={quote(word)}",

@@ -121,12 +121,13 @@ def shape(netns: str, device: str, shaping: str | None) -> None:
 
 
 def wait_until(ready: Callable[[], bool], what: str, seconds: float = 30) -> None:
-    """Look every few milliseconds until it is so."""
-    deadline = time.monotonic() + seconds
+    """Look every few milliseconds until it is so; the longer it takes, the more seldom, for a look may cost a process."""
+    start = time.monotonic()
     while not ready():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - start
+        if waited > seconds:
             raise TimeoutError(f"{what} is not there after {seconds:.0f} s")
-        time.sleep(0.004)
+        time.sleep(min(0.25, max(0.004, waited / 10)))
 
 
 def read(path: Path) -> str:
