@@ -121,13 +121,12 @@ def shape(netns: str, device: str, shaping: str | None) -> None:
 
 
 def wait_until(ready: Callable[[], bool], what: str, seconds: float = 30) -> None:
-    """Look every few milliseconds until it is so; the longer it takes, the more seldom, for a look may cost a process."""
-    start = time.monotonic()
+    """Look every few milliseconds until it is so."""
+    deadline = time.monotonic() + seconds
     while not ready():
-        waited = time.monotonic() - start
-        if waited > seconds:
+        if time.monotonic() > deadline:
             raise TimeoutError(f"{what} is not there after {seconds:.0f} s")
-        time.sleep(min(0.25, max(0.004, waited / 10)))
+        time.sleep(0.004)
 
 
 def read(path: Path) -> str:
