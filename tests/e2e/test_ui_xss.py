@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import TimeoutError
+from playwright.sync_api import Error, TimeoutError
 
 from mlworkbench.report.plain import plain
 from mlworkbench.ui.answers.projects import key_of
@@ -65,7 +66,10 @@ class Witness(Looker):
     def must_be_unharmed(self) -> None:
         ran = [said for said in self.complaints if "RAN" in said]
         assert ran == [] and self.outside == [], self.page.url
-        assert self.page.evaluate(_HARM) == [], self.page.url
+        found = self.page.wait_for_function(
+            f"JSON.stringify(({_HARM})())"
+        )  # a click may lead to another page meanwhile
+        assert found.json_value() == "[]", self.page.url
 
     def try_everything(self) -> None:
         """Hover over all charts, turn to all tabs, press all buttons and close what they open."""
@@ -81,10 +85,15 @@ class Witness(Looker):
                 continue
             self.settle()
             page.keyboard.press("Escape")
-            if page.url.partition("?")[0] != there.partition("?")[0]:
-                page.goto(there)
-                self.settle()
+            self._go_back(there)
         self._hover("canvas, time, .mlw-status")
+
+    def _go_back(self, address: str) -> None:
+        """If a button has led away. It may do so while the page is on its way back already."""
+        while self.page.url.partition("?")[0] != address.partition("?")[0]:
+            with suppress(Error):
+                self.page.goto(address)
+        self.settle()
 
     def _buttons(self) -> list[int]:
         """The numbers of those to press: of each kind, which is the first word of a button, the first three."""
