@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import Error, expect, sync_playwright
+
 from tests.machines.network import wait_until
 
 # The shell without windows renders the same pages for half the CPU time; Playwright prefers it, too.
@@ -34,36 +36,62 @@ class _Shared:
     """Playwright and one Chromium, started at the first use and kept until the test process ends."""
 
     def __init__(self) -> None:
-        from playwright.sync_api import sync_playwright
-
+        expect.set_options(timeout=30_000)  # as all other waits: on a loaded machine five seconds are little
         self._place = tempfile.TemporaryDirectory()
         self._playwright = sync_playwright().start()
         self._loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
         self._starter = Path(self._place.name) / "chromium"
-        program = next(path for path in PROGRAMS if os.path.exists(path))
+        program = next(filter(os.path.exists, PROGRAMS), PROGRAMS[-1])
         self._starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{DEAF}" {program} "$@"\n')
         self._starter.chmod(0o755)
-        self._browser: Any = None
-        atexit.register(self._stop)
+        with self._running():
+            self._browser = self._playwright.chromium.launch(executable_path=self._starter, args=_ARGUMENTS)
+        atexit.register(self.stop)
 
     @contextmanager
     def use(self) -> Iterator[Any]:
+        """The browser. The contexts that are made in this block are closed at its end."""
+        with self._running():
+            before = list(self._browser.contexts)
+            try:
+                yield self._browser
+            finally:
+                with suppress(Error):  # whatever broke it has failed the test already; see is_alive
+                    for context in self._browser.contexts:
+                        if context not in before:
+                            context.close()
+
+    def is_alive(self) -> bool:
+        """A timeout of a test may break the connection to Playwright, and a browser may crash."""
+        with self._running():
+            try:
+                self._browser.new_browser_cdp_session().detach()
+            except Error:
+                return False
+            return True
+
+    def stop(self) -> None:
+        atexit.unregister(self.stop)
+        asyncio._set_running_loop(self._loop)
+        try:
+            self._browser.close()
+        except Error:
+            asyncio._set_running_loop(None)  # the loop has ended
+        with suppress(Error):
+            self._playwright.stop()
+        asyncio._set_running_loop(None)
+        self._place.cleanup()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
         """Playwright leaves its event loop running; other code may start one of its own outside of this block."""
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self._loop)
         try:
-            if self._browser is None or not self._browser.is_connected():
-                self._browser = self._playwright.chromium.launch(executable_path=self._starter, args=_ARGUMENTS)
-            yield self._browser
+            yield
         finally:
             asyncio._set_running_loop(outer)
-
-    def _stop(self) -> None:
-        asyncio._set_running_loop(self._loop)
-        with suppress(Exception):  # it may have died
-            self._browser.close()
-        self._playwright.stop()
-        self._place.cleanup()
 
 
 _shared: list[_Shared] = []
@@ -71,17 +99,13 @@ _shared: list[_Shared] = []
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """The Chromium of this test process. The contexts that were made in this block are closed at its end."""
+    """The Chromium of this test process; another one if it has died."""
+    if _shared and not _shared[0].is_alive():
+        _shared.pop().stop()
     if not _shared:
         _shared.append(_Shared())
     with _shared[0].use() as browser:
-        before = list(browser.contexts)
-        try:
-            yield browser
-        finally:
-            for context in browser.contexts:
-                if context not in before:
-                    context.close()
+        yield browser
 
 
 class Workbench:
