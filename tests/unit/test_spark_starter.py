@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.machines.network import read, wait_until
-from tests.unit.inrun import INRUN, PYTHONS
+from tests.unit.inrun import ENDS, INRUN, names_of
 
 STARTER = INRUN / "mlworkbench" / "_spark"
 WHOLE = "java.base java.logging jdk.incubator.vector"
@@ -285,7 +285,7 @@ def test_the_scripts_own_words_are_its_own(ready):
     assert "spark.yarn.tags=mlw-run-1" not in lines
 
 
-@pytest.mark.parametrize("python", [path for _, path in PYTHONS], ids=[".".join(map(str, one)) for one, _ in PYTHONS])
+@pytest.mark.parametrize("python", [path for _, path in ENDS], ids=names_of(ENDS))
 def test_modules_of_the_project_travel_to_executors(tmp_path, python):
     here = Here(tmp_path, python)
     here.env["SPARK_HOME"] = str(here.spark("spark"))
