@@ -128,6 +128,8 @@ def test_the_engine_refuses(spot, case):
     assert told["ending"] == "could not start"
     assert words in told["cause"]
     assert spot.name("r") not in spot.engine.containers()
+    # Without a program nobody made a container: none is looked for, and the ending does not wait for that.
+    assert (folder / "container.json").exists() == (case == "no engine")
 
 
 def test_the_name_is_taken(spot):

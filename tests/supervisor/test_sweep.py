@@ -108,8 +108,8 @@ def kill(pid):
     until(lambda: not alive(pid))
 
 
-def test_fifty_children_three_at_a_time(place, tmp_path):
-    sweep = Sweep(place, tmp_path, ["wait"] * 4 + ["x"] * 46, parallel=3)
+def test_twenty_children_three_at_a_time(place, tmp_path):
+    sweep = Sweep(place, tmp_path, ["wait"] * 4 + ["x"] * 16, parallel=3)
     assert sweep.start()["claimed"]
     sweep.running(3)
     sweep.go()
