@@ -15,8 +15,8 @@ from tests.machines.proxy import Proxy
 
 
 @pytest.fixture
-def away(laptop, machine):
-    return Away(laptop, machine())
+def away(shared_target):
+    return shared_target()
 
 
 class Following:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from tests.e2e import killing, killing_elsewhere
-from tests.e2e.elsewhere import Away, content, digest
+from tests.e2e.elsewhere import content, digest
 from tests.e2e.killing import Order
 from tests.e2e.killing_elsewhere import AwayWorld
 from tests.machines.network import wait_until
@@ -24,13 +24,13 @@ CLIENT_STAGES = ("connected", *killing.CLIENT_STAGES)
 
 
 @pytest.fixture
-def away(laptop, machine):
-    return Away(laptop, machine(sshd="PermitUserEnvironment yes"))
+def away(shared_target):
+    return shared_target(sshd="PermitUserEnvironment yes")
 
 
 @pytest.fixture
-def contained(laptop, machine):
-    return Away(laptop, machine(docker="yes", sshd="PermitUserEnvironment yes"), "remotedocker")
+def contained(shared_target):
+    return shared_target("remotedocker")
 
 
 def finish(away, key):
