@@ -202,11 +202,14 @@ def copy_folder(source: Path, to: Path) -> None:
 
 @contextmanager
 def second_laptop(place: Path) -> Iterator[Laptop]:
-    """Of somebody else, or the same person's other one. Its processes go with those of the first."""
+    """Of somebody else, or the same person's other one."""
     place.mkdir()
     laptop = Laptop(place)
-    yield laptop
-    shutil.rmtree(laptop.runtime, ignore_errors=True)
+    try:
+        yield laptop
+    finally:
+        end_processes(place)
+        shutil.rmtree(laptop.runtime, ignore_errors=True)
 
 
 def digest(path: Path) -> str:

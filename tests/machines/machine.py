@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.machines import network
 from tests.machines.account import write_account, write_home
-from tests.machines.engine import GROUP, Engine
+from tests.machines.engine import GROUP, Engine, answers
 from tests.machines.image import IMAGE, import_image
 from tests.machines.network import Switch, wait_until
 from tests.machines.place import BASE
@@ -302,7 +302,7 @@ class Machine:
             raise Failed(f"{self.name} did not come up: {network.read(said)}")
         self._listener()
         if self.wanted.docker == "own":
-            wait_until(lambda: self.run("docker", "version", check=False).returncode == 0, "the machine's own engine")
+            wait_until(lambda: answers(self.root / "run/docker.sock"), "the machine's own engine")
 
     def _tell(self, line: str) -> None:
         """To the first process; one that failed is not there any more, and its words are in the log."""
