@@ -41,8 +41,6 @@ def finish(away, key):
 
 @pytest.mark.parametrize("stage", CLIENT_STAGES)
 def test_client_killed_at_a_stage(away, stage):
-    if stage == "connected":
-        (away.laptop.runtime / "mlw").rename(away.laptop.runtime / "old")  # no kept connection
     killed = away.submit("--key", "k", "work.py", "k", env={"MLW_FAILPOINT": f"{stage}:kill"})
     assert killed.code == -signal.SIGKILL
     shown = away.ps()
