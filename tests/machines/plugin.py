@@ -6,7 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,9 @@ from tests.machines.place import Place
 from tests.machines.podman import Podman
 from tests.machines.programs import need_all
 from tests.machines.registry import Registry
+
+if TYPE_CHECKING:
+    from tests.e2e.elsewhere import Away, SharedTarget
 
 MakeMachine = Callable[..., Machine]
 NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "ss", "nft", "unshare", "nsenter", "setpriv", "tini", "perl", "ps")
@@ -116,6 +119,44 @@ def machine(request: pytest.FixtureRequest, switch: Switch) -> Iterator[MakeMach
 def module_machine(request: pytest.FixtureRequest, switch: Switch) -> Iterator[MakeMachine]:
     """The same for fixtures of a module."""
     yield from _factory(request, switch, "session_engine")
+
+
+@pytest.fixture(scope="session")
+def _targets(switch: Switch) -> Iterator[dict[object, SharedTarget]]:
+    made: dict[object, SharedTarget] = {}
+    yield made
+    for one in made.values():
+        one.close()
+
+
+@pytest.fixture
+def shared_target(
+    request: pytest.FixtureRequest,
+    switch: Switch,
+    tmp_path_factory: pytest.TempPathFactory,
+    _targets: dict[object, SharedTarget],
+) -> Iterator[Callable[..., Away]]:
+    """shared_target("remote", sshd="…") → a laptop attached to a machine, both as they were after the attach.
+
+    For tests that change nothing there but the home, the processes and the network: the machine is not theirs alone.
+    """
+    from tests.e2e.elsewhere import SharedTarget  # The plugin is loaded before it.
+
+    need_all(*NEEDED)
+    used = []
+
+    def give(kind: str = "remote", **wanted: Any) -> Away:
+        what = Wanted(**wanted, docker="yes" if kind == "remotedocker" else "no")
+        engine = request.getfixturevalue("engine") if kind == "remotedocker" else None
+        if (kind, what) not in _targets:
+            place = tmp_path_factory.mktemp("shared")
+            _targets[kind, what] = SharedTarget(place, Machine(switch, engine, what), kind)
+        used.append(_targets[kind, what])
+        return used[-1].renew()
+
+    yield give
+    for target in used:
+        target.end()
 
 
 def _factory(request: pytest.FixtureRequest, switch: Switch, engine_fixture: str) -> Iterator[MakeMachine]:
