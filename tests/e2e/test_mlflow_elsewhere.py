@@ -8,6 +8,7 @@ from tests.e2e.elsewhere import Away
 from tests.e2e.test_environment import manage, point
 from tests.e2e.test_mlflow import Ran
 from tests.machines.channel import depend
+from tests.machines.tools import give_tools_to
 
 PATIENCE = 560  # seconds; the environment is built first
 pytestmark = pytest.mark.timeout(PATIENCE + 40)
@@ -61,7 +62,9 @@ def test_in_a_container(laptop, engine, channel):
 def test_on_a_machine_elsewhere(laptop, machine, channel):
     """With the newest MLflow, and with the last one before 3."""
     root = laptop.project("far", train=LOGS)
-    away = Away(laptop, machine(), "remote", project=root)
+    host = machine()
+    away = Away(laptop, host, "remote", project=root)
+    give_tools_to(host)
     manage(root, "box")
     for package in ("mlflow-skinny", "mlflow-skinny<3"):
         depend(root, channel, package)

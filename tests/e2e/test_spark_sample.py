@@ -15,7 +15,12 @@ from tests.machines.spark import JAVA, PATIENCE, Spark
 pytestmark = pytest.mark.timeout(600)
 LONG = 4 * PATIENCE
 ROWS = 650_000  # of 264 bytes: 172 MB, and an executor has 160 MiB, of which Spark takes the larger part for itself
-SMALLER = {"spark.executor.memory": "160m", "spark.testing.reservedMemory": "33554432"}  # less than Spark allows else
+# Less than Spark allows else.
+SMALLER = {
+    "spark.executor.memory": "160m",
+    "spark.testing.reservedMemory": "33554432",
+    "spark.network.maxRemoteBlockSizeFetchToMem": "64m",
+}
 
 
 @pytest.fixture(scope="module")
