@@ -105,7 +105,12 @@ def server(request, tmp_path_factory):
             stdout=log,
             stderr=log,
             cwd=place,
-            env={"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(place)},
+            # Without the processes for jobs of its own, each of which imports all of MLflow.
+            env={
+                "PATH": f"{python.parent}:/usr/bin:/bin",
+                "HOME": str(place),
+                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            },
             start_new_session=True,
         )
     try:
