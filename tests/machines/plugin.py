@@ -23,6 +23,7 @@ from tests.machines.registry import Registry
 
 if TYPE_CHECKING:
     from tests.e2e.elsewhere import Away, SharedTarget
+    from tests.e2e.package_index import Index
 
 MakeMachine = Callable[..., Machine]
 NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "ss", "nft", "unshare", "nsenter", "setpriv", "tini", "perl", "ps")
@@ -93,6 +94,19 @@ def registry(engine: Engine, session_registry: Registry) -> Registry:
 def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
     """A conda channel on this machine, with a real Python in it."""
     return usual(tmp_path_factory.mktemp("conda") / "channel")
+
+
+@pytest.fixture(scope="session")
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    """A mirror of uv's Pythons on this machine, with a real one in it: `use_mirror(laptop, mirror)`."""
+    from tests.e2e.package_index import serving  # these modules import what loads this plugin
+    from tests.machines.python_mirror import write_mirror
+
+    folder = tmp_path_factory.mktemp("mirror")
+    (folder / "pythons").mkdir()
+    with serving(folder) as made:
+        write_mirror(folder / "pythons", f"{made.url}/pythons")
+        yield made
 
 
 @pytest.fixture(scope="session")
