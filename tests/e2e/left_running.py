@@ -1,4 +1,4 @@
-"""Not a test of the product: sessions of tests/e2e/test_session.py run these, and are ended in the middle or fail."""
+"""No tests of the product: tests/e2e/test_session.py runs these in sessions that fail or are ended in the middle."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+
+from tests.machines.browser import looking
 
 READY = "LEFT_RUNNING_READY"  # variable: the file that says that all has been started
 
@@ -26,3 +28,9 @@ def test_that_leaves_things_behind(tmp_path):
     subprocess.Popen(["setsid", "--fork", "sleep", "8640003"]).wait()
     (tmp_path / "mounted").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(tmp_path / "mounted")], check=True)
+
+
+def test_that_fails(machine, laptop, tmp_path):
+    machine(docker="yes")
+    with looking(laptop, laptop.project(), tmp_path):
+        raise AssertionError("as it should")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +53,16 @@ def test_what_is_left_is_named_and_ended(ready):
     assert "left behind: processes: sleep 8640003" in printed
     assert "left behind: mounts: " in printed and "/mounted" in printed
     assert "sleep 8640003" not in commands()
+
+
+def test_what_a_failed_test_leaves(ready):
+    """Logs of the engine, of sshd and of the server, and a picture of the page, in a folder that is named."""
+    printed = start(ready, "test_that_fails").communicate(timeout=120)[0].decode()
+    assert "1 failed" in printed and "left behind" not in printed, printed
+    folder = Path(re.findall(r"^/.*/build/evidence/.*", printed, re.MULTILINE)[0])
+    kept = {path.name for path in folder.rglob("*") if path.is_file() and path.stat().st_size}
+    assert kept >= {"log", "sshd.log", "processes.txt", "ui-0.txt", "failed.png", "failed.html"}
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(

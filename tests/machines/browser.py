@@ -17,6 +17,7 @@ from typing import Any
 
 from playwright.sync_api import Error, expect, sync_playwright
 
+from tests.evidence import witnesses
 from tests.machines.network import wait_until
 
 # The shell without windows renders the same pages for half the CPU time; Playwright prefers it, too.
@@ -196,9 +197,12 @@ def looking(user: Any, cwd: Path, place: Path, *words: str, **settings: Any) -> 
     """`mlw ui` in this folder, and a browser that was let in."""
     with workbench(user, cwd, place, *words) as bench, chromium() as browser:
         looker = Looker(browser, bench, **settings)
+        witnesses.add(looker)
         try:
             yield looker
         except BaseException:
             with suppress(Exception):  # the browser may be what failed
                 looker.keep(place)
             raise
+        finally:
+            witnesses.discard(looker)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,18 +26,6 @@ if TYPE_CHECKING:
 
 MakeMachine = Callable[..., Machine]
 NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "ss", "nft", "unshare", "nsenter", "setpriv", "tini", "perl", "ps")
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Whoever looked at a page that disappointed leaves a picture of it beside the test's other files."""
-    yield
-    given = getattr(item, "funcargs", {})
-    if call.when == "call" and call.excinfo is not None and "tmp_path" in given:
-        for one in given.values():
-            if hasattr(one, "complaints"):
-                with contextlib.suppress(Exception):  # the browser may be what failed
-                    one.keep(given["tmp_path"])
 
 
 @pytest.fixture(scope="session")
