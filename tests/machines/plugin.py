@@ -6,7 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +20,6 @@ from tests.machines.place import Place
 from tests.machines.podman import Podman
 from tests.machines.programs import need_all
 from tests.machines.registry import Registry
-
-if TYPE_CHECKING:
-    from tests.e2e.package_index import Index
 
 MakeMachine = Callable[..., Machine]
 NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "ss", "nft", "unshare", "nsenter", "setpriv", "tini", "perl", "ps")
@@ -96,8 +93,8 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
 
 
 @pytest.fixture(scope="session")
-def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    """A mirror of uv's Pythons on this machine, with a real one in it: `use_mirror(laptop, mirror)`."""
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An `Index`: a mirror of uv's Pythons on this machine, with a real one in it: `use_mirror(laptop, mirror)`."""
     from tests.e2e.package_index import serving  # these modules import what loads this plugin
     from tests.machines.python_mirror import write_mirror
 
