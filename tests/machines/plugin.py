@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,7 +22,6 @@ from tests.machines.registry import Registry
 
 if TYPE_CHECKING:
     from tests.e2e.elsewhere import Away, SharedTarget
-    from tests.e2e.package_index import Index
 
 MakeMachine = Callable[..., Machine]
 NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "ss", "nft", "unshare", "nsenter", "setpriv", "tini", "perl", "ps")
@@ -84,8 +83,8 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
 
 
 @pytest.fixture(scope="session")
-def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    """A mirror of uv's Pythons on this machine, with a real one in it: `use_mirror(laptop, mirror)`."""
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An `Index`: a mirror of uv's Pythons on this machine, with a real one in it: `use_mirror(laptop, mirror)`."""
     from tests.e2e.package_index import serving  # these modules import what loads this plugin
     from tests.machines.python_mirror import write_mirror
 
