@@ -145,7 +145,8 @@ _FOCUS = """async () => {
       || style.boxShadow.includes("0px 0px 0px 2px")
       || !!one.closest(".q-field--focused, .cm-editor, .ag-root, .xterm, [role=grid], .q-tab, [role=tree], iframe");
   };
-  for (let tries = 0; tries < 50 && one.isConnected && !shown(); tries++) await new Promise(done => setTimeout(done, 20));
+  const pause = () => new Promise(done => setTimeout(done, 20));
+  for (let tries = 0; tries < 50 && one.isConnected && !shown(); tries++) await pause();
   if (!one.isConnected) return "drawn again";
   let at = window.reachable.indexOf(one);
   if (at < 0) at = (window.reachable = (REACHABLE)()).indexOf(one);  // it was drawn again
