@@ -23,6 +23,7 @@ IMAGE = PAYLOADS[27]  # <img src=x onerror=…>
 LEAVE = re.compile(r"log out|^run$|archive|delete|remove|download|forget|copy|theme|off the list", re.IGNORECASE)
 
 
+PARTS = 3  # of the pages, so that no test takes long
 BUTTONS = "main button, header button, main [role=button]"
 # A template that was filled in, and elements that only a payload would make.
 _HARM = """() => [
@@ -134,10 +135,11 @@ def witness(hostile, bench, tmp_path):
         yield Witness(browser, bench)
 
 
-def test_every_page_with_everything(witness, hostile):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_page_with_everything(witness, hostile, part):
     """All routes that are pages, whatever comes later; with their tabs, dialogs and tooltips."""
     _, found = hostile
-    for one in pages():
+    for one in pages()[part::PARTS]:
         path = one.filled(key=key_of(found.root), name=found.run, run=found.run)
         if path == "/compare":
             path += f"?runs={found.run},{found.made[27]},{found.made[107]}"

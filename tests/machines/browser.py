@@ -148,6 +148,7 @@ class Looker:
     def __init__(self, browser: Any, bench: Workbench, **settings: Any) -> None:
         self.bench = bench
         self.context = browser.new_context(viewport={"width": 1400, "height": 900}, **settings)
+        self.context.set_default_navigation_timeout(60_000)  # a server that has just been started on a loaded machine
         self.complaints: list[str] = []
         self.outside: list[str] = []
         self.page = self.tab()
