@@ -274,7 +274,7 @@ def lines(draw: Any) -> bytes:
     return json.dumps({**point, **changes.get(kind, {})}).encode() + b"\n"
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_split_of_the_bytes_gives_the_same(data, tmp_path_factory, monkeypatch):
     monkeypatch.setattr(series, "_STRIDE", data.draw(st.sampled_from([700, 5000, 10**7])))
