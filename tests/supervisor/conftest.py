@@ -160,7 +160,7 @@ def spot(tmp_path: Path, engine: Any) -> Iterator[Any]:
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that all users can reach. pytest's own are closed to others, again whenever a session starts."""
-    folder = Path(tempfile.mkdtemp(prefix="mlw-test-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="mlw-test-"))
     folder.chmod(0o755)
     yield folder
     end_marked(folder)
