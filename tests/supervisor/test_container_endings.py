@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from .conftest import until
+from .conftest import delete_run, until
 
 HOLD = "import time; print('up'); time.sleep(1000)"
 SELF = (
@@ -148,7 +148,7 @@ def test_run_folder_deleted_under_a_running_script(spot):
     folder = spot.run("r", "import time; print('up'); time.sleep(1)")
     spot.start("r")
     spot.up(folder)
-    subprocess.run(["rm", "-rf", str(folder)], check=True)
+    delete_run(folder)
     root = json.loads((spot.root / "root.json").read_text())["id"]
     assert spot.call("adopt", "r", message={"root": root})["state"] == "lost"
     until(lambda: spot.name("r") not in spot.engine.containers())
