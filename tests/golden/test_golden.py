@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 import pytest
 
-from mlworkbench.cli.main import _run
 from mlworkbench.cli.verbs import mlw
 
 TEXTS = Path(__file__).parent / "texts"
@@ -37,15 +36,7 @@ def compare(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("words", HELP, ids=lambda words: " ".join(["mlw", *words]))
-def test_help(words, capsys, monkeypatch):
-    """In this process, as the program does it: to start one for each takes a hundred times as long."""
-    monkeypatch.setenv("COLUMNS", "80")
-    assert _run([*words, "--help"]) == 0
-    compare("-".join(["help", *words]), capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("words", [[], ["history", "list"]], ids=" ".join)
-def test_help_of_the_program_is_the_same(user, words):
+def test_help(user, words):
     done = user.mlw(*words, "--help", env={"COLUMNS": "80"})
     assert done.code == 0
     compare("-".join(["help", *words]), done.out)
