@@ -1,10 +1,11 @@
 # Two commands do all the set-up: `make demo` and `make test`. The rest is for working on ML Workbench itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-docker test quick e2e check docs bench soak fuzz clean
+.PHONY: help demo demo-docker test quick e2e check docs test-loaded bench soak fuzz clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BUILD_DOCS := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 # Set in some shells; they hide bugs that users would meet.
 unexport PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONPATH
 
@@ -12,6 +13,7 @@ help:
 	@echo "make demo        a sample project, run on this machine"
 	@echo "make demo-docker the walk to a machine with SSH and Docker; this one plays it"
 	@echo "make test        all tests (check, quick tests, end-to-end tests)"
+	@echo "make test-loaded all tests beside four busy processes"
 	@echo "make quick       unit, contract and supervisor tests"
 	@echo "make e2e         end-to-end tests"
 	@echo "make check       ruff, mypy --strict, architecture tests, the documentation"
@@ -40,22 +42,28 @@ demo-docker: $(BIN)/mlw
 
 test: check quick e2e
 
+# Tests wait for conditions, not for times: their result is the same on a machine that does other things, too.
+test-loaded: $(VENV)/.dev
+	@sh scripts/beside-load 4 $(MAKE) test
+
 quick: $(VENV)/.dev
 	@sh scripts/test-tools
-	$(BIN)/python -m pytest tests/unit tests/fuzz tests/contract tests/supervisor tests/golden -n auto
+	$(BIN)/python -m tests tests/unit tests/fuzz tests/contract tests/supervisor tests/golden -n auto
 
 e2e: $(VENV)/.dev
 	@sh scripts/test-tools
-	$(BIN)/python -m pytest tests/e2e -n auto
+	$(BIN)/python -m tests tests/e2e -n auto --dist worksteal
 
 docs: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BUILD_DOCS)
 
-check: $(VENV)/.dev docs
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_architecture.py tests/test_docs.py
+check: $(VENV)/.dev
+	@sh scripts/in-parallel \
+	  '$(BIN)/mypy' \
+	  '$(BIN)/python -m pytest tests/test_architecture.py tests/test_docs.py' \
+	  '$(BUILD_DOCS)' \
+	  '$(BIN)/ruff check .' \
+	  '$(BIN)/ruff format --check .'
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ settings.load_profile("patient")
 MLW = Path(sys.executable).with_name("mlw")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: what we start must feel Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest_plugins = ["tests.machines.plugin", "tests.machines.spark"]
+pytest_plugins = ["tests.evidence", "tests.costs", "tests.machines.plugin", "tests.machines.spark"]
 REAL_PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
@@ -46,6 +47,7 @@ class User:
             "PATH": f"{MLW.parent}:{Path(REAL_PYTHON).parent}:/usr/local/bin:/usr/bin:/bin",
             "LANG": "C.UTF-8",
             "TERM": "dumb",
+            "TMPDIR": tempfile.gettempdir(),
         }
 
     def mlw(self, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None, **more: Any) -> Done:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -27,6 +28,7 @@ _NOT_IMPORTED = ("mlworkbench.__main__", "mlworkbench.start", "mlworkbench.remot
 _UI = "mlworkbench.ui"
 _LANG = "C.UTF-8"
 _AT_START = ("PYTHON", "LD_", "LC_", "MALLOC_", "FAKETIME", "_MLW_COMPLETE")  # a Python reads them when it starts
+_LATER = {"PYTHON_KEYRING_BACKEND"}  # read by the keyring package, which the server does not import
 
 
 Stream = int | IO[Any]
@@ -139,16 +141,20 @@ _servers: dict[bool, ForkServer] = {}
 _started: list[Forked] = []
 
 
+def forked(mark: str) -> list[Forked]:
+    """Those with the mark in their variables, which their process does not show."""
+    return [one for one in list(_started) if any(mark in value for value in one.env.values())]
+
+
 def end_forked(mark: str) -> None:
-    """End those with the mark in their variables, which their process does not show."""
-    for one in [one for one in _started if any(mark in value for value in one.env.values())]:
+    for one in forked(mark):
         _started.remove(one)
         one.end()
 
 
 def is_forkable(env: dict[str, str]) -> bool:
     """Whether these variables change nothing about how a Python starts."""
-    return env.get("LANG") == _LANG and not any(name.startswith(_AT_START) for name in env)
+    return env.get("LANG") == _LANG and not any(name.startswith(_AT_START) for name in {*env} - _LATER)
 
 
 def start_forked(
@@ -219,6 +225,8 @@ def _read(stream: IO[bytes], texts: list[bytes], index: int) -> None:
 def _serve(control: socket.socket, program: str, ui: bool) -> dict[str, Any] | None:
     """Fork for each connection. Returns in a command's process only, with its request."""
     _import_all(ui)
+    gc.collect()
+    gc.freeze()  # a collection in a command would copy every page that holds an object
     sys.path[0] = os.path.dirname(program)  # as for the installed program
     while True:
         message, ancillary, _, _ = control.recvmsg(1, socket.CMSG_LEN(4))
@@ -290,6 +298,7 @@ def _import_all(ui: bool) -> None:
         if not name.startswith(skipped):
             importlib.import_module(name)
     assert ui or not {"rattler", "nicegui"} & {*sys.modules}, "see cli/main.py"
+    assert "keyring" not in sys.modules, "it reads a variable when it is imported"
 
 
 def _become(request: dict[str, Any]) -> None:
@@ -300,10 +309,31 @@ def _become(request: dict[str, Any]) -> None:
     sys.argv = [request["program"], *request["words"]]
 
 
+def _leave(end: SystemExit) -> None:
+    """End as an interpreter does, but let go of the memory at once: taking down all that was imported is most of the
+    work of a short command. Returns if the output cannot be written, which is for the interpreter to report."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for connection in sys.modules["apsw"].connections():
+        connection.close()  # else SQLite leaves its journal to the next process
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except OSError:
+        return
+    if isinstance(end.code, int):
+        os._exit(end.code)
+
+
 if __name__ == "__main__":
     asked = _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2], sys.argv[3] == "ui")
     if asked is not None:
         _become(asked)
         from mlworkbench.cli.main import main
 
-        main()
+        try:
+            main()
+        except SystemExit as end:
+            _leave(end)
+            raise

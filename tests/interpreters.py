@@ -16,10 +16,11 @@ def interpreters() -> dict[tuple[int, int], str]:
     """Version → path, one for each minor version; the running one is always there."""
     places = [Path(home).glob("*/bin/python") for home in _homes()]
     found = {}
-    for path in [*(str(one) for place in places for one in place), *_on_path(), sys.executable]:
+    paths = [*(str(one) for place in places for one in place), *_on_path(), sys.executable]
+    for path in dict.fromkeys(os.path.realpath(path) for path in paths):
         version = _version(path)
         if version:
-            found[version] = os.path.realpath(path)
+            found[version] = path
     return dict(sorted(found.items()))
 
 
@@ -39,6 +40,12 @@ def _version(path: str) -> tuple[int, int] | None:
         return None
     words = re.match(r"Python (\d+)\.(\d+)", done.stdout)
     return (int(words.group(1)), int(words.group(2))) if words else None
+
+
+def oldest_and_newest(oldest: tuple[int, int]) -> list[tuple[tuple[int, int], str]]:
+    """Of those from a version up: enough where no difference is known between the others."""
+    found = from_version(oldest)
+    return sorted({found[0], found[-1]})
 
 
 def from_version(oldest: tuple[int, int]) -> list[tuple[tuple[int, int], str]]:

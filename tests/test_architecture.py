@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "mlworkbench"
@@ -55,15 +56,17 @@ def part(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """The syntax of a module, the module itself first; read once for all tests."""
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 def imports(path: Path) -> set[str]:
     """First part, below the package, of every module of ours that is imported; relative ones resolved."""
     package = path.relative_to(SOURCE).parent.parts
     found = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else None
             if base is None:
@@ -125,7 +128,7 @@ def test_modules_and_functions_are_short():
         lines = path.read_text().count("\n")
         if lines > LONGEST_MODULE:
             wrong.append(f"{name(path)}: {lines} lines")
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 length = (node.end_lineno or 0) - node.lineno + 1
                 if length > LONGEST_FUNCTION:
@@ -135,7 +138,7 @@ def test_modules_and_functions_are_short():
 
 def test_classes_are_narrow():
     for path in MODULES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 public = [one.name for one in node.body if isinstance(one, ast.FunctionDef) and one.name[0] != "_"]
                 assert len(public) <= 15, f"{name(path)}: {node.name} has {len(public)} public methods"
@@ -144,7 +147,7 @@ def test_classes_are_narrow():
 def test_everything_is_caught_in_named_places_only():
     found = set()
     for path in MODULES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ExceptHandler) and "inrun" not in path.parts:
                 caught = getattr(node.type, "id", None)
                 reraises = any(isinstance(one, ast.Raise) and one.exc is None for one in ast.walk(node))
@@ -155,7 +158,7 @@ def test_everything_is_caught_in_named_places_only():
 
 def test_nothing_is_a_shell_string():
     for path in MODULES:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.keyword) and node.arg == "shell":
                 raise AssertionError(f"{name(path)}:{node.value.lineno} uses shell=")
             if (
@@ -167,7 +170,7 @@ def test_nothing_is_a_shell_string():
 
 
 def test_every_module_says_what_it_is():
-    assert [name(path) for path in MODULES if not ast.get_docstring(tree(path))] == []
+    assert [name(path) for path in MODULES if not ast.get_docstring(nodes(path)[0])] == []
 
 
 def test_there_is_no_drawer():
@@ -182,7 +185,7 @@ def test_foreign_json_is_parsed_in_one_place():
         name(path)
         for path in MODULES
         if "inrun" not in path.parts
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr == "loads" and ast.unparse(node.value) == "json"
     }
     assert calls == PLAIN_JSON

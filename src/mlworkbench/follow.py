@@ -30,7 +30,7 @@ from .runfiles.mirror import LOG, MOST_SAMPLES, Mirror
 from .targets.target import Target
 
 CHUNK = 4 * 1024 * 1024
-QUICK, SLOW = 0.004, 0.1  # seconds between looks, in the first second of silence and later
+QUICK, SLOW, SHARE = 0.004, 0.1, 0.05  # seconds between looks: this share of the silence so far, within bounds
 WAIT = 5.0  # seconds that another machine keeps a question for news before it answers "nothing"
 FIRST, LONGEST = 0.5, 30.0  # seconds between attempts to get into contact again
 SERIES = 5.0  # seconds between two times that new points are put where they are quickly drawn
@@ -181,7 +181,7 @@ class Follower:
             chance = 0.5 + os.urandom(1)[0] / 510
             time.sleep(min(LONGEST, FIRST * 2 ** min(self._failures, 10)) * chance)
         elif self._mirror is None or self.run.status.final or self.run.accepted is None:
-            time.sleep(QUICK if time.monotonic() - quiet_since < 1.0 else SLOW)
+            time.sleep(min(SLOW, max(QUICK, SHARE * (time.monotonic() - quiet_since))))
 
     def _pull(self, log: dict[str, int], wait: float = 0.0) -> News:
         """Ask for everything that is new; the history takes in all but the log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
@@ -11,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Done
+from tests.conftest import Done, end_processes
 from tests.machines.laptop import Laptop
 from tests.machines.machine import Machine
 from tests.machines.network import read, wait_until
+from tests.machines.programs import call
 from tests.machines.proxy import Proxy
 
 # The observer is the script itself: it writes where the product does not look. What it is told to do comes as words.
@@ -152,13 +154,62 @@ class Away:
         return len(names)
 
 
+class SharedTarget:
+    """A laptop that is attached to a machine, made once. Every test gets both as they were after the attach."""
+
+    def __init__(self, place: Path, host: Machine, kind: str) -> None:
+        self._place, self._kept = place / "laptop", place / "kept"
+        self._place.mkdir()
+        self._away = Away(Laptop(self._place), host, kind)
+        self.end()
+        self._away.laptop.runtime.mkdir(mode=0o700)
+        self._kept.mkdir()
+        for name in ("home", "store"):
+            copy_folder(self._place / name, self._kept / name)
+        copy_folder(host.home, self._kept / "there")
+        # The program on the machine is compiled by its first run: that is kept, too, and nothing else of the run.
+        assert self._away.submit("work.py", "first").code == 0
+        shutil.rmtree(self._kept / "there" / ".mlw" / "lib")
+        copy_folder(host.home / ".mlw" / "lib", self._kept / "there" / ".mlw" / "lib")
+
+    def renew(self) -> Away:
+        """For a test."""
+        self.end()
+        shutil.rmtree(self._place)
+        self._place.mkdir()
+        away = copy.copy(self._away)
+        away.laptop = Laptop(self._place)
+        for name in ("home", "store"):
+            copy_folder(self._kept / name, self._place / name)
+        away.host.renew(self._kept / "there")
+        return away
+
+    def close(self) -> None:
+        self.end()
+        self._away.host.close()
+
+    def end(self) -> None:
+        """All processes and connections of laptop and machine."""
+        end_processes(self._place)
+        self._away.host.end_processes()
+        shutil.rmtree(self._away.laptop.runtime, ignore_errors=True)
+
+
+def copy_folder(source: Path, to: Path) -> None:
+    """With owners, times and links."""
+    call("cp", "-aT", str(source), str(to))
+
+
 @contextmanager
 def second_laptop(place: Path) -> Iterator[Laptop]:
-    """Of somebody else, or the same person's other one. Its processes go with those of the first."""
+    """Of somebody else, or the same person's other one."""
     place.mkdir()
     laptop = Laptop(place)
-    yield laptop
-    shutil.rmtree(laptop.runtime, ignore_errors=True)
+    try:
+        yield laptop
+    finally:
+        end_processes(place)
+        shutil.rmtree(laptop.runtime, ignore_errors=True)
 
 
 def digest(path: Path) -> str:

@@ -27,7 +27,8 @@ from typing import Any
 
 import apsw
 
-from ..conftest import MLW, Done, User
+from ..conftest import MLW, Done, Process, User
+from ..fork_server import forked
 
 SEED = int(os.environ.get("MLW_KILL_SEED", "20261115"))
 PATIENCE = float(os.environ.get("MLW_KILL_PATIENCE", "60"))  # seconds after which a command counts as hanging
@@ -282,7 +283,7 @@ class World:
         """The run folder on the target, where the supervisor works."""
         return self.user.folder(run)
 
-    def victims(self, order: Order, fault: Fault, client: subprocess.Popen[bytes]) -> list[int]:
+    def victims(self, order: Order, fault: Fault, client: Process) -> list[int]:
         """The processes that the fault names, if they are there yet."""
         run = self.run_of(order.key)
         if run is None:
@@ -384,7 +385,7 @@ def _content(file: Any) -> bytes:
     return bytes(file.read())
 
 
-def _ended(client: subprocess.Popen[bytes]) -> int | None:
+def _ended(client: Process) -> int | None:
     try:
         return client.wait(PATIENCE)
     except subprocess.TimeoutExpired:
@@ -393,7 +394,7 @@ def _ended(client: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def _strike(world: World, order: Order, fault: Fault, client: subprocess.Popen[bytes]) -> bool:
+def _strike(world: World, order: Order, fault: Fault, client: Process) -> bool:
     """The nemesis at random moments; tells whether it hit."""
     if fault.who == "nobody":
         return False
@@ -414,7 +415,7 @@ def _strike(world: World, order: Order, fault: Fault, client: subprocess.Popen[b
     return hit
 
 
-def _await_victims(world: World, order: Order, fault: Fault, client: subprocess.Popen[bytes]) -> Any:
+def _await_victims(world: World, order: Order, fault: Fault, client: Process) -> Any:
     """The victims, or True when the client has ended before there were any."""
     there = lambda: world.victims(order, fault, client) or client.poll() is not None  # noqa: E731
     return until(there, world.patience, world.pause)
@@ -436,8 +437,14 @@ def kill_ours(pid: int, store: Path, program: bytes = b"__main__.py") -> bool:
 def _has(pid: int, mark: bytes) -> bool:
     place = Path("/proc") / str(pid)
     try:
-        state = (place / "stat").read_text().rsplit(")", 1)[1].split()[0]
-        return state not in "ZX" and mark in (place / "environ").read_bytes() + (place / "cmdline").read_bytes()
+        return _lives(pid) and mark in (place / "environ").read_bytes() + (place / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
 
@@ -457,10 +464,11 @@ def processes_of(run: str) -> list[int]:
 
 
 def marked(store: Path) -> list[int]:
-    """All living processes that know the store."""
+    """All living processes that know the store, commands that are forks among them."""
     mark = os.fsencode(store)
     pids = [int(place.name) for place in Path("/proc").iterdir() if place.name.isdigit()]
-    return [pid for pid in pids if pid != os.getpid() and _has(pid, mark)]
+    forks = [one.pid for one in forked(str(store)) if one.returncode is None and _lives(one.pid)]
+    return [pid for pid in pids if pid != os.getpid() and _has(pid, mark)] + forks
 
 
 def at_once(body: Callable[[Any], Any], items: Iterable[Any], workers: int = AT_ONCE) -> list[Any]:

@@ -6,6 +6,7 @@ the same time die at different stages. The target is a machine of the tests; its
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import shutil
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import end_processes
+from tests.conftest import Done, end_processes
 from tests.e2e import killing
 from tests.e2e.elsewhere import Away
 from tests.e2e.killing import Fault, Mix, Order, World
@@ -56,6 +57,12 @@ class AwayWorld(World):
     @property
     def observer_argument(self) -> str:
         return "~/observed"
+
+    def submit(self, order: Order) -> Done:
+        """A fork: the recovery is neither killed nor looked for by its variables, as the clients before it are."""
+        user, words = copy.copy(self.user), self.words(order, detach=False)
+        user.installed = False
+        return user.mlw(*words, cwd=self.project, env=self.env(order), timeout=killing.PATIENCE)
 
     @property
     def stores(self) -> list[Path]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import REAL_PYTHON
+from tests.machines.kept import keep
 
 UV = Path(sys.executable).with_name("uv")
 
@@ -17,6 +18,12 @@ def make(place: Path, *packages: str) -> Path:
     subprocess.run([UV, "venv", "-q", "-p", REAL_PYTHON, place], check=True)
     install(place / "bin" / "python", *packages)
     return place / "bin" / "python"
+
+
+def kept(name: str, *packages: str) -> Path:
+    """The same, made once and kept for the next time; what is imported is compiled from then on. Do not change it."""
+    about = " ".join([REAL_PYTHON, *packages])
+    return keep(f"pythons/{name}", about, lambda place: make(place, *packages)) / "bin" / "python"
 
 
 def install(python: Path | str, *packages: str) -> None:

@@ -54,6 +54,18 @@ def _scratch(root: Path, name: str) -> dict[str, str]:
     return {**java, "spark.local.dir": str(folder)}
 
 
+def configure(root: Path, settings: Mapping[str, str]) -> None:
+    """These settings of Spark in a project that has others, too."""
+    path = root / "aml_config" / "spark_dependencies.yml"
+    lines = [line for line in path.read_text().splitlines() if line.strip().split(":")[0] not in settings]
+    place = lines.index("configuration:") + 1
+    path.write_text(
+        "\n".join(
+            [*lines[:place], *(f"  {key}: {json.dumps(one)}" for key, one in settings.items()), *lines[place:], ""]
+        )
+    )
+
+
 def say(root: Path, name: str, key: str, value: str) -> None:
     """One key of a .compute file."""
     path = root / "aml_config" / f"{name}.compute"

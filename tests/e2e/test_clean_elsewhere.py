@@ -9,13 +9,16 @@ import shutil
 
 import pytest
 
-from tests.e2e.attaching import SCRIPT, SECRET, attached, new_project, runs_there, tree
+from tests.e2e.attaching import SCRIPT, runs_there, tree
 from tests.machines.network import wait_until
 
 
 @pytest.fixture
-def project(laptop):
-    return new_project(laptop)
+def box(shared_target):
+    """A laptop, the machine that it is attached to, and the project."""
+    away = shared_target()
+    away.write("train.py", SCRIPT)
+    return away.laptop, away.host, away.project
 
 
 def clean(laptop, project, *words):
@@ -30,9 +33,8 @@ def make_old(host) -> None:
         os.utime(path, (then, then), follow_symlinks=False)
 
 
-def test_what_has_come_home_can_go(laptop, machine, project):
-    host = machine(password=SECRET)
-    attached(laptop, host, project)
+def test_what_has_come_home_can_go(box):
+    laptop, host, project = box
     root = host.home / ".mlw"
     one = runs_there(laptop, project, host).run
     (project / "other.py").write_text(SCRIPT + "open('outputs/model', 'w').write('x' * 9000)\n")
@@ -59,9 +61,8 @@ def test_what_has_come_home_can_go(laptop, machine, project):
     runs_there(laptop, project, host)
 
 
-def test_what_is_not_here_stays_there(laptop, machine, project):
-    host = machine(password=SECRET)
-    attached(laptop, host, project)
+def test_what_is_not_here_stays_there(box):
+    laptop, host, project = box
     root = host.home / ".mlw"
     config = project / "aml_config" / "box.runconfig"
     config.write_text(config.read_text().replace("FetchOutputs: all", "FetchOutputs: none"))
@@ -102,9 +103,8 @@ os.mkfifo("outputs/fifo")
 """
 
 
-def test_outputs_behind_links_are_here_or_named_and_stay_there(laptop, machine, project):
-    host = machine(password=SECRET)
-    attached(laptop, host, project)
+def test_outputs_behind_links_are_here_or_named_and_stay_there(box):
+    laptop, host, project = box
     root = host.home / ".mlw"
     (project / "links.py").write_text(LINKS)
     done = laptop.mlw("submit", "-c", "box", "links.py", cwd=project, check=True)
@@ -137,9 +137,8 @@ def test_outputs_behind_links_are_here_or_named_and_stay_there(laptop, machine, 
     assert not (root / "runs" / done.run).exists() and fetched.exists()
 
 
-def test_a_target_that_nobody_attached(laptop, machine, project):
-    host = machine(password=SECRET)
-    attached(laptop, host, project)
+def test_a_target_that_nobody_attached(box):
+    laptop, _, project = box
     laptop.mlw("submit", "-c", "local", "train.py", cwd=project, check=True)
     laptop.mlw("computetarget", "detach", "box", "--keep-files", cwd=project, check=True)
     for name in ("docker", "box"):

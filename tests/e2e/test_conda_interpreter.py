@@ -49,7 +49,7 @@ def hostile(tmp_path: Path) -> tuple[Channel, Path]:
     """A channel whose Python writes to a file of the host, and that file."""
     mark = tmp_path / "mark"
     channel = Channel(tmp_path / "hostile")
-    channel.add_python(program=PROGRAM.format(mark=mark, short=SHORT).encode())
+    channel.add_python(program=PROGRAM.format(mark=mark, short=SHORT).encode(), compiled=False)
     channel.add("words", "1.0", {"share/words.txt": b"x"}, noarch="generic")
     return channel.write(), mark
 

@@ -113,12 +113,18 @@ def test_ctrl_c_leaves_nothing(visitor, engine, slow_image, tmp_path):
     assert (engine.containers(), servers(tmp_path / "tmp")) == ([], [])
 
 
-def test_an_image_that_nobody_has(visitor, engine, tmp_path):
-    done = demo(visitor, DEMO_IMAGE="127.0.0.1:1/no-such-image:1")
+def test_an_image_that_nobody_has_and_a_password_that_reaches_no_file(visitor, engine, tmp_path):
+    """What is left behind after a failure is named, and has no password of a proxy in it."""
+    proxies = {"HTTPS_PROXY": "http://ada:canary-word@127.0.0.1:1", "no_proxy": "lab.example"}
+    done = demo(visitor, DEMO_IMAGE="127.0.0.1:1/no-such-image:1", **proxies)
     assert done.code not in (0, 130), done
     assert "no-such-image:1" in done.err and "DEMO_IMAGE" in done.err, done
     (place,) = (tmp_path / "tmp").iterdir()
     assert f"rm -r {place}" in done.err and servers(place) == []
+    assert "HTTPS_PROXY" in done.out and "canary-word" not in done.out + done.err, done
+    files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert [path for path in files if b"canary-word" in path.read_bytes()] == []
+    assert '"no_proxy=lab.example"' in (place / "machine" / "sshd_config").read_text()
 
 
 def test_an_engine_that_is_elsewhere(visitor, tmp_path):
@@ -197,16 +203,6 @@ def test_an_mlw_that_is_not_there(visitor, tmp_path):
     assert done.returncode == 1 and "Traceback" not in done.stderr, done
     assert "error: [Errno 2] No such file or directory: '/not/there/mlw'" in done.stderr
     wait_until(lambda: servers(tmp_path / "tmp") == [], "the door that was just opened is closed")
-
-
-def test_no_password_reaches_a_file(visitor, tmp_path):
-    proxies = {"HTTPS_PROXY": "http://ada:canary-word@127.0.0.1:1", "no_proxy": "lab.example"}
-    done = demo(visitor, DEMO_IMAGE="127.0.0.1:1/no-such-image:1", **proxies)
-    assert "HTTPS_PROXY" in done.out and "canary-word" not in done.out + done.err, done
-    (place,) = (tmp_path / "tmp").iterdir()
-    files = [path for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert [path for path in files if b"canary-word" in path.read_bytes()] == []
-    assert '"no_proxy=lab.example"' in (place / "machine" / "sshd_config").read_text()
 
 
 @pytest.mark.parametrize("below", ["", "mine"])

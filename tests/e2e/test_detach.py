@@ -28,8 +28,9 @@ def attach_again(away, told, name):
 # -- what ended there ---------------------------------------------------------------------------------------------
 
 
-def test_a_purge_brings_home_what_nobody_followed(laptop, machine):
-    away = Away(laptop, machine())
+def test_a_purge_brings_home_what_nobody_followed(shared_target):
+    away = shared_target()
+    laptop = away.laptop
     run = away.detach("work.py", "one")
     other = laptop.project("other", train=QUIET)
     twin = laptop.mlw(
@@ -56,8 +57,8 @@ def test_a_purge_brings_home_what_nobody_followed(laptop, machine):
     assert content(laptop.folder(elsewhere) / "work/outputs/model") == b"x" * 9000
 
 
-def test_a_plain_detach_brings_them_home_too(laptop, machine):
-    away = Away(laptop, machine())
+def test_a_plain_detach_brings_them_home_too(shared_target):
+    away = shared_target()
     run = away.detach("work.py", "one")
     away.await_end(run)
     gone = leave(away)
@@ -65,8 +66,8 @@ def test_a_plain_detach_brings_them_home_too(laptop, machine):
     away.must_be_whole(run, "one")
 
 
-def test_a_purge_deletes_no_results_that_are_there_alone(laptop, machine):
-    away = Away(laptop, machine())
+def test_a_purge_deletes_no_results_that_are_there_alone(shared_target):
+    away = shared_target()
     away.write("train.py", QUIET)
     config = away.project / "aml_config/box.runconfig"
     config.write_text(re.sub(r"(?m)^FetchOutputs:.*$", "FetchOutputs: none", config.read_text()))
@@ -191,8 +192,8 @@ def test_not_attached_is_told_of_each_target_and_never_remembered(laptop, machin
     assert "my_box is ada@" in told and "\nbox is" not in told and "(box is" not in told, told
 
 
-def test_a_machine_that_is_forgotten_without_contact(laptop, machine):
-    away = Away(laptop, machine())
+def test_a_machine_that_is_forgotten_without_contact(shared_target):
+    away = shared_target()
     away.write("long.py", LONG)
     run = away.detach("long.py")
     away.host.stop_sshd(sessions=True)
@@ -201,8 +202,8 @@ def test_a_machine_that_is_forgotten_without_contact(laptop, machine):
     assert f"run {run} (" in forced.err and f"--name box --address {away.host.address} --username ada" in forced.err
 
 
-def test_a_submit_that_was_interrupted_is_named_and_keeps_nothing(laptop, machine):
-    away = Away(laptop, machine())
+def test_a_submit_that_was_interrupted_is_named_and_keeps_nothing(shared_target):
+    away = shared_target()
     assert away.submit("work.py", "one", env={"MLW_FAILPOINT": "recorded:kill"}).code != 0
     [run] = [record["run_id"] for record in away.runs()]
     gone = leave(away, *PURGE)

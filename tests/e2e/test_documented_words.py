@@ -7,6 +7,7 @@ tests/e2e/test_documented.py, along the page; those of other pages, one by one, 
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +16,13 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.cli.verbs import mlw
+from tests.conftest import end_processes
 from tests.e2e.documented import FOLLOWED_ELSEWHERE, NOT_RUN, WALKED, gpus_on, reach
+from tests.e2e.killing import processes_of
 from tests.machines.channel import depend
 from tests.machines.doors import free_port
+from tests.machines.laptop import Laptop
+from tests.machines.network import wait_until
 from tests.machines.pages import Circumstances, Command, Walk, inline, merge, missing, page, pages, typed
 from tests.test_docs import walk
 
@@ -28,13 +33,15 @@ import mlworkbench as mlw
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.001)
 asked, _ = parser.parse_known_args()
+if "--wait" in sys.argv:
+    while not os.path.exists(os.path.expanduser("~/go")):
+        time.sleep(0.05)
+    sys.exit()
 mlw.log_param("lr", asked.lr)
 for step in range(3):
     mlw.log({"loss": 1 / (step + 1), "accuracy": 0.9 + step / 100}, step=step)
 with open("outputs/model.pkl", "w") as file:
     file.write("weights")
-while os.path.exists("/nothing/%s" % asked.lr) or "--wait" in sys.argv:
-    time.sleep(0.05)
 """
 PASSWORD = "open sesame"
 ASKS_FOR_MORE = re.compile(
@@ -117,6 +124,13 @@ class Workshop:
             self.mlw("computetarget", "attach", "remote", "--name", "my_dsvm", *address)
             say(self.root, "my_dsvm", userManagedEnvironment="false")
 
+    def forget_target(self) -> None:
+        """It is attached anew, and runs are made anew, when they are needed next."""
+        self.laptop.mlw("computetarget", "detach", "my_dsvm", cwd=self.root)
+        for kind in ("compute", "runconfig"):
+            (self.root / "aml_config" / f"my_dsvm.{kind}").unlink(missing_ok=True)
+        self._runs.clear()
+
     def runs(self) -> list[str]:
         """Two that have ended well, in our environment on that machine."""
         self.target()
@@ -156,7 +170,7 @@ class Workshop:
         """None, or what went wrong."""
         text, around = command.text, Circumstances()
         self.walk.place = self.root
-        self.walk._state.unlink(missing_ok=True)
+        self.walk.forget_variables()
         for pattern, special in SPECIAL.items():
             if re.search(pattern, text):
                 text, around = special(self, text)
@@ -212,8 +226,22 @@ def with_run(make: Callable[[Workshop], str], **around: object) -> Special:
 
 
 def given_up(shop: Workshop, text: str) -> tuple[str, Circumstances]:
-    text = text.replace("RUN", shop.out_of_contact())
-    return text, Circumstances(after=lambda _: shop.host.start_sshd())
+    run = shop.out_of_contact()
+    go, folder = shop.host.home / "go", shop.host.home / ".mlw" / "runs" / run
+
+    def is_gone() -> bool:
+        if not processes_of(run):
+            shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    def ends_there(_: str) -> None:
+        """And goes: else the target would be in use, or hold what was not fetched, for the commands that follow."""
+        go.touch()
+        wait_until(is_gone, f"the end of {run}")
+        go.unlink()
+        shop.host.start_sshd()
+
+    return text.replace("RUN", run), Circumstances(after=ends_there)
 
 
 def elsewhere(shop: Workshop, text: str) -> tuple[str, Circumstances]:
@@ -298,11 +326,16 @@ SPECIAL: dict[str, Special] = {
 }
 
 
-@pytest.fixture
-def shop(laptop, machine, engine, channel):
-    host = machine(docker="yes", password=PASSWORD)
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory, module_machine, session_engine, channel):
+    """One for all commands: it makes what a command took away."""
+    place = tmp_path_factory.mktemp("workshop")
+    laptop = Laptop(place)
+    host = module_machine(docker="yes", password=PASSWORD)
     gpus_on(host, 1)
-    return Workshop(laptop, host, engine, channel)
+    yield Workshop(laptop, host, session_engine, channel)
+    end_processes(place)
+    shutil.rmtree(laptop.runtime, ignore_errors=True)
 
 
 @pytest.mark.parametrize("kind", GROUPS)
@@ -311,6 +344,8 @@ def test_commands_that_are_named(shop, kind):
     for command in named():
         if group(command.text) == kind and command.text not in {text for _, text in NOT_RUN}:
             wrong += [said for said in [shop.type(command)] if said]
+    if kind == "computetarget":  # they attached and detached it, with other settings
+        shop.forget_target()
     assert not wrong, "\n\n".join(wrong)
 
 

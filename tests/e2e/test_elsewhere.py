@@ -14,13 +14,13 @@ from tests.machines.network import wait_until
 
 
 @pytest.fixture(params=["remote", "remotedocker"])
-def away(request, laptop, machine):
-    return Away(laptop, machine(docker="yes" if request.param == "remotedocker" else "no"), request.param)
+def away(request, shared_target):
+    return shared_target(request.param)
 
 
 @pytest.fixture
-def plain(laptop, machine):
-    return Away(laptop, machine())
+def plain(shared_target):
+    return shared_target()
 
 
 LIVE = """

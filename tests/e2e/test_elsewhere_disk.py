@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.elsewhere import Away, content
+from tests.e2e.elsewhere import content
 from tests.machines.network import wait_until
 
 
 @pytest.mark.parametrize("kind", ["remote", "remotedocker"])
-def test_a_home_that_is_read_only_for_a_while(laptop, machine, kind):
+def test_a_home_that_is_read_only_for_a_while(shared_target, kind):
     """Whoever follows the run, or asks, learns what it waits for; then all of it is there."""
-    away = Away(laptop, machine(docker="yes" if kind == "remotedocker" else "no"), kind)
+    away = shared_target(kind)
     run = away.detach("work.py", "k", "--ticks")
     away.await_ticks(run)
     runs = str(away.host.home / ".mlw" / "runs")

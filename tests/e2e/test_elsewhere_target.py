@@ -18,18 +18,18 @@ from tests.machines.network import read, wait_until
 
 
 @pytest.fixture
-def away(laptop, machine):
-    return Away(laptop, machine())
+def away(shared_target):
+    return shared_target()
 
 
 @pytest.fixture(params=["remote", "remotedocker"])
-def either(request, laptop, machine):
-    return Away(laptop, machine(docker="yes" if request.param == "remotedocker" else "no"), request.param)
+def either(request, shared_target):
+    return shared_target(request.param)
 
 
 @pytest.fixture
-def contained(laptop, machine, engine):
-    return Away(laptop, machine(docker="yes"), "remotedocker")
+def contained(shared_target, engine):
+    return shared_target("remotedocker")
 
 
 def ending(away, run):
@@ -137,9 +137,9 @@ def test_a_home_that_is_not_there_for_a_while_loses_nothing(away):
 
 
 @pytest.fixture
-def narrow(laptop, machine):
+def narrow(shared_target):
     """A machine whose disk has room for little."""
-    away = Away(laptop, machine(disk="140M"))
+    away = shared_target(disk="140M")
     disk = os.statvfs(away.host.home)
     (away.host.home / "ballast").write_bytes(bytes(disk.f_bavail * disk.f_frsize - (17 << 20)))
     return away
@@ -327,10 +327,10 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 
 
 @pytest.mark.parametrize("off", [-86400, 86400])
-def test_a_clock_that_is_a_day_off(laptop, machine, tmp_path, off):
+def test_a_clock_that_is_a_day_off(shared_target, tmp_path, off):
     """The far end's own time is a day off: durations are right, nothing is negative, and all ends as it should."""
     (tmp_path / "clock.c").write_text(CLOCK % off)
-    away = Away(laptop, machine(sshd="PermitUserEnvironment yes"))
+    away = shared_target(sshd="PermitUserEnvironment yes")
     library = away.host.home / "clock.so"
     subprocess.run([need("cc"), "-shared", "-fPIC", "-o", library, tmp_path / "clock.c", "-ldl"], check=True)
     (away.host.home / ".ssh/environment").write_text(f"LD_PRELOAD={library}\n")

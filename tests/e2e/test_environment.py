@@ -27,9 +27,9 @@ def manage(root: Path, name: str) -> None:
 
 
 def test_a_project_gets_its_packages_on_this_machine(user, channel):
-    """One key, and `local` runs in an environment of the project's own."""
+    """One key, and `local` runs in an environment of the project's own; the tools that build it are fetched."""
     root = user.project("demo", say=SAY)
-    depend(root, channel, "six==1.16.0")
+    depend(root, channel, "six==1.16.0", tools=False)
     manage(root, "local")
     first = user.mlw("submit", "-c", "local", "say.py", cwd=root)
     assert first.code == 0, first

@@ -1,4 +1,7 @@
-"""The frameworks that people train with, in environments made of nothing but a project's file."""
+"""The frameworks that people train with, in environments made of nothing but a project's file.
+
+TensorFlow has its test with the samples.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +21,6 @@ from tests.machines.programs import call
 
 # What a user's script does, in a few steps on data that it makes up. The history gets the loss of the first step, and
 # of every one.
-TENSORFLOW = """
-import sys
-import mlworkbench
-import tensorflow as tf
-
-tf.keras.utils.set_random_seed(1)
-inputs = tf.random.normal((256, 8))
-wanted = tf.reduce_sum(inputs * tf.range(8.0), axis=1, keepdims=True)
-model = tf.keras.Sequential([tf.keras.layers.Dense(16, activation="relu"), tf.keras.layers.Dense(1)])
-optimizer = tf.keras.optimizers.Adam(0.05)
-for step in range(12):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean((model(inputs) - wanted) ** 2)
-    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
-    if not step:
-        mlworkbench.log("first_loss", float(loss))
-    mlworkbench.log("loss", float(loss))
-model.save_weights("outputs/model.weights.h5")
-print("trained by", sys.executable, "with", tf.__file__)
-"""
 TORCH = """
 import sys
 import mlworkbench
@@ -99,28 +82,24 @@ def prefix_of(store, laptop, run):
     return store / "envs" / laptop.info(run)["environment"]["digest"]
 
 
-def test_tensorflow_trains_in_a_container_without_packages(laptop, engine, channel):
-    laptop.uses(engine)
-    root = laptop.project("demo", train=TENSORFLOW)
-    depend(root, channel, "tensorflow-cpu")
-    point(root, "docker", "baseDockerImage", engine.image)
-    done = laptop.mlw("submit", "-c", "docker", "train.py", cwd=root, timeout=PATIENCE)
-    assert done.code == 0, done
-    must_have_trained(laptop, done, prefix_of(laptop.store, laptop, done.run), "model.weights.h5")
-    assert re.search(r"Downloading tensorflow-cpu \(\d", done.err), "hundreds of megabytes are not fetched in silence"
-
-
 # -- PyTorch -------------------------------------------------------------------------------------------
 
 
-def wheels():
+def find_wheels():
     """Folder and version of PyTorch's build without CUDA, as pip is set up here: the index has none."""
     asked = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     folders = re.findall(r"find-links='([^']*)'", asked.stdout)
     for folder in (Path(word) for words in folders for word in words.split() if "://" not in word):
         for file in folder.glob(f"torch-*+cpu-cp{SHORT.replace('.', '')}-*.whl"):
             return folder, file.name.split("-")[1]
-    pytest.skip(f"pip is not set up for a folder with PyTorch's CPU build for Python {SHORT} (find-links)")
+    return None
+
+
+def wheels():
+    """The same, which the test cannot do without."""
+    return find_wheels() or pytest.skip(
+        f"pip is not set up for a folder with PyTorch's CPU build for Python {SHORT} (find-links)"
+    )
 
 
 def test_pytorch_trains_on_a_machine_without_internet_and_the_second_time_at_once(laptop, machine, channel):

@@ -15,6 +15,7 @@ from tests.e2e.elsewhere import Away
 from tests.e2e.package_index import serving, wheel
 from tests.e2e.test_environment import manage
 from tests.machines.channel import SHORT, allow_packages
+from tests.machines.tools import give_tools, give_tools_to
 
 SAY = """
 import importlib, sys
@@ -36,6 +37,7 @@ class Here:
         self.user, self.address = user, "127.0.0.1"
         self.root = user.project("demo", say=SAY)
         manage(self.root, "local")
+        give_tools(user.store)
         self.homes = [user.home.parent]
 
     def submit(self, *words, **more):
@@ -50,6 +52,7 @@ class There:
         self.root = laptop.project("far", say=SAY)
         self._away = Away(laptop, host, "remote", project=self.root)
         manage(self.root, self._away.name)
+        give_tools_to(host)
         self.homes = [laptop.home.parent, host.home]
 
     def submit(self, *words, **more):

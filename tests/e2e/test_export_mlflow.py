@@ -16,7 +16,7 @@ import pytest
 from mlworkbench.history.store import History
 from mlworkbench.paths import UserPaths
 from tests.conftest import User, end_processes
-from tests.e2e.pythons import make
+from tests.e2e.mlflows import BEFORE, NEWEST, mlflow_python
 from tests.e2e.test_environment import point
 from tests.machines.network import wait_until
 
@@ -53,7 +53,7 @@ open("outputs/odd #1 100%.txt", "w").write("odd")
 print("the log has", open("secret.txt").read())
 """
 
-# What MLflow's own client says of all that is on the server.
+# What MLflow's own client says of all that is on the server, each time that it is asked: its import takes seconds.
 DUMP = """
 import json, sys
 from mlflow import MlflowClient
@@ -67,31 +67,34 @@ def files(run, folder=None):
         else:
             yield one.path
 
-found = {}
-for experiment in client.search_experiments():
-    for run in client.search_runs([experiment.experiment_id], run_view_type=3):
-        series = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
-        found.setdefault(run.data.tags.get("mlw.run_id"), []).append({
-            "id": run.info.run_id, "experiment": experiment.name, "name": run.info.run_name,
-            "status": run.info.status, "start": run.info.start_time, "end": run.info.end_time,
-            "params": run.data.params, "tags": run.data.tags, "last": run.data.metrics,
-            "series": {name: [(one.step, one.timestamp, repr(one.value)) for one in every]
-                       for name, every in series.items()},
-            "datasets": [(one.dataset.name, one.dataset.source_type, [tag.value for tag in one.tags])
-                         for one in run.inputs.dataset_inputs],
-            "files": {path: open(client.download_artifacts(run.info.run_id, path), "rb").read().decode()
-                      for path in files(run.info.run_id)},
-        })
-print(json.dumps(found))
+def look():
+    found = {}
+    for experiment in client.search_experiments():
+        for run in client.search_runs([experiment.experiment_id], run_view_type=3):
+            series = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+            found.setdefault(run.data.tags.get("mlw.run_id"), []).append({
+                "id": run.info.run_id, "experiment": experiment.name, "name": run.info.run_name,
+                "status": run.info.status, "start": run.info.start_time, "end": run.info.end_time,
+                "params": run.data.params, "tags": run.data.tags, "last": run.data.metrics,
+                "series": {name: [(one.step, one.timestamp, repr(one.value)) for one in every]
+                           for name, every in series.items()},
+                "datasets": [(one.dataset.name, one.dataset.source_type, [tag.value for tag in one.tags])
+                             for one in run.inputs.dataset_inputs],
+                "files": {path: open(client.download_artifacts(run.info.run_id, path), "rb").read().decode()
+                          for path in files(run.info.run_id)},
+            })
+    return found
+
+for _ in sys.stdin:
+    print(json.dumps(look()), flush=True)
 """
 
 
-# The last MLflow before 3 asks for any SQLAlchemy 2, and cannot use 2.1.
-@pytest.fixture(scope="module", params=[["mlflow>=3"], ["mlflow<3", "sqlalchemy<2.1"]], ids=["newest", "2.x"])
+@pytest.fixture(scope="module", params=[NEWEST, BEFORE], ids=["newest", "2.x"])
 def server(request, tmp_path_factory):
     """A real server with a database, and the Python that it runs in: the newest MLflow, and the last before 3."""
     place = tmp_path_factory.mktemp("server")
-    python = make(place / "env", *request.param)
+    python = mlflow_python(request.param)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = listening.getsockname()[1]
@@ -102,13 +105,19 @@ def server(request, tmp_path_factory):
             stdout=log,
             stderr=log,
             cwd=place,
-            env={"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(place)},
+            # Without the processes for jobs of its own, each of which imports all of MLflow.
+            env={
+                "PATH": f"{python.parent}:/usr/bin:/bin",
+                "HOME": str(place),
+                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            },
             start_new_session=True,
         )
     try:
         wait_until(lambda: started.poll() is not None or _answers(port), "MLflow", PATIENCE)
         assert started.poll() is None, (place / "log").read_text()
-        yield Server(f"http://127.0.0.1:{port}", str(python), place)
+        with Server(f"http://127.0.0.1:{port}", str(python), place) as made:
+            yield made
     finally:
         with suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)
@@ -127,15 +136,28 @@ class Server:
     def __init__(self, uri, python, place):
         self.uri = uri
         self.python = python
-        self.place = place
+        self._errors = place / "client.log"
+        environ = {"PATH": "/usr/bin:/bin", "HOME": str(place), "MLFLOW_TRACKING_URI": uri}
+        with open(self._errors, "wb") as log:
+            words = [python, "-W", "ignore", "-c", DUMP, uri]
+            self._client = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environ, cwd=place, text=True
+            )
 
     def holds(self):
         """By our id of a run, all runs that the server has of it."""
-        words = [self.python, "-W", "ignore", "-c", DUMP, self.uri]
-        environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.place), "MLFLOW_TRACKING_URI": self.uri}
-        done = subprocess.run(words, capture_output=True, env=environ, cwd=self.place, timeout=PATIENCE, check=False)
-        assert done.returncode == 0, done.stderr.decode()
-        return json.loads(done.stdout)
+        self._client.stdin.write("\n")
+        self._client.stdin.flush()
+        answer = self._client.stdout.readline()
+        assert answer, self._errors.read_text()
+        return json.loads(answer)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._client.kill()
+        self._client.communicate()
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ def fetch(away, *words):
     return {row["run_id"]: row for row in json.loads(done.out)}
 
 
-def test_a_lost_laptop_loses_no_history(laptop, machine, tmp_path):
-    first = Away(laptop, machine())
+def test_a_lost_laptop_loses_no_history(shared_target, tmp_path):
+    first = shared_target()
     over = first.submit("--name", "baseline", "work.py", "one", check=True).run
     with second_laptop(tmp_path / "second") as other:
         project = other.home / "far"
@@ -27,7 +27,7 @@ def test_a_lost_laptop_loses_no_history(laptop, machine, tmp_path):
         assert fetch(first) == {}, "its own runs are not of another laptop"
         going = first.detach("work.py", "two", "--ticks")
         first.await_ticks(going)
-        shutil.rmtree(laptop.store)  # gone for good
+        shutil.rmtree(first.laptop.store)  # gone for good
 
         taken = fetch(second)
         assert set(taken) == {over, going} and all(row["new"] for row in taken.values()), taken

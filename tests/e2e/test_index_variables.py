@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.package_index import serving, wheel
 from tests.e2e.test_environment import manage
 from tests.e2e.test_environment_sources import SAY, ask
+from tests.machines.tools import give_tools
 
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "aws-71c2", "MLW_REGISTRY_PASSWORD": "registry-9b1e"}
 LINES = {
@@ -26,6 +27,7 @@ LINES = {
 def project(user):
     root = user.project("demo", say=SAY)
     manage(root, "local")
+    give_tools(user.store)
     return root
 
 

@@ -19,8 +19,6 @@ from ..conftest import need
 from . import killing
 from .killing import CLIENT_STAGES, SEED, Attempt, Fault, Order, World, staged
 
-pytestmark = pytest.mark.installed  # the checkers find processes by the variables that they were started with
-
 WITH_ROW = tuple(stage for stage in CLIENT_STAGES if stage != "snapshot")
 UNCLAIMED = ("recorded", "foldered", "launching")
 

@@ -14,8 +14,6 @@ import pytest
 
 from tests.conftest import MLW, REAL_PYTHON, need
 
-pytestmark = pytest.mark.installed
-
 TOOLS = ("ssh", "ssh-keygen", "ssh-add")
 
 
@@ -41,6 +39,7 @@ def doctor(user, *words, **more):
     return user.mlw("doctor", *words, **more)
 
 
+@pytest.mark.installed  # as a user starts it
 def test_a_laptop_that_is_well(quiet):
     quiet.mlw("history", "list", "--all")
     done = doctor(quiet)
@@ -60,6 +59,7 @@ def test_a_laptop_where_nothing_was_ever_done_is_left_so(quiet):
     assert not quiet.store.exists()
 
 
+@pytest.mark.installed  # it is the start that could run it
 def test_code_of_the_folder_is_not_run(quiet):
     """A project that somebody sent may have modules with the names of ours."""
     place = quiet.home / "sent"
@@ -95,6 +95,7 @@ def _is_ours(path, user):
         return False
 
 
+@pytest.mark.installed  # it is the end of Python that closes files
 def test_nothing_is_left_behind(quiet):
     runtime = quiet.home / "runtime"
     runtime.mkdir(mode=0o700)

@@ -1,4 +1,8 @@
-"""mlw as people install it: with pip, pipx and uv, on every Python of this machine; used, and taken off again."""
+"""mlw as people install it: with pip, pipx and uv, on every Python of this machine; used, and taken off again.
+
+On the oldest and the newest Python with pip, and all that everybody does first. On those between, every module is
+imported, and a run is submitted.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,19 @@ from tests.interpreters import from_version
 
 PYTHONS = from_version((3, 10))
 OLDEST, NEWEST = PYTHONS[0][1], PYTHONS[-1][1]
-every_python = pytest.mark.parametrize(
-    "python", [path for _, path in PYTHONS], ids=[f"{v[0]}.{v[1]}" for v, _ in PYTHONS]
-)
+
+
+def pythons(*some: tuple[tuple[int, int], str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("python", [path for _, path in some], ids=[f"{v[0]}.{v[1]}" for v, _ in some])
+
+
 # All modules that need nothing but what is installed; what runs on other machines has its own tests.
 IMPORT_ALL = """
 import importlib, pkgutil, sys, warnings
 warnings.filterwarnings("error", module="mlworkbench")
 import mlworkbench
 skipped = ("mlworkbench.remote.inrun", "mlworkbench.samples", "mlworkbench.__main__", "mlworkbench.remote.__main__")
+skipped += tuple(sys.argv[1:])
 names = [one.name for one in pkgutil.walk_packages(mlworkbench.__path__, "mlworkbench.", onerror=lambda name: None)]
 names = [name for name in names if not name.startswith(skipped)]
 for name in names:
@@ -96,8 +104,8 @@ def left(place: Path) -> list[str]:
     return [path for path in found if os.path.basename(path).startswith(("mlw", "mlworkbench"))]
 
 
-@every_python
-def test_pip_on_every_python(newcomer, wheel, tmp_path, python):
+@pythons(PYTHONS[0], *PYTHONS[1:][-1:])
+def test_pip_on_the_oldest_and_the_newest_python(newcomer, wheel, tmp_path, python):
     place = tmp_path / "venv"
     call(python, "-m", "venv", place)
     pip = (place / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "-q")
@@ -107,6 +115,21 @@ def test_pip_on_every_python(newcomer, wheel, tmp_path, python):
     assert left(place)
     call(*pip, "uninstall", "-y", "mlworkbench")
     assert left(place) == []
+
+
+@pythons(*PYTHONS[1:-1])
+def test_it_runs_on_the_pythons_between(newcomer, wheel, tmp_path, python):
+    place = tmp_path / "venv"
+    call(UV, "venv", "-q", "-p", python, place)
+    call(UV, "pip", "install", "-q", "-p", place / "bin" / "python", wheel)
+    out, _ = newcomer.say(place / "bin" / "python", "-c", IMPORT_ALL, "mlworkbench.ui", PYTHONWARNINGS="")
+    assert int(out) > 200
+    try:
+        newcomer.say(place / "bin" / "mlw", "project", "create", "--name", "demo")
+        _, told = newcomer.say(place / "bin" / "mlw", "submit", "-c", "local", "train.py", cwd=newcomer.home / "demo")
+        assert "Status:    Completed" in told
+    finally:
+        end_processes(newcomer.home)
 
 
 def test_pipx(newcomer, wheel, tmp_path):

@@ -21,13 +21,12 @@ print("said")
 
 
 @pytest.fixture
-def two(laptop, machine, tmp_path):
+def two(shared_target, tmp_path):
     """The same account of one machine, attached by two laptops, each with a project of its own."""
-    host = machine()
-    first = Away(laptop, host)
+    first = shared_target()
     first.write("share.py", SHARING)
     with second_laptop(tmp_path / "second") as other:
-        yield first, Away(other, host, project=other.project("near", share=SHARING))
+        yield first, Away(other, first.host, project=other.project("near", share=SHARING))
 
 
 def leave(away, *words):

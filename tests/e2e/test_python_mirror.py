@@ -12,6 +12,7 @@ from tests.e2e.test_environment import manage
 from tests.e2e.test_environment_sources import ask
 from tests.machines.channel import VERSION
 from tests.machines.python_mirror import KEY, NAME, write_mirror
+from tests.machines.tools import give_tools_to
 
 SECRET = "hush-77a0"
 SAY = "import sys\nprint(sys.base_prefix)\n"
@@ -35,6 +36,7 @@ def test_a_target_gets_the_python_that_the_users_list_names(laptop, machine, swi
     root = laptop.project("far", say=SAY)
     away = Away(laptop, host, "remote", project=root)
     manage(root, away.name)
+    give_tools_to(host)
     claim(root)
     (root / "aml_config" / "conda_dependencies.yml").write_text(f"dependencies:\n  - python={VERSION}\n")
     place = tmp_path / "mirror" / "pythons"
@@ -84,6 +86,7 @@ def test_a_source_package_is_built_with_the_index_of_the_users_settings(laptop, 
     root = laptop.project("far", say="import odd\nprint('built')\n")
     away = Away(laptop, host, "remote", project=root)
     manage(root, away.name)
+    give_tools_to(host)
     ask(root, "odd")
     wheel(tmp_path / "index/main", "backend", "1.0", "the index", code=BACKEND)
     files = {"PKG-INFO": about("odd", "1.0", metadata="2.2"), "pyproject.toml": PROJECT}

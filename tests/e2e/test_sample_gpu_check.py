@@ -38,13 +38,18 @@ def gpus(user, tmp_path) -> FakeGpus:
     shutil.copy(made.library, libraries / "libnvidia-ml.so.1")
     words = ["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", str(libraries / "libcuda.so.1")]
     subprocess.run([*words, str(HERE / "fake_cuda.c")], check=True, timeout=120)
-    user.env.update(made.env_nvml_only, LD_LIBRARY_PATH=str(libraries))
+    user.env.update(made.env_nvml_only)
     return made
 
 
 def submit(user, root: Path, *words: str, fault: str = ""):
-    variables = ("--env", f"MLW_FAKE_GPUS={user.env['MLW_FAKE_GPUS']}", "--env", f"MLW_FAKE_CUDA={fault}")
-    return user.mlw("submit", "-c", "local-gpu", *variables, "check.py", *words, cwd=root)
+    variables = {
+        "MLW_FAKE_GPUS": user.env["MLW_FAKE_GPUS"],
+        "MLW_FAKE_CUDA": fault,
+        "LD_LIBRARY_PATH": str(user.home.parent / "driver"),
+    }
+    given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+    return user.mlw("submit", "-c", "local-gpu", *given, "check.py", *words, cwd=root)
 
 
 def test_with_a_gpu(user, gpus, project):

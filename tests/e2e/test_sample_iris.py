@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.config.gallery import GALLERY
-from tests.e2e.pythons import make
+from tests.e2e.pythons import kept
 from tests.e2e.sparkling import say
-from tests.machines.channel import allow_packages
 from tests.machines.nvml import FakeGpus
+from tests.machines.python_mirror import use_mirror
 
 pytestmark = pytest.mark.timeout(600)
 LONG = 500  # seconds; scikit-learn and matplotlib are fetched and compiled
@@ -20,12 +20,12 @@ PNG = b"\x89PNG\r\n"
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python() -> Path:
     """A Python that has all packages of the sample, as its own file names them."""
     text = (GALLERY / "iris-sklearn" / "aml_config" / "conda_dependencies.yml").read_text()
     packages = re.findall(r"^    - (\S+)$", text, re.MULTILINE)
     assert len(packages) == 2, text
-    return make(tmp_path_factory.mktemp("iris") / "python", *packages)
+    return kept("iris", *packages)
 
 
 def created(user) -> Path:
@@ -97,23 +97,19 @@ def test_a_gpu_that_it_waits_for_in_vain(user, project, tmp_path):
     assert user.info(done.run)["gpus"] == "1", "it had asked for one"
 
 
-def test_in_a_container_with_its_packages(laptop, engine, channel):
+def test_in_a_container_with_its_packages(laptop, engine, mirror):
     """As a user does it; only the Python comes from here, because no test reaches the place where it lives."""
     laptop.uses(engine)
+    use_mirror(laptop, mirror)
     root = created(laptop)
     say(root, "docker", "baseDockerImage", engine.image)
-    path = root / "aml_config" / "conda_dependencies.yml"
-    allow_packages(root, channel.folder)
-    text = path.read_text().replace(
-        "\ndependencies:\n", f"\nchannels:\n  - {channel.url}\ndependencies:\n  - hello-py\n"
-    )
-    assert "hello-py" in text
-    path.write_text(text)
     done = laptop.mlw("submit", "-c", "docker", "iris_sklearn.py", "0.01", cwd=root, timeout=LONG)
     assert done.code == 0, done
     assert accuracy(laptop, done.run) > 0.9
     assert not re.search(r"warn", done.out, re.IGNORECASE), done
+    assert re.search(r"Downloading scikit-learn \(\d", done.err), "megabytes are not fetched in silence"
     say(root, "local", "userManagedEnvironment", "false")
     scored = laptop.mlw("submit", "-c", "local", "iris_score.py", cwd=root, timeout=LONG)
     assert scored.code == 0 and f"best: rate 0.01 of {done.run}" in scored.out, "one machine, one shared folder"
+    assert "environment ready" not in scored.err, "and one environment for both"
     assert engine.containers() == []

@@ -1,7 +1,7 @@
 """The samples that read digits, as their readmes have it: made, run on this machine and in a container, looked at.
 
-Each has the packages of its own file. What is changed is what no test can have: conda's Python is that of a channel on
-this machine, PyTorch is the build that lies here, and the container's image is the one of the tests' engine.
+Each has the packages of its own file. What is changed is what no test can have: Python is that of a mirror or a channel
+on this machine, PyTorch is the build that lies here, and the container's image is the one of the tests' engine.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Done, end_processes
+from tests.e2e.package_index import Index
 from tests.e2e.test_environment import point
 from tests.e2e.test_environment_frameworks import openmpi, wheels
 from tests.interpreters import interpreters
-from tests.machines.channel import SHORT, Channel, allow_packages
+from tests.machines.channel import SHORT, VERSION, Channel, allow_packages
 from tests.machines.engine import Engine
+from tests.machines.kept import keep
 from tests.machines.laptop import Laptop
+from tests.machines.python_mirror import use_mirror
+from tests.machines.tools import give_tools
 
 PATIENCE = 560  # seconds; hundreds of megabytes are fetched and unpacked
 EVERYWHERE = pytest.mark.parametrize("target", ["local", "docker"])
@@ -30,10 +34,14 @@ pytestmark = pytest.mark.timeout(PATIENCE + 40)
 
 
 @pytest.fixture(scope="module")
-def owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    """One person for all of them: what has been fetched for one test is there for the next."""
+def owner(mirror: Index, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    """One person for all of them: what has been fetched for one test is there for the next, also of another day."""
     place = tmp_path_factory.mktemp("samples")
     someone = Laptop(place)
+    use_mirror(someone, mirror)
+    give_tools(someone.store)
+    (someone.store / "cache").mkdir(mode=0o700)
+    (someone.store / "cache" / "uv").symlink_to(keep("samples", VERSION, lambda folder: folder.mkdir(mode=0o700)))
     yield someone
     end_processes(place)
     shutil.rmtree(someone.runtime, ignore_errors=True)
@@ -43,15 +51,16 @@ def owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
 class Sample:
     """A project that was made from a sample, and what its runs left."""
 
-    def __init__(self, owner: Laptop, name: str, channel: Channel, conda: str = "hello-py") -> None:
+    def __init__(self, owner: Laptop, name: str, channel: Channel | None = None) -> None:
         self.owner, self.root = owner, owner.home / name
         if not self.root.exists():
             made = owner.mlw("project", "create", "--name", name, "--template", name)
             assert made.code == 0, made
-            allow_packages(self.root, channel.folder)
-            self.change("#channels:\n#  - conda-forge", f"channels:\n  - {channel.url}")
-            if conda:  # else Python would not come from the channel
-                self.change("  - python=3.11\n", f"  - python={SHORT}\n  - {conda}\n")
+            if channel:
+                allow_packages(self.root, channel.folder)
+                self.change("#channels:\n#  - conda-forge", f"channels:\n  - {channel.url}")
+            else:
+                self.change("  - python=3.11\n", f"  - python={SHORT}\n")
 
     def change(self, old: str, new: str, file: str = "conda_dependencies.yml") -> None:
         path = self.root / "aml_config" / file
@@ -93,8 +102,8 @@ def must_have_epochs(sample: Sample, done: Done, count: int) -> None:
 
 
 @EVERYWHERE
-def test_tensorflow(owner, engine, channel, target):
-    sample = Sample(owner, "mnist-tensorflow", channel)
+def test_tensorflow(owner, engine, target):
+    sample = Sample(owner, "mnist-tensorflow")
     done = sample.submit(engine, target, "--epochs", "4")
     must_have_learned(sample, done, "model.keras")
     must_have_epochs(sample, done, 4)
@@ -102,9 +111,9 @@ def test_tensorflow(owner, engine, channel, target):
 
 
 @EVERYWHERE
-def test_keras_with_mlflow(owner, engine, channel, target):
+def test_keras_with_mlflow(owner, engine, target):
     """Its script knows nothing of us."""
-    sample = Sample(owner, "mlflow-keras", channel)
+    sample = Sample(owner, "mlflow-keras")
     assert "mlworkbench" not in (sample.root / "train.py").read_text()
     done = sample.submit(engine, target, "--epochs", "6")
     record = must_have_learned(sample, done, "data/model.keras")
@@ -116,10 +125,10 @@ def test_keras_with_mlflow(owner, engine, channel, target):
 
 
 @EVERYWHERE
-def test_pytorch(owner, engine, channel, target):
+def test_pytorch(owner, engine, target):
     folder, version = wheels()
-    sample = Sample(owner, "mnist-pytorch", channel)
-    if target == "local":
+    sample = Sample(owner, "mnist-pytorch")
+    if version not in (sample.root / "aml_config" / "conda_dependencies.yml").read_text():
         allow_packages(sample.root, folder)
         sample.change("    - torch>=2.4\n", f"    - --find-links {folder}\n    - torch=={version}\n")
     done = sample.submit(engine, target, "--epochs", "4")
@@ -156,7 +165,7 @@ def old_channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
 @EVERYWHERE
 def test_cntk(owner, engine, old_channel, target):
     """Neither this machine's variables nor the image have OpenMPI under the names that CNTK asks for."""
-    sample = Sample(owner, "mnist-cntk", old_channel, conda="")
+    sample = Sample(owner, "mnist-cntk", old_channel)
     done = sample.submit(engine, target, "--epochs", "3")
     record = must_have_learned(sample, done, "model.dnn")
     must_have_epochs(sample, done, 3)
@@ -165,7 +174,7 @@ def test_cntk(owner, engine, old_channel, target):
 
 
 def test_cntk_in_an_image_without_openmpi(owner, engine, old_channel):
-    sample = Sample(owner, "mnist-cntk", old_channel, conda="")
+    sample = Sample(owner, "mnist-cntk", old_channel)
     kept = (sample.root / "aml_config" / "conda_dependencies.yml").read_text()
     sample.change("  - openmpi=3.1\n", "")
     done = sample.submit(engine, "docker")

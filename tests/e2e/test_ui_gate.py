@@ -247,7 +247,7 @@ def test_another_site_gets_nothing_out_of_a_browser_that_is_in(bench, place):
     _Evil.page = (ATTACK % bench.address).encode()
     name = "127.0.0.1" if place == "another port" else "evil.example"
     try:
-        with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as browser:
+        with chromium() as browser:
             page = browser.new_context().new_page()
             page.goto(bench.link)
             page.get_by_text("ML Workbench").first.wait_for()
@@ -266,7 +266,7 @@ def test_another_site_gets_nothing_out_of_a_browser_that_is_in(bench, place):
 def test_another_name_for_this_machine_is_refused(bench):
     """DNS rebinding: the browser believes that it speaks to evil.example."""
     port = bench.port
-    with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as browser:
+    with chromium() as browser:
         answer = browser.new_page().goto(f"http://evil.example:{port}/login?code={bench.link.partition('code=')[2]}")
         assert answer.status == 421
 

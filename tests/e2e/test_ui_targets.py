@@ -253,7 +253,7 @@ def test_a_build_is_seen_as_it_goes_and_after_a_reload(user, channel, tmp_path):
         dialog.get_by_role("log").get_by_text(re.compile("conda|pip|solv")).first.wait_for(timeout=60_000)
         assert re.search(r"/targets\?errand=[0-9a-f]{16}$", page.url)
         page.reload()
-        dialog.get_by_role("log").get_by_text("environment ready").wait_for(timeout=30_000)
+        dialog.get_by_role("log").get_by_text("environment ready").wait_for(timeout=120_000)
         dialog.get_by_text("Done", exact=True).wait_for()
         dialog.get_by_role("button", name="Close").click()
         page.wait_for_url(re.compile("/targets$"))

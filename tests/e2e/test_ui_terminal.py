@@ -108,9 +108,12 @@ def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
 
 
 def _narrower(page, root: Path, columns: int) -> bool:
+    """Asks once and waits for the answer: what is typed meanwhile would only queue up."""
+    answer = root / "size2"
+    answer.unlink(missing_ok=True)
     type_line(page, "stty size > size2")
-    told = (root / "size2").read_text().split() if (root / "size2").exists() else []
-    return len(told) == 2 and int(told[1]) < columns
+    wait_until(lambda: answer.exists() and answer.read_text().endswith("\n"), "the size of the terminal")
+    return int(answer.read_text().split()[1]) < columns
 
 
 def test_to_be_asked_for_the_page_starts_nothing(user, tmp_path):

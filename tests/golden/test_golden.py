@@ -38,6 +38,7 @@ def compare(name: str, text: str) -> None:
 @pytest.mark.parametrize("words", HELP, ids=lambda words: " ".join(["mlw", *words]))
 def test_help(user, words):
     done = user.mlw(*words, "--help", env={"COLUMNS": "80"})
+    assert done.code == 0
     compare("-".join(["help", *words]), done.out)
 
 

@@ -9,59 +9,60 @@ mkdir "$tree/upper" "$tree/work" "$tree/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$tree/upper,workdir=$tree/work" "$tree/root"
 root=$tree/root
 
-mount -t proc proc "$root/proc"
-mount --bind "$PLACE/boot_id" "$root/proc/sys/kernel/random/boot_id"
-mount -t sysfs sysfs "$root/sys"
-mount --rbind /sys/fs/cgroup "$root/sys/fs/cgroup"
-mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
-mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
-for device in null zero full random urandom tty fuse; do
-  [ -e "/dev/$device" ] || continue
-  : >"$root/dev/$device"
-  mount --bind "/dev/$device" "$root/dev/$device"
-done
-mkdir "$root/dev/pts" "$root/dev/shm" "$root/run/sshd" "$root/run/proc"
-# The kernel lets rootless containers mount their /proc only where there is one with nothing mounted over it.
-mount -t proc proc "$root/run/proc"
-mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$root/dev/pts"
-mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+# All others in one process, in this order: a start of `mount` for each would be most of the work of a boot.
+mounts=$PLACE/mounts
+{
+  echo "proc $root/proc proc defaults"
+  echo "$PLACE/boot_id $root/proc/sys/kernel/random/boot_id none bind"
+  echo "sysfs $root/sys sysfs defaults"
+  echo "/sys/fs/cgroup $root/sys/fs/cgroup none rbind"
+  echo "tmpfs $root/tmp tmpfs mode=1777"
+  echo "tmpfs $root/run tmpfs mode=755"
+  for device in null zero full random urandom tty fuse; do
+    [ -e "/dev/$device" ] || continue
+    : >"$root/dev/$device"
+    echo "/dev/$device $root/dev/$device none bind"
+  done
+  # The kernel lets rootless containers mount their /proc only where there is one with nothing mounted over it.
+  echo "proc $root/run/proc proc x-mount.mkdir"
+  echo "devpts $root/dev/pts devpts x-mount.mkdir,newinstance,ptmxmode=0666,mode=620,gid=5"
+  echo "tmpfs $root/dev/shm tmpfs x-mount.mkdir,mode=1777"
+  # The laptop's own files are not on this machine.
+  for folder in $HIDE; do
+    [ -d "$root$folder" ] || continue # below /tmp, say, which is another one here
+    echo "tmpfs $root$folder tmpfs mode=755"
+  done
+  echo "$USER_HOME $root$USER_HOME none bind,x-mount.mkdir"
+  if [ -n "$ENGINE" ]; then
+    # The folder, not the socket: an engine that starts anew makes a new one.
+    echo "$ENGINE $root/run/engine none bind,x-mount.mkdir"
+  fi
+  if [ -d "$PLACE/docker" ]; then
+    echo "$PLACE/docker $root/var/lib/docker none bind,x-mount.mkdir"
+  fi
+} >"$mounts"
+mount --all --fstab "$mounts"
+mkdir "$root/run/sshd"
 ln -s pts/ptmx "$root/dev/ptmx"
-ln -s /proc/self/fd "$root/dev/fd"
-ln -s /proc/self/fd/0 "$root/dev/stdin"
-ln -s /proc/self/fd/1 "$root/dev/stdout"
-ln -s /proc/self/fd/2 "$root/dev/stderr"
-
-# The laptop's own files are not on this machine.
-for folder in $HIDE; do
-  [ -d "$root$folder" ] || continue # below /tmp, say, which is another one here
-  mount -t tmpfs -o mode=755 tmpfs "$root$folder"
-done
-mkdir -p "$root$USER_HOME"
-mount --bind "$USER_HOME" "$root$USER_HOME"
+cp -P /dev/fd /dev/stdin /dev/stdout /dev/stderr "$root/dev/"
 cp -R "$ETC/." "$root/etc/"
 chmod 600 "$root"/etc/ssh/ssh_host_*_key "$root/etc/shadow"
 rm -f "$root/etc/ssh/sshd_config.d"/*
 for program in $REMOVE; do
-  rm -f "$root$program"
+  set -- "$@" "$root$program"
 done
+rm -f "$@"
 if [ -n "$PYTHON" ]; then
   chmod a+rx "$root/root"
   ln -sf "$PYTHON" "$root/usr/local/bin/python3"
 fi
 if [ -n "$ENGINE" ]; then
-  # The folder, not the socket: an engine that starts anew makes a new one.
-  mkdir "$root/run/engine"
-  mount --bind "$ENGINE" "$root/run/engine"
   ln -s engine/docker.sock "$root/run/docker.sock"
-fi
-if [ -d "$PLACE/docker" ]; then
-  mkdir -p "$root/var/lib/docker"
-  mount --bind "$PLACE/docker" "$root/var/lib/docker"
 fi
 hostname "$NAME"
 
-mkdir -p "$root/mnt"
+[ -d "$root/mnt" ] || mkdir "$root/mnt"
 cd "$root"
 pivot_root . mnt
 exec chroot . /bin/sh -c '

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import os
 import re
 import signal
 import subprocess
@@ -12,31 +15,98 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import Error, expect, sync_playwright
+
+from tests.evidence import witnesses
 from tests.machines.network import wait_until
 
-CHROMIUM = "/usr/bin/chromium"
+# The shell without windows renders the same pages for half the CPU time; Playwright prefers it, too.
+PROGRAMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/bin/chromium")
 DEAF = Path(__file__).parent / "deaf.py"
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
+    "--disable-gpu",
+    "--host-resolver-rules=MAP evil.example 127.0.0.1",  # another site, as tests call it; it is nowhere else
 )
 
 
-@contextmanager
-def chromium(*arguments: str) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
+class _Shared:
+    """Playwright and one Chromium, started at the first use and kept until the test process ends."""
 
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as place:
-        starter = Path(place) / "chromium"
-        starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{DEAF}" {CHROMIUM} "$@"\n')
-        starter.chmod(0o755)
-        browser = playwright.chromium.launch(executable_path=starter, args=[*_ARGUMENTS, *arguments])
+    def __init__(self) -> None:
+        expect.set_options(timeout=30_000)  # as all other waits: on a loaded machine five seconds are little
+        self._place = tempfile.TemporaryDirectory()
+        self._playwright = sync_playwright().start()
+        self._loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        self._starter = Path(self._place.name) / "chromium"
+        program = next(filter(os.path.exists, PROGRAMS), PROGRAMS[-1])
+        self._starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{DEAF}" {program} "$@"\n')
+        self._starter.chmod(0o755)
+        with self._running():
+            self._browser = self._playwright.chromium.launch(executable_path=self._starter, args=_ARGUMENTS)
+        atexit.register(self.stop)
+
+    @contextmanager
+    def use(self) -> Iterator[Any]:
+        """The browser. The contexts that are made in this block are closed at its end."""
+        with self._running():
+            before = list(self._browser.contexts)
+            try:
+                yield self._browser
+            finally:
+                with suppress(Error):  # whatever broke it has failed the test already; see is_alive
+                    for context in self._browser.contexts:
+                        if context not in before:
+                            context.close()
+
+    def is_alive(self) -> bool:
+        """A timeout of a test may break the connection to Playwright, and a browser may crash."""
+        with self._running():
+            try:
+                self._browser.new_browser_cdp_session().detach()
+            except Error:
+                return False
+            return True
+
+    def stop(self) -> None:
+        atexit.unregister(self.stop)
+        asyncio._set_running_loop(self._loop)
         try:
-            yield browser
+            self._browser.close()
+        except Error:
+            asyncio._set_running_loop(None)  # the loop has ended
+        with suppress(Error):
+            self._playwright.stop()
+        asyncio._set_running_loop(None)
+        self._place.cleanup()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Playwright leaves its event loop running; other code may start one of its own outside of this block."""
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self._loop)
+        try:
+            yield
         finally:
-            browser.close()
+            asyncio._set_running_loop(outer)
+
+
+_shared: list[_Shared] = []
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The Chromium of this test process; another one if it has died."""
+    if _shared and not _shared[0].is_alive():
+        _shared.pop().stop()
+    if not _shared:
+        _shared.append(_Shared())
+    with _shared[0].use() as browser:
+        yield browser
 
 
 class Workbench:
@@ -78,6 +148,7 @@ class Looker:
     def __init__(self, browser: Any, bench: Workbench, **settings: Any) -> None:
         self.bench = bench
         self.context = browser.new_context(viewport={"width": 1400, "height": 900}, **settings)
+        self.context.set_default_navigation_timeout(60_000)  # a server that has just been started on a loaded machine
         self.complaints: list[str] = []
         self.outside: list[str] = []
         self.page = self.tab()
@@ -127,9 +198,12 @@ def looking(user: Any, cwd: Path, place: Path, *words: str, **settings: Any) -> 
     """`mlw ui` in this folder, and a browser that was let in."""
     with workbench(user, cwd, place, *words) as bench, chromium() as browser:
         looker = Looker(browser, bench, **settings)
+        witnesses.add(looker)
         try:
             yield looker
         except BaseException:
             with suppress(Exception):  # the browser may be what failed
                 looker.keep(place)
             raise
+        finally:
+            witnesses.discard(looker)

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,10 +18,13 @@ import zstandard
 
 from mlworkbench.paths import UserPaths
 from mlworkbench.settings import add_setting
+from tests.machines.kept import keep
+from tests.machines.tools import give_tools
 
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 VERSION = "{}.{}.{}".format(*sys.version_info[:3])
 SHORT = "{}.{}".format(*sys.version_info[:2])
+_TIME = 1700000000  # of all files in packages
 _SKIPPED = {"site-packages", "test", "tests", "idlelib", "lib2to3", "tkinter", "turtledemo", "ensurepip", "__pycache__"}
 
 
@@ -95,12 +99,16 @@ class Channel:
             (self.folder / subdir / "repodata.json").write_text(json.dumps(data))
         return self
 
-    def add_python(self, python: Path = PYTHON, version: str = VERSION, program: bytes = b"") -> None:
+    def add_python(
+        self, python: Path = PYTHON, version: str = VERSION, program: bytes = b"", compiled: bool = True
+    ) -> None:
         """The Python of these tests or another, packed so that it runs from any prefix.
 
-        ``program`` replaces the link ``bin/python``.
+        ``program`` replaces the link ``bin/python``. ``compiled``: with its bytecode, as conda's own Python has it.
         """
         files, links, executable = python_files(self.folder.parent / "python-to-patch", python, version)
+        if compiled:
+            files |= bytecode(python, version)
         if program:
             del links["bin/python"]
             files["bin/python"] = program
@@ -123,7 +131,7 @@ def python_files(
     base, short = python.parents[1], version.rpartition(".")[0]
     files: dict[str, bytes] = {}
     for folder, folders, names in os.walk(base / "lib" / f"python{short}"):
-        folders[:] = [one for one in folders if one not in _SKIPPED and not one.startswith("config-")]
+        folders[:] = [one for one in folders if not _is_skipped(one)]
         for name in names:
             path = Path(folder) / name
             files[path.relative_to(base).as_posix()] = path.read_bytes()
@@ -136,6 +144,35 @@ def python_files(
     files[f"bin/python{short}"] = scratch.read_bytes()
     scratch.unlink()
     return files, {"bin/python": f"python{short}", "bin/python3": f"python{short}"}, f"bin/python{short}"
+
+
+def _is_skipped(name: str) -> bool:
+    return name in _SKIPPED or name.startswith("config-")
+
+
+_COMPILE = """
+import os, py_compile, sys
+for folder, _, names in os.walk(sys.argv[1]):
+    for name in names:
+        path = os.path.join(folder, name)
+        if name.endswith(".py"):
+            os.utime(path, (int(sys.argv[2]),) * 2)
+            py_compile.compile(path)
+        if not name.endswith(".pyc"):
+            os.unlink(path)
+"""
+
+
+def bytecode(python: Path = PYTHON, version: str = VERSION) -> dict[str, bytes]:
+    """Of the same Python, for its sources as packages have them."""
+    base, library = python.parents[1], f"lib/python{version.rpartition('.')[0]}"
+
+    def make(folder: Path) -> None:
+        shutil.copytree(base / library, folder / library, ignore=lambda _, names: {*filter(_is_skipped, names)})
+        subprocess.run([python, "-I", "-S", "-W", "ignore", "-c", _COMPILE, folder / library, str(_TIME)], check=True)
+
+    kept = keep(f"bytecode/{version}", f"{python} {python.stat().st_mtime_ns}", make)
+    return {path.relative_to(kept).as_posix(): path.read_bytes() for path in kept.rglob("*.pyc")}
 
 
 def _path(path: str, data: bytes, prefix: bytes | None) -> dict[str, Any]:
@@ -156,7 +193,7 @@ def pack(files: dict[str, bytes], links: dict[str, str], executable: Any, mode: 
     with tarfile.open(fileobj=out, mode=mode, **{"compresslevel": 1} if ":" in mode else {}) as tar:
         for path, data in files.items():
             entry = tarfile.TarInfo(path)
-            entry.size, entry.mode, entry.mtime = len(data), 0o755 if path in executable else 0o644, 1700000000
+            entry.size, entry.mode, entry.mtime = len(data), 0o755 if path in executable else 0o644, _TIME
             tar.addfile(entry, io.BytesIO(data))
         for path, target in links.items():
             entry = tarfile.TarInfo(path)
@@ -203,17 +240,25 @@ def usual(folder: Path, python: bool = True) -> Channel:
     return channel.write()
 
 
-def depend(root: Path, channel: Channel, *pip: str, conda: tuple[str, ...] = ("hello-py",)) -> None:
-    """What the project asks for, as users write it."""
-    allow_packages(root, channel.folder)
+def depend(root: Path, channel: Channel, *pip: str, conda: tuple[str, ...] = ("hello-py",), tools: bool = True) -> None:
+    """What the project asks for, as users write it. ``tools``: they are there, as after an earlier build."""
+    store = allow_packages(root, channel.folder)
+    if tools:
+        give_tools(store)
     lines = ["name: project_environment", "channels:", f"  - {channel.url}", "dependencies:"]
     lines += [f"  - python={SHORT}", *(f"  - {one}" for one in conda)]
     lines += ["  - pip:", *(f"    - {one}" for one in pip)] if pip else []
     (root / "aml_config" / "conda_dependencies.yml").write_text("\n".join([*lines, ""]))
 
 
-def allow_packages(root: Path, folder: Path) -> None:
-    """The user who has the project allows packages from a folder outside of it."""
-    place = next(one for one in list(root.parents)[:-1] if (one / "home").is_dir())  # not /home
-    (place / "store").mkdir(mode=0o700, exist_ok=True)
-    add_setting(UserPaths(place / "store"), "package-folders", str(folder))
+def allow_packages(root: Path, folder: Path) -> Path:
+    """The user who has the project allows packages from a folder outside of it; the user's store."""
+    store = store_of(root)
+    store.mkdir(mode=0o700, exist_ok=True)
+    add_setting(UserPaths(store), "package-folders", str(folder))
+    return store
+
+
+def store_of(root: Path) -> Path:
+    """Of the user who has the project."""
+    return next(one for one in list(root.parents)[:-1] if (one / "home").is_dir()) / "store"  # not /home

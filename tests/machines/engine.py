@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
+from http import HTTPStatus
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
+from tests.evidence import copy_end, witnesses
 from tests.machines.image import IMAGE, import_image
 from tests.machines.network import ENGINE, Namespace, Switch, read, wait_until
 from tests.machines.place import Place, kill_group
 from tests.machines.programs import call, environment
 
 GROUP = 20999  # Who may use the socket.
+# There is no name server behind the switch: asking one fails at once, not after 20 seconds without an answer.
+NO_NAMES = """\
+add table inet names
+add chain inet names output { type filter hook output priority 0; }
+add rule inet names output meta l4proto { tcp, udp } th dport 53 reject
+"""
 
 
 class Engine:
@@ -31,8 +41,10 @@ class Engine:
         self.usual = False
         self._namespace = Namespace(place)
         switch.join(self._namespace.pid, ENGINE)
+        call("nsenter", f"--net={self.netns}", "nft", "-f", "-", text=NO_NAMES)
         self._dockerd: subprocess.Popen[bytes] | None = None
         self._containerd_socket = self._start_containerd()
+        witnesses.add(self)
 
     @property
     def host(self) -> str:
@@ -78,7 +90,7 @@ class Engine:
 
     def containers(self) -> list[str]:
         """Names of all there are, stopped ones too."""
-        return self.docker("ps", "--all", "--format", "{{.Names}}").stdout.split()
+        return [name.lstrip("/") for one in ask(self.socket, "/containers/json?all=1") for name in one["Names"]]
 
     def inspect(self, name: str) -> dict[str, Any]:
         return dict(json.loads(self.docker("inspect", name).stdout)[0])
@@ -99,7 +111,14 @@ class Engine:
             self.stop()
             self.start()
 
+    def keep(self, folder: Path) -> None:
+        """For whoever asks why a test failed."""
+        copy_end(self.folder / "log", folder)
+        if self.running:
+            (folder / "containers.txt").write_text(self.docker("ps", "--all", check=False).stdout)
+
     def close(self) -> None:
+        witnesses.discard(self)
         kill_group(self.cgroup)
         if self.running:
             self.kill()
@@ -118,11 +137,11 @@ class Engine:
         """A service of its own, as Debian has it: it goes on when the engine is killed, and so do containers."""
         folder = self.folder / "containerd"
         folder.mkdir()
-        socket = folder / "containerd.sock"
+        path = folder / "containerd.sock"
         argv = [
             "containerd",
             "--address",
-            str(socket),
+            str(path),
             "--root",
             str(folder / "root"),
             "--state",
@@ -130,8 +149,8 @@ class Engine:
         ]
         (folder / "config.toml").write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
         self._containerd = self._run([*argv, "--config", str(folder / "config.toml")], environment(**self.place.marked))
-        wait_until(socket.exists, "containerd")
-        return socket
+        wait_until(path.exists, "containerd")
+        return path
 
     def _run(self, argv: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as log:
@@ -143,7 +162,7 @@ class Engine:
         assert self._dockerd
         if self._dockerd.poll() is not None:
             raise RuntimeError(f"the engine did not start:\n{read(self.folder / 'log')[-3000:]}")
-        return self.socket.exists() and self.docker("version", check=False).returncode == 0
+        return answers(self.socket)
 
     def _environment(self, gpus: bool) -> dict[str, str]:
         found = environment(**self.place.marked)
@@ -156,5 +175,27 @@ class Engine:
         return found
 
 
+def ask(path: Path, what: str) -> Any:
+    """What the engine with this socket says, without a program in between."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(str(path))
+        connection.sendall(f"GET {what} HTTP/1.1\r\nHost: docker\r\nConnection: close\r\n\r\n".encode())
+        with HTTPResponse(connection) as reply:
+            reply.begin()
+            text = reply.read()
+            if reply.status != HTTPStatus.OK:
+                raise RuntimeError(f"{what}: {reply.status} {text!r}")
+            return json.loads(text)
+
+
+def answers(path: Path) -> bool:
+    """Whether there is an engine at this socket."""
+    try:
+        return bool(ask(path, "/version"))
+    except OSError:
+        return False
+
+
 def programs() -> tuple[str, ...]:
-    return ("dockerd", "containerd", "runc", "docker", "iptables", "ip", "nsenter", "unshare")
+    return ("dockerd", "containerd", "runc", "docker", "iptables", "ip", "nft", "nsenter", "unshare")

@@ -102,7 +102,7 @@ def _fill(root: Path) -> None:
     (root / "texts.json").write_text(json.dumps(PAYLOADS))
     (root / "names.json").write_text(json.dumps(names))
     (root / "train.py").write_text(_SCRIPT.replace("PNG)", f'"{_PNG}")'))
-    (root / "wait.py").write_text("import sys, time\nprint(sys.argv)\ntime.sleep(600)\n")
+    (root / "wait.py").write_text("import sys, time\nprint(sys.argv)\nwhile True: time.sleep(600)\n")
     (root / "readme.md").write_text("\n\n".join(("# Hostile", *PAYLOADS)))
     (root / "data").mkdir()
     for number, name in enumerate(names):

@@ -48,7 +48,7 @@ class Laptop(User):
     def __init__(self, place: Path) -> None:
         super().__init__(place)
         # Sockets have short names, so not below pytest's long folders; removed by the fixture.
-        self.runtime = Path(f"/tmp/mlw-laptop-{os.getpid()}-{abs(hash(place)) % 10**6}")
+        self.runtime = Path(tempfile.gettempdir(), f"laptop-{os.getpid()}-{abs(hash(place)) % 10**6}")
         self.runtime.mkdir(mode=0o700)
         self.env["XDG_RUNTIME_DIR"] = str(self.runtime)
         self.env["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.evidence import copy_end, copy_telling, witnesses
 from tests.machines import network
 from tests.machines.account import write_account, write_home
-from tests.machines.engine import GROUP, Engine
+from tests.machines.engine import GROUP, Engine, answers
 from tests.machines.image import IMAGE, import_image
 from tests.machines.network import Switch, wait_until
 from tests.machines.place import BASE
@@ -23,6 +25,7 @@ from tests.machines.proxy import Proxy
 REPOSITORY = Path(__file__).parents[2]
 BOOT = Path(__file__).with_name("boot.sh")
 SSHD = ("/usr/sbin/sshd", "-E", "/var/log/sshd.log")
+IDLE = ("tini -- sleep infinity ", "sleep infinity ")
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,10 @@ class Machine:
         self.key = self.folder / "key"
         self._etc = self.folder / "etc"
         self._proxies: list[Proxy] = []
-        self._leads_on = False
+        self._leads_on = self._is_cut = self._is_slow = False
         self._make()
         self.power_on()
+        witnesses.add(self)
 
     # -- what a client needs to know ------------------------------------------------------------------------------
     @property
@@ -138,9 +142,11 @@ class Machine:
                     f'add rule inet cut {hook} {device} != "lo" drop',
                 ]
         self._nft("\n".join(rules))
+        self._is_cut = True
 
     def heal(self) -> None:
         self._nft("add table inet cut\ndelete table inet cut")
+        self._is_cut = False
 
     def reset_connections(self) -> None:
         """All its TCP connections end at once; the other side gets a reset."""
@@ -150,6 +156,7 @@ class Machine:
         """Both ways; None lifts it."""
         network.shape(self._netns, self._device, rate)
         self.switch.rate(self.number, self.inner, rate)
+        self._is_slow = rate is not None
 
     def proxy(self, latency_ms: float = 0, rate: float | None = None) -> Proxy:
         """Another door to its sshd, on 127.0.0.1, with latency (one way) and bytes a second."""
@@ -200,7 +207,43 @@ class Machine:
         self.cut()
         self._end()
 
+    def keep(self, folder: Path) -> None:
+        """For whoever asks why a test failed: its sshd, its processes, and what mlw has there."""
+        copy_end(self.folder / "boot.log", folder)
+        if self._unshare.poll() is None:
+            (folder / "sshd.log").write_text(self.log)
+            (folder / "processes.txt").write_text(self.run("ps", "-ewwf", check=False).stdout)
+        copy_telling(self.home / ".mlw", folder / "mlw")
+
+    def renew(self, home: Path) -> None:
+        """For the next test: no connection, no process of its user, and its home a copy of this folder."""
+        if self._is_cut:
+            self.heal()
+        if self._is_slow:
+            self.slow(None)
+        self.end_processes()
+        listener = network.read(self.root / "run/sshd.pid").strip()
+        if not listener or not (self.root / "proc" / listener).exists():
+            self.start_sshd()
+        (self.root / "var/log/sshd.log").write_text("")
+        for path in [*self.home.iterdir(), *(self.root / "tmp").iterdir()]:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        call("cp", "-a", f"{home}/.", str(self.home))
+
+    def end_processes(self) -> None:
+        """Connections, too; sshd goes on to listen."""
+        wait_until(lambda: not self._kill_insiders(), "the end of all processes")
+
+    def _kill_insiders(self) -> bool:
+        """Whether there were any but the first process and the one that waits for connections."""
+        pids = [pid for pid, name in self._insiders() if name and "[listener]" not in name and name not in IDLE]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(pids)
+
     def close(self) -> None:
+        witnesses.discard(self)
         for proxy in self._proxies:
             proxy.close()
         self._end()
@@ -270,7 +313,7 @@ class Machine:
             raise Failed(f"{self.name} did not come up: {network.read(said)}")
         self._listener()
         if self.wanted.docker == "own":
-            wait_until(lambda: self.run("docker", "version", check=False).returncode == 0, "the machine's own engine")
+            wait_until(lambda: answers(self.root / "run/docker.sock"), "the machine's own engine")
 
     def _tell(self, line: str) -> None:
         """To the first process; one that failed is not there any more, and its words are in the log."""

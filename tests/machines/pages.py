@@ -2,6 +2,7 @@
 
 `blocks` and `inline` read a page. `Walk` does what a page says, from top to bottom, as one person at one shell: a
 `cd` or an `export` holds for the commands below it. What stands below a command in the page must be printed by it.
+A command of mlw that needs no shell is a fork (tests/fork_server.py).
 What a reader brings along – machines, data, a run that is already there – is the business of the test that walks.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -18,6 +21,8 @@ from pathlib import Path
 
 import pexpect
 
+from tests.conftest import MLW, Process
+from tests.fork_server import is_forkable, start_forked
 from tests.machines.laptop import Laptop
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +119,13 @@ def missing(shown: tuple[str, ...], printed: str) -> list[str]:
     return [line for line in told if not any(re.search(looks_like(line), one) for one in lines)]
 
 
+def plain_words(text: str) -> list[str]:
+    """The words of a command of mlw, or none if anything in it is for a shell to expand."""
+    if not text.startswith("mlw ") or re.search(r"[|&;<>()$`*?\[\]{}~!\\\n]", re.sub("'[^']*'", "", text)):
+        return []
+    return shlex.split(text, comments=True)
+
+
 def merge(path: Path, text: str) -> None:
     """What a page says of a file, into that file: its keys in place of those that are there."""
     keys = set(re.findall(r"^([\w.-]+):", text, re.MULTILINE))
@@ -158,6 +170,7 @@ class Walk:
         self._circumstances: dict[str, Circumstances] = {}
         self._places: dict[str, str | Callable[[str], object] | None] = {}
         self._state = self.laptop.home.parent / "shell-state"
+        self._exported: dict[str, str] = {}
 
     # -- what the test knows --------------------------------------------------------------------------------------
     def at(self, command: str, **what: object) -> None:
@@ -198,13 +211,37 @@ class Walk:
     def shell(self, text: str, around: Circumstances | None = None) -> tuple[int, str]:
         """One command in the person's shell: exit code, and all that was printed."""
         around = around or Circumstances()
-        script = f'set -a; [ -f "{self._state}" ] && . "{self._state}"; cd "{self.place}"\n{text}\n'
-        script += f'code=$?; export -p >"{self._state}"; pwd >"{self._state}.place"; exit $code\n'
-        argv = ["bash", "--noprofile", "--norc", *(["-e"] if "\n" in text else []), "-c", script]
+        words = plain_words(text)
+        if words and not around.answers and not around.until and self._is_ours():
+            return self._forked(words, around)
+        script = f'set -a; cd "{self.place}"\n{text}\ncode=$?; env -0 >"{self._state}"; pwd >"{self._state}.place"\n'
+        argv = ["bash", "--noprofile", "--norc", *(["-e"] if "\n" in text else []), "-c", f"{script}exit $code\n"]
         done = self._at_terminal(argv, around) if around.answers or around.until else self._in_pipe(argv, around)
         place = Path(f"{self._state}.place")
         self.place = Path(place.read_text().strip()) if place.exists() else self.place
+        if self._state.exists():
+            variables = (entry.partition("=") for entry in self._state.read_text().split("\0") if entry)
+            self._exported = {name: value for name, _, value in variables if name not in ("_", "TERM")}
         return done
+
+    def forget_variables(self) -> None:
+        """As in a new shell."""
+        self._state.unlink(missing_ok=True)
+        self._exported.clear()
+
+    @property
+    def _env(self) -> dict[str, str]:
+        return {**self.laptop.env, **self._exported}
+
+    def _is_ours(self) -> bool:
+        """Whether `mlw` is the program that is tested, and its variables allow a fork."""
+        return shutil.which("mlw", path=self._env["PATH"]) == str(MLW) and is_forkable(self._env)
+
+    def _forked(self, words: list[str], around: Circumstances) -> tuple[int, str]:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with start_forked(MLW, tuple(words[1:]), self.place, self._env, **streams) as process:
+            printed = self._read(process, process.kill, around)
+        return process.wait() % 256, printed
 
     def _here(self, text: str) -> str:
         for pattern, word in self.words.items():
@@ -225,28 +262,33 @@ class Walk:
             assert block.kind == "text", f"{self.page}:{block.line}: which file is this?\n{block.text}"
 
     def _in_pipe(self, argv: list[str], around: Circumstances) -> tuple[int, str]:
-        printed, waiting = "", around.when
         with subprocess.Popen(
             argv,
-            env=self.laptop.env,
+            env=self._env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         ) as process:
-            assert process.stdout
-            impatient = threading.Timer(self.patience, os.killpg, (process.pid, signal.SIGKILL))
-            impatient.start()
-            for line in process.stdout:
-                printed += line.decode(errors="replace")
-                if waiting and waiting[0] in printed:
-                    waiting[1]()
-                    waiting = None
-            impatient.cancel()
+            printed = self._read(process, lambda: os.killpg(process.pid, signal.SIGKILL), around)
         return process.returncode, printed
 
+    def _read(self, process: Process, kill: Callable[[], None], around: Circumstances) -> str:
+        """All that it prints until it ends, or is killed when the patience is over."""
+        printed, waiting = "", around.when
+        assert process.stdout
+        impatient = threading.Timer(self.patience, kill)
+        impatient.start()
+        for line in process.stdout:
+            printed += line.decode(errors="replace")
+            if waiting and waiting[0] in printed:
+                waiting[1]()
+                waiting = None
+        impatient.cancel()
+        return printed
+
     def _at_terminal(self, argv: list[str], around: Circumstances) -> tuple[int, str]:
-        env = {**self.laptop.env, "TERM": "xterm"}
+        env = {**self._env, "TERM": "xterm"}
         at = pexpect.spawn(argv[0], argv[1:], env=env, encoding="utf-8", timeout=self.patience, dimensions=(50, 200))
         printed = ""
         for prompt, answer in around.answers:

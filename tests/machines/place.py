@@ -7,6 +7,7 @@ mounts, the interface, folders.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -14,6 +15,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 from tests.machines.programs import call
 
@@ -25,14 +27,17 @@ MOST = 60
 class Place:
     """Number n: folder BASE/n, addresses 10.213.n.x (seen by the tests) and 10.214.n.x (behind a jump host)."""
 
+    groups: ClassVar[list[str]] = []  # control groups of this process's places
+
     def __init__(self) -> None:
-        BASE.mkdir(mode=0o755, exist_ok=True)
-        self._locks: list[int] = []
-        self.number = self._take()
+        sweep_abandoned()
+        self.number, self._lock = _take()
+        sweep(self.number)
         self.folder = BASE / str(self.number)
         self.folder.mkdir()
         self.interface = f"mlw{self.number}"
         self.cgroup = _group(self.number)
+        self.groups.append(self.cgroup)
         self.marked = {MARK: str(self.folder)}
 
     def address(self, last: int, inner: bool = False) -> str:
@@ -40,30 +45,62 @@ class Place:
 
     def close(self) -> None:
         sweep(self.number)
-        for lock in self._locks:
-            os.close(lock)
+        _release(self.number, self._lock)
 
-    def _take(self) -> int:
-        """The first free number; others that are free but used are swept on the way."""
-        taken = None
-        for number in range(MOST):
-            if taken is not None and not (BASE / str(number)).exists():
-                continue
-            lock = os.open(BASE / f"{number}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                continue
+
+def sweep_abandoned() -> None:
+    """Nothing stays of places whose session was killed."""
+    for number in range(MOST):
+        lock = _lock(number) if (BASE / str(number)).exists() else None
+        if lock is not None:
             sweep(number)
-            if taken is None:
-                taken = number
-                self._locks.append(lock)
-            else:
-                os.close(lock)
-        if taken is None:
-            raise RuntimeError(f"all {MOST} places below {BASE} are in use")
-        return taken
+            _release(number, lock)
+
+
+def is_taken(number: int) -> bool:
+    """Whether a session has it."""
+    lock = _lock(number) if _lock_file(number).exists() else None
+    if lock is not None:
+        _release(number, lock)
+    return lock is None and _lock_file(number).exists()
+
+
+def _take() -> tuple[int, int]:
+    """The first free number, and its lock."""
+    for number in range(MOST):
+        lock = _lock(number)
+        if lock is not None:
+            return number, lock
+    raise RuntimeError(f"all {MOST} places below {BASE} are in use")
+
+
+def _lock_file(number: int) -> Path:
+    return BASE / f"{number}.lock"
+
+
+def _lock(number: int) -> int | None:
+    """The lock of a place, if nobody has it."""
+    while True:
+        BASE.mkdir(mode=0o755, exist_ok=True)
+        try:
+            lock = os.open(_lock_file(number), os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:  # another session has just removed the folder
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock).st_nlink:  # else whoever had it has removed it since
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        os.close(lock)
+
+
+def _release(number: int, lock: int) -> None:
+    _lock_file(number).unlink()
+    os.close(lock)
+    with contextlib.suppress(OSError):  # other places are below it
+        BASE.rmdir()
 
 
 def sweep(number: int) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,20 +20,11 @@ from tests.machines.podman import Podman
 from tests.machines.programs import need_all
 from tests.machines.registry import Registry
 
+if TYPE_CHECKING:
+    from tests.e2e.elsewhere import Away, SharedTarget
+
 MakeMachine = Callable[..., Machine]
 NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "ss", "nft", "unshare", "nsenter", "setpriv", "tini", "perl", "ps")
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Whoever looked at a page that disappointed leaves a picture of it beside the test's other files."""
-    yield
-    given = getattr(item, "funcargs", {})
-    if call.when == "call" and call.excinfo is not None and "tmp_path" in given:
-        for one in given.values():
-            if hasattr(one, "complaints"):
-                with contextlib.suppress(Exception):  # the browser may be what failed
-                    one.keep(given["tmp_path"])
 
 
 @pytest.fixture(scope="session")
@@ -93,6 +83,19 @@ def channel(tmp_path_factory: pytest.TempPathFactory) -> Channel:
 
 
 @pytest.fixture(scope="session")
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An `Index`: a mirror of uv's Pythons on this machine, with a real one in it: `use_mirror(laptop, mirror)`."""
+    from tests.e2e.package_index import serving  # these modules import what loads this plugin
+    from tests.machines.python_mirror import write_mirror
+
+    folder = tmp_path_factory.mktemp("mirror")
+    (folder / "pythons").mkdir()
+    with serving(folder) as made:
+        write_mirror(folder / "pythons", f"{made.url}/pythons")
+        yield made
+
+
+@pytest.fixture(scope="session")
 def session_podman(stand: Place) -> Podman:
     need_all("podman", "runc", "conmon")
     return Podman(stand)
@@ -116,6 +119,44 @@ def machine(request: pytest.FixtureRequest, switch: Switch) -> Iterator[MakeMach
 def module_machine(request: pytest.FixtureRequest, switch: Switch) -> Iterator[MakeMachine]:
     """The same for fixtures of a module."""
     yield from _factory(request, switch, "session_engine")
+
+
+@pytest.fixture(scope="session")
+def _targets(switch: Switch) -> Iterator[dict[object, SharedTarget]]:
+    made: dict[object, SharedTarget] = {}
+    yield made
+    for one in made.values():
+        one.close()
+
+
+@pytest.fixture
+def shared_target(
+    request: pytest.FixtureRequest,
+    switch: Switch,
+    tmp_path_factory: pytest.TempPathFactory,
+    _targets: dict[object, SharedTarget],
+) -> Iterator[Callable[..., Away]]:
+    """shared_target("remote", sshd="…") → a laptop attached to a machine, both as they were after the attach.
+
+    For tests that change nothing there but the home, the processes and the network: the machine is not theirs alone.
+    """
+    from tests.e2e.elsewhere import SharedTarget  # The plugin is loaded before it.
+
+    need_all(*NEEDED)
+    used = []
+
+    def give(kind: str = "remote", **wanted: Any) -> Away:
+        what = Wanted(**wanted, docker="yes" if kind == "remotedocker" else "no")
+        engine = request.getfixturevalue("engine") if kind == "remotedocker" else None
+        if (kind, what) not in _targets:
+            place = tmp_path_factory.mktemp("shared")
+            _targets[kind, what] = SharedTarget(place, Machine(switch, engine, what), kind)
+        used.append(_targets[kind, what])
+        return used[-1].renew()
+
+    yield give
+    for target in used:
+        target.end()
 
 
 def _factory(request: pytest.FixtureRequest, switch: Switch, engine_fixture: str) -> Iterator[MakeMachine]:

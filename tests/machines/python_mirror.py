@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
+from tests.e2e.package_index import Index
 from tests.machines.channel import VERSION, pack, python_files
+from tests.machines.laptop import Laptop
 
 KEY = f"cpython-{VERSION}-linux-x86_64-gnu"
 NAME = f"cpython-{VERSION}+20240107-x86_64-unknown-linux-gnu-install_only.tar.gz"
+
+
+def use_mirror(laptop: Laptop, mirror: Index) -> None:
+    """Managed environments get their Python from the mirror: none is on PATH, so they are the same on all targets."""
+    programs = laptop.home / "programs"
+    programs.mkdir()
+    docker = shutil.which("docker")
+    if docker:
+        (programs / "docker").symlink_to(docker)
+    laptop.env["PATH"] = f"{programs}:/usr/sbin:/sbin"
+    laptop.env["UV_PYTHON_DOWNLOADS_JSON_URL"] = f"{mirror.url}/pythons/downloads.json"
 
 
 def write_mirror(folder: Path, address: str) -> Path:

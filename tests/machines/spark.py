@@ -2,12 +2,14 @@
 
 Spark is 0.4 GB and takes half a minute to install, so it is kept below .cache/ for the next time, and the processes of
 one test run share it. A machine does not see that folder: ``Spark.copy_to(machine.home / "spark")``.
+
+With it lies an archive of the classes that Spark loads (class data sharing), with which its Javas start with half the
+work. A Java that does not find it, or has Spark at another path, starts without it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -15,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,21 +26,30 @@ from typing import Any
 
 import pytest
 
-from tests.machines.machine import REPOSITORY, Machine
+from tests.machines.kept import CACHE, keep
+from tests.machines.machine import Machine
 from tests.machines.network import read, wait_until
 from tests.machines.place import Place
 from tests.machines.programs import SYSTEM_PATH, call, environment
 
 WANTED = "pyspark>=4.0,<5"
+NUMPY = "numpy>=1.24"  # for the sample
 OLDEST = (3, 10)  # Python that it runs on
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a third less work for a Java that lives some seconds
-SMALL = {
-    "spark.driver.memory": "512m",
-    "spark.executor.memory": "512m",
-    "spark.driver.extraJavaOptions": QUICK,
-    "spark.executor.extraJavaOptions": QUICK,
-}
+FOLDER = CACHE / "spark" / WANTED.translate(str.maketrans("<>=,", "____"))
+CLASSES = FOLDER / "classes.jsa"
+PLAIN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a third less work for a Java that lives some seconds
+QUICK = f"{PLAIN} -XX:SharedArchiveFile={CLASSES} -Xlog:disable"  # the log: what it says of an archive of no use
+JAVA = dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), QUICK)
+SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m", **JAVA}
+# It loads what most of the tests' jobs load.
+_JOB = """
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.getOrCreate()
+assert session.sparkContext.parallelize(range(100), 2).map(lambda one: 2 * one).sum() == 9900
+session.stop()
+"""
 PATIENCE = 120  # seconds, for what takes ten on a machine with nothing else to do
 MakeCluster = Callable[[Machine], "Cluster"]
 
@@ -171,16 +183,15 @@ class Cluster:
 @pytest.fixture(scope="session")
 def spark() -> Spark:
     """Real Spark. Java is the system's."""
-    java = _java()
-    folder = REPOSITORY / ".cache" / "spark" / f"{_python().name}-{WANTED.translate(str.maketrans('<>=,', '____'))}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the tests' processes come here at the same time
-        if not (folder / "done").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            _install(folder)
-            (folder / "done").touch()
-    return Spark(folder, java)
+    made = Spark(FOLDER, _java())
+
+    def make(folder: Path) -> None:
+        _install(folder)
+        _keep_classes(made)
+
+    about = f"{NUMPY} {_python()} {made.java} {read(made.java / 'release')}"
+    keep(str(FOLDER.relative_to(CACHE)), about, make)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +234,22 @@ def _install(folder: Path) -> None:
     subprocess.run([uv, "venv", "-q", "-p", _python(), folder], check=True)
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
     subprocess.run(
-        [*pip, "install", "--quiet", "--disable-pip-version-check", "--no-warn-script-location", WANTED], check=True
+        [*pip, "install", "--quiet", "--disable-pip-version-check", "--no-warn-script-location", WANTED, NUMPY],
+        check=True,
     )
+
+
+def _keep_classes(spark: Spark) -> None:
+    """Write the archive of classes, which takes a Java with Spark in it half a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "job.py").write_text(_JOB)
+        options = f"{PLAIN} -XX:ArchiveClassesAtExit={CLASSES} -Xlog:disable -Djava.io.tmpdir={folder}"
+        words = ["--master", "local[2]", "--conf", f"spark.local.dir={folder}", "--driver-memory", "512m"]
+        words += ["--conf", f"spark.driver.extraJavaOptions={options}", f"{folder}/job.py"]
+        told = {"JAVA_HOME": str(spark.java), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(spark.python)}
+        subprocess.run(
+            [str(spark.submit), *words], check=True, capture_output=True, env=environment(**told), timeout=600
+        )
 
 
 def _python() -> Path:

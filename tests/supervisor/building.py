@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,7 +16,7 @@ from typing import Any
 import mlworkbench.remote as remote
 from mlworkbench.environments.pinned_tools import Installer, find_tools
 from mlworkbench.environments.platforms import Platform
-from mlworkbench.remote.environments.environment import digest_of
+from mlworkbench.remote.environments.environment import digest_of, discard
 from mlworkbench.remote.environments.tools import provide, take_in
 from mlworkbench.remote.folder import Root
 from tests.machines.channel import Channel
@@ -85,6 +86,17 @@ class Yard:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         take_in(Root(str(self.root)), sha256, str(path))
         return {"sha256": sha256, "size": path.stat().st_size}
+
+    def own_tools(self) -> None:
+        """Tools to which the test may add: the files are the same, the folders are not."""
+        (self.root / "tools").unlink()
+        shutil.copytree(self.toolbox / "tools", self.root / "tools", copy_function=os.link, symlinks=True)
+
+    def discard(self) -> None:
+        """All environments; they are protected from being written."""
+        for prefix in [*(self.root / "envs").glob("*")] if (self.root / "envs").exists() else ():
+            if prefix.is_dir():
+                discard(str(prefix))
 
     def lock(self, pip: Any = (), conda: Any = (), **python: Any) -> dict[str, Any]:
         given = python or ({"source": "conda"} if conda else {"source": "host", "path": PYTHON})

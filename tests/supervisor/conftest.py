@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,6 +155,40 @@ def spot(tmp_path: Path, engine: Any) -> Iterator[Any]:
 
     yield Spot(tmp_path, engine)
     end_marked(tmp_path)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that all users can reach. pytest's own are closed to others, again whenever a session starts."""
+    folder = Path(tempfile.mkdtemp(prefix="mlw-test-"))
+    folder.chmod(0o755)
+    yield folder
+    end_marked(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def toolbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from .building import make_toolbox
+
+    return make_toolbox(tmp_path_factory.mktemp("toolbox"))
+
+
+@pytest.fixture
+def yard(tmp_path: Path, toolbox: Path) -> Iterator[Any]:
+    """A target on which environments are built."""
+    from .building import Yard
+
+    made = Yard(tmp_path, toolbox)
+    yield made
+    made.discard()
+
+
+def delete_run(folder: Path) -> None:
+    """Its supervisor, which goes on to write, must not be faster than whoever deletes."""
+    gone = folder.parent.parent / f"deleted-{folder.name}"
+    folder.rename(gone)
+    shutil.rmtree(gone)
 
 
 def end_marked(folder: Path) -> None:

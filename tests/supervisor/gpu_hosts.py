@@ -13,6 +13,16 @@ from tests.machines.nvml import USE_GPU, FakeGpus
 from .conftest import Place
 
 GIB = 1 << 30
+# A script goes on when the supervisor has looked at its GPUs twice more, however slow the machine is.
+LOOKED = """
+import os, time
+def looks():
+    try:
+        with open(os.environ["MLW_RUN_FOLDER"] + "/gpu.jsonl") as file: return file.read().count("\\n")
+    except FileNotFoundError: return 0
+earlier = looks()
+while looks() < earlier + 2: time.sleep(0.02)
+"""
 
 
 class GpuHost(Place):

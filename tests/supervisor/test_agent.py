@@ -14,7 +14,7 @@ import pytest
 
 from mlworkbench.remote.frames import Closed, Pipe
 from mlworkbench.remote.purge import stage_of
-from tests.interpreters import from_version
+from tests.interpreters import oldest_and_newest
 from tests.supervisor.conftest import PYTHON, REMOTE, Place, alive, environment, until
 
 PATIENCE = 30.0
@@ -67,8 +67,8 @@ def manifest_of(*contents: tuple[str, bytes]) -> tuple[str, bytes]:
     return hashlib.sha256(text).hexdigest(), text
 
 
-@pytest.mark.parametrize(("version", "python"), from_version((3, 8)))
-def test_a_run_from_another_machine_on_every_python(place, version, python):
+@pytest.mark.parametrize(("version", "python"), oldest_and_newest((3, 8)))
+def test_a_run_from_another_machine_on_old_and_new_pythons(place, version, python):
     agent = Agent(place, python)
     assert agent.ask({"do": "hello"})["version"][:2] == list(version)
     digest, text = manifest_of(("main.py", b"import os; print(os.environ['TOKEN'])"))

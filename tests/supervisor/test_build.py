@@ -10,43 +10,33 @@ import signal
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mlworkbench.environments.pip import run_uv
 from mlworkbench.remote.environments.build import Cancelled, ensure
-from mlworkbench.remote.environments.environment import damage, discard, environments, is_sound, mounts, unprotect
+from mlworkbench.remote.environments.environment import damage, environments, is_sound, mounts, unprotect
 from mlworkbench.remote.environments.supplies import archive_of, lacking
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.space import free, space
 from tests.e2e.package_index import serving
-from tests.machines.channel import usual
 from tests.machines.python_mirror import write_mirror
 
-from ..interpreters import interpreters
-from .building import PYTHON, VERSION, Yard, make_toolbox
+from ..interpreters import oldest_and_newest
+from .building import PYTHON, VERSION, Yard
 from .conftest import alive, until
 
 GREET = "def main():\n    print('hello')\n"
 POINTS = ["cleared", "venv", "installing", "pip", "compiled", "protected", "published"]
 
 
-@pytest.fixture(scope="session")
-def toolbox(tmp_path_factory) -> Path:
-    return make_toolbox(tmp_path_factory.mktemp("toolbox"))
-
-
-@pytest.fixture
-def yard(tmp_path, toolbox) -> Yard:
-    made = Yard(tmp_path, toolbox)
-    yield made
-    for prefix in [*(made.root / "envs").glob("*")] if (made.root / "envs").exists() else ():
-        if prefix.is_dir():
-            discard(str(prefix))
-
-
 @pytest.fixture
 def lock(yard):
+    return greeting(yard)
+
+
+def greeting(yard: Yard) -> dict[str, Any]:
     return yard.lock([yard.wheel("greet", {"greet.py": GREET}, scripts="greet = greet:main")])
 
 
@@ -70,8 +60,8 @@ def test_an_environment_around_the_hosts_python(yard, lock):
     assert known["digest"] == lock["digest"] and known["packages"] == 1 and known["bytes"] > 0
 
 
-def test_an_environment_of_conda_packages_with_pips_in_it(yard, tmp_path):
-    conda = [one for one in yard.channel(usual(tmp_path / "channel")) if one["name"] in ("python", "hello-py", "words")]
+def test_an_environment_of_conda_packages_with_pips_in_it(yard, channel):
+    conda = [one for one in yard.channel(channel) if one["name"] in ("python", "hello-py", "words")]
     conda = [one for one in conda if one["version"] != "1.0"]
     lock = yard.lock([yard.wheel("greet", {"greet.py": GREET})], conda)
     code, said = yard.build(lock)
@@ -94,8 +84,7 @@ def downloads(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("point", [None, "env-python"])
 def test_an_environment_with_a_python_of_its_own(yard, downloads, point):
-    (yard.root / "tools").unlink()
-    shutil.copytree(yard.toolbox / "tools", yard.root / "tools")
+    yard.own_tools()
     key = f"cpython-{VERSION}-linux-x86_64-gnu"
     lock = yard.lock([yard.wheel("greet", {"greet.py": GREET})], source="uv", key=key, url="https://python.example/x")
     if point:
@@ -114,8 +103,7 @@ def test_an_environment_with_a_python_of_its_own(yard, downloads, point):
 
 def test_a_python_that_was_sent_along_needs_no_internet(yard, downloads):
     """uv takes its archive as from a mirror, whatever address uv itself knows for it."""
-    (yard.root / "tools").unlink()
-    shutil.copytree(yard.toolbox / "tools", yard.root / "tools")
+    yard.own_tools()
     ((key, entry),) = json.loads(downloads.read_text()).items()
     archive = Path(entry["url"].removeprefix("file://"))
     path = f"{archive.parent.name}/{archive.name.replace('+', '%2B')}"
@@ -142,8 +130,7 @@ def test_a_python_that_was_sent_along_needs_no_internet(yard, downloads):
 
 def test_a_python_that_cannot_be_fetched_is_told_in_a_sentence(yard):
     """With the one that is there: uv's own eight lines are in the log."""
-    (yard.root / "tools").unlink()
-    shutil.copytree(yard.toolbox / "tools", yard.root / "tools")
+    yard.own_tools()
     key = f"cpython-{VERSION}-linux-x86_64-gnu"
     lock = yard.lock([], source="uv", key=key, url="https://python.example/1/x")
     lock["instead"] = {"version": "3.11.2", "file": "aml_config/conda_dependencies.yml"}
@@ -158,8 +145,7 @@ def test_a_python_that_cannot_be_fetched_is_told_in_a_sentence(yard):
 
 def test_the_mirror_beside_the_lock_is_asked_and_a_bad_archive_is_not_kept(yard, downloads, tmp_path):
     """With uv's own list: the archive of the mirror is not the one that uv knows. The next build asks again."""
-    (yard.root / "tools").unlink()
-    shutil.copytree(yard.toolbox / "tools", yard.root / "tools")
+    yard.own_tools()
     words = ["python", "list", "3.12", "--only-downloads", "--output-format", "json", "--no-config"]
     environ = {**os.environ, "UV_PYTHON_DOWNLOADS": "automatic"}
     known = json.loads(run_uv(words, environ, yard.folder).stdout)[0]
@@ -188,8 +174,8 @@ def test_a_package_that_cannot_be_fetched_is_told_in_a_sentence_too(yard):
     assert "cause:" not in said and "--send-packages" in said
 
 
-@pytest.mark.parametrize("python", [path for version, path in interpreters().items() if version >= (3, 8)])
-def test_any_python_builds(yard, lock, python):
+@pytest.mark.parametrize("python", [path for _, path in oldest_and_newest((3, 8))])
+def test_old_and_new_pythons_build(yard, lock, python):
     code, said = yard.build(lock, python=python)
     assert code == 0, said
 
@@ -221,11 +207,12 @@ def test_nothing_in_it_can_be_written(yard, lock):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs two users")
-def test_a_user_can_neither_change_it_nor_install_into_it(yard, lock, tmp_path):
+def test_a_user_can_neither_change_it_nor_install_into_it(toolbox, open_folder):
+    yard = Yard(open_folder, toolbox)
+    lock = greeting(yard)
     yard.build(lock)
-    for folder in (yard.root / "envs", *(yard.root / "envs").parents):
-        if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o005:
-            folder.chmod(0o755)
+    for folder in (yard.root, yard.root / "envs"):
+        folder.chmod(0o755)
     site = next(yard.prefix(lock).glob("lib/python*/site-packages"))
     for path in [yard.prefix(lock), *yard.prefix(lock).rglob("*")]:
         os.chown(path, 65534, 65534, follow_symlinks=False)
@@ -308,8 +295,8 @@ def test_a_killed_build_leaves_nothing_that_counts(yard, lock, point):
 
 
 @pytest.mark.parametrize("point", ["installing", "conda"])
-def test_a_killed_build_of_conda_packages(yard, tmp_path, point):
-    conda = [one for one in yard.channel(usual(tmp_path / "channel")) if one["name"] in ("python", "hello-py", "words")]
+def test_a_killed_build_of_conda_packages(yard, channel, point):
+    conda = [one for one in yard.channel(channel) if one["name"] in ("python", "hello-py", "words")]
     lock = yard.lock([], [one for one in conda if one["version"] != "1.0"])
     code, _ = yard.build(lock, MLW_FAILPOINT=f"env-{point}:kill")
     assert code == -signal.SIGKILL and not is_sound(root(yard), lock)

@@ -14,20 +14,14 @@ from typing import Any
 import pytest
 
 from mlworkbench.remote.environments import md5_packages
-from mlworkbench.remote.environments.environment import discard
 from mlworkbench.remote.environments.retire import remove as retire
 from mlworkbench.remote.environments.tools import NoEnvironment
 from mlworkbench.remote.folder import Root
 from tests.machines.channel import Channel
 
-from .building import Yard, make_toolbox
+from .building import Yard
 
 Entry = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def toolbox(tmp_path_factory) -> Path:
-    return make_toolbox(tmp_path_factory.mktemp("toolbox"))
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +69,9 @@ def site(tmp_path, monkeypatch) -> Iterator[Site]:
 
 
 @pytest.fixture
-def yard(tmp_path, toolbox) -> Iterator[Yard]:
-    made = Yard(tmp_path, toolbox)
-    made.env["NO_PROXY"] = "127.0.0.1"
-    yield made
-    for prefix in [*(made.root / "envs").glob("*")] if (made.root / "envs").exists() else ():
-        if prefix.is_dir():
-            discard(str(prefix))
+def yard(yard) -> Yard:
+    yard.env["NO_PROXY"] = "127.0.0.1"
+    return yard
 
 
 def installed(yard: Yard, python: Channel, *packages: Entry, sent: bool = True) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import alive, marked, until
+from .conftest import alive, delete_run, marked, until
 
 TICKS = """
 import time, sys
@@ -202,7 +202,7 @@ def test_run_folder_deleted_under_a_running_script(place):
     folder = place.run("r", TICKS)
     place.start("r")
     ticking(folder)
-    subprocess.run(["rm", "-rf", str(folder)], check=True)
+    delete_run(folder)
     root = json.loads((place.root / "root.json").read_text())["id"]
     assert place.call("adopt", "r", message={"root": root})["state"] == "lost"
 

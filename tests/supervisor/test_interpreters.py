@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tests.interpreters import from_version
+from tests.interpreters import from_version, oldest_and_newest
 
 from .conftest import alive, marked, until
-from .gpu_hosts import GpuHost
+from .gpu_hosts import LOOKED, GpuHost
 
 SUPERVISORS = from_version((3, 8))
 SCRIPTS = from_version((3, 6))
@@ -40,11 +40,11 @@ def test_life_of_a_run(place, which):
     assert (slow / "supervisor.log").read_text() == ""
 
 
-@pytest.mark.parametrize("which", SUPERVISORS, ids=name)
+@pytest.mark.parametrize("which", oldest_and_newest((3, 8)), ids=name)
 def test_gpus(tmp_path, which):
     host = GpuHost(tmp_path, 1)
     host.python = which[1]
-    script = "use_gpu(memory=1 << 30, utilisation=80)\nimport time; time.sleep(1)\n"
+    script = "use_gpu(memory=1 << 30, utilisation=80)\n" + LOOKED
     first = host.run("first", script, gpus="1")
     second = host.run("second", script, gpus="h200:8g")
     host.start("first")

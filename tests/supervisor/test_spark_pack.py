@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import mlworkbench.remote as remote
 from mlworkbench.remote.environments.build import Cancelled
-from mlworkbench.remote.environments.environment import discard, hold, mounts, pack_of, unprotect
+from mlworkbench.remote.environments.environment import hold, mounts, pack_of, unprotect
 from mlworkbench.remote.environments.packed import is_packed
 from mlworkbench.remote.environments.retire import remove as retire
 from mlworkbench.remote.environments.stock import broken, every
@@ -21,9 +20,8 @@ from mlworkbench.remote.folder import Root
 from mlworkbench.remote.space import free, space
 from mlworkbench.remote.spark.movable import items_of
 from mlworkbench.remote.spark.pack import pack
-from tests.machines.channel import usual
 
-from .building import PYTHON, Yard, make_toolbox
+from .building import PYTHON, Yard
 from .test_build import downloads  # noqa: F401 - a fixture
 
 # Whatever a Python uses of itself has to be below the folder that it is unpacked in.
@@ -50,20 +48,6 @@ from remote.spark.pack import pack
 with open(sys.argv[3]) as file:
     print(pack(Root(sys.argv[2]), json.load(file), lambda text: print(text, flush=True)))
 """
-
-
-@pytest.fixture(scope="session")
-def toolbox(tmp_path_factory) -> Path:
-    return make_toolbox(tmp_path_factory.mktemp("toolbox"))
-
-
-@pytest.fixture
-def yard(tmp_path, toolbox) -> Yard:
-    made = Yard(tmp_path, toolbox)
-    yield made
-    for prefix in (made.root / "envs").glob("*") if (made.root / "envs").exists() else ():
-        if prefix.is_dir():
-            discard(str(prefix))
 
 
 @pytest.fixture
@@ -99,13 +83,12 @@ def start(yard: Yard, lock, **variables: str) -> subprocess.Popen[str]:
 def of_kind(kind: str, yard: Yard, request):
     """An environment beside a Python of the machine, beside one of uv's, or with conda's in it."""
     if kind == "conda":
-        found = yard.channel(usual(yard.folder / "channel"))
+        found = yard.channel(request.getfixturevalue("channel"))
         return built(yard, [one for one in found if one["name"] == "python"])
     if kind == "uv":
         known = request.getfixturevalue("downloads")
         (key,) = json.loads(known.read_text())
-        (yard.root / "tools").unlink()
-        shutil.copytree(yard.toolbox / "tools", yard.root / "tools")
+        yard.own_tools()
         python = {"source": "uv", "key": key, "url": "https://python.example/x"}
         return built(yard, python=python, UV_PYTHON_DOWNLOADS_JSON_URL=str(known))
     words = ["/usr/bin/python3", "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"]
@@ -175,9 +158,15 @@ def test_links_lead_to_what_goes_along(root, tmp_path):
     ]
 
 
-def test_a_python_that_cannot_go_along_is_told(yard, root, lock, monkeypatch):
-    """Executors get the packages, and use the same Python as here, which has to be there."""
+@pytest.fixture
+def packages_only(monkeypatch):
+    """The Python cannot go along. Where a test is not about what is in the file: to pack a Python takes seconds."""
     monkeypatch.setattr("mlworkbench.remote.spark.movable._Try.find", lambda self: None)
+
+
+@pytest.mark.usefixtures("packages_only")
+def test_a_python_that_cannot_go_along_is_told(yard, root, lock):
+    """Executors get the packages, and use the same Python as here, which has to be there."""
     said: list[str] = []
     with tarfile.open(pack(root, lock, said.append)) as tar:
         assert tar.getmember("bin/python").linkname == PYTHON
@@ -195,6 +184,7 @@ def test_two_runs_at_once_make_it_once(yard, root, lock):
     assert sum(line.startswith("packing the environment") for one in told for line in one) == 1, told
 
 
+@pytest.mark.usefixtures("packages_only")
 @pytest.mark.parametrize("what", ["vanished", "cut", "replaced", "environment"])
 def test_it_is_made_anew_if_it_is_not_as_it_was(yard, root, lock, what):
     path = Path(pack(root, lock, nothing))
@@ -217,6 +207,7 @@ def test_it_is_made_anew_if_it_is_not_as_it_was(yard, root, lock, what):
         assert any(one.endswith("/greet.py") for one in tar.getnames())
 
 
+@pytest.mark.usefixtures("packages_only")
 def test_what_a_killed_one_left_is_found_and_removed(yard, root, lock):
     process = start(yard, lock, MLW_FAILPOINT="pack-written:kill")
     process.communicate(timeout=120)
@@ -228,6 +219,7 @@ def test_what_a_killed_one_left_is_found_and_removed(yard, root, lock):
     assert pack(root, lock, nothing) and is_packed(root, lock)
 
 
+@pytest.mark.usefixtures("packages_only")
 def test_a_cancel_ends_it(yard, root, lock, monkeypatch):
     """Also in the midst of a file."""
     clock = iter(range(10**9))
@@ -242,6 +234,7 @@ def test_a_cancel_ends_it(yard, root, lock, monkeypatch):
 # -- it goes with its environment ----------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("packages_only")
 def test_it_is_counted_and_goes_with_its_environment(yard, root, lock):
     (bare,) = every(root, {"sizes": True})["environments"]
     path = Path(pack(root, lock, nothing))
@@ -258,6 +251,7 @@ def test_it_is_counted_and_goes_with_its_environment(yard, root, lock):
     assert not path.exists() and yard.leftovers() == []
 
 
+@pytest.mark.usefixtures("packages_only")
 def test_clean_frees_it(yard, root, lock):
     path = Path(pack(root, lock, nothing))
     taken = path.stat().st_blocks * 512

@@ -13,7 +13,7 @@ import pytest
 import mlworkbench.remote as remote
 from mlworkbench.remote import machine
 from mlworkbench.remote.environments import caches
-from mlworkbench.remote.environments.environment import damage, discard, environments, hold, hold_caches, touch, use_of
+from mlworkbench.remote.environments.environment import damage, environments, hold, hold_caches, touch, use_of
 from mlworkbench.remote.environments.retire import IDLE, take_away
 from mlworkbench.remote.environments.retire import remove as retire
 from mlworkbench.remote.environments.stock import InUse, broken, every, one, users
@@ -22,7 +22,7 @@ from mlworkbench.remote.folder import Root
 from mlworkbench.remote.purge import purge
 from mlworkbench.remote.space import free, space
 
-from .building import PYTHON, Yard, make_toolbox
+from .building import PYTHON
 from .conftest import until
 
 BULK = {"bulk.py": "data = '" + "x" * 400_000 + "'\n"}
@@ -43,20 +43,6 @@ for turn in range(int(sys.argv[5])):
         subprocess.run([prefix + "/bin/python", "-c", "import greet"], check=True)
     os.close(held)
 """
-
-
-@pytest.fixture(scope="session")
-def toolbox(tmp_path_factory) -> Path:
-    return make_toolbox(tmp_path_factory.mktemp("toolbox"))
-
-
-@pytest.fixture
-def yard(tmp_path, toolbox) -> Yard:
-    made = Yard(tmp_path, toolbox)
-    yield made
-    for prefix in (made.root / "envs").glob("*") if (made.root / "envs").exists() else ():
-        if prefix.is_dir():
-            discard(str(prefix))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interpreters import from_version
+from tests.interpreters import oldest_and_newest
 from tests.unit.test_tensorboard import BEGIN, THEN, scalars
 
 from .conftest import PYTHON, REMOTE, alive, until
@@ -145,8 +145,8 @@ def test_a_script_that_ends_at_once_loses_nothing(place):
     assert len(points(folder, "spoken")) == 42
 
 
-@pytest.mark.parametrize("python", [path for _, path in from_version((3, 8))])
-def test_with_every_python(place, python):
+@pytest.mark.parametrize("python", [path for _, path in oldest_and_newest((3, 8))])
+def test_with_old_and_new_pythons(place, python):
     place.python = python
     folder = place.run("r", TRAINS.replace("while not", "while 0 and not"), files=FILES, spoken=True, python=python)
     place.start("r")

@@ -13,7 +13,7 @@ import pytest
 from mlworkbench.remote import machine
 from mlworkbench.remote.linked_outputs import OUTSIDE
 
-from .conftest import PYTHON, REMOTE, alive, marked, until
+from .conftest import PYTHON, REMOTE, Place, alive, marked, until
 from .test_death import TICKS, kill, ticking
 from .test_stop import WAITS, up
 
@@ -173,24 +173,20 @@ def test_less_patience_counts(place):
     assert place.call("cancel", "r", "me", "nan")["state"] == "asked"
 
 
-def test_processes_of_another_user_do_not_save_the_rest(place, tmp_path):
+def test_processes_of_another_user_do_not_save_the_rest(open_folder):
     """A child with another uid (sudo) cannot be signalled; the main process and the others are."""
     if os.getuid() != 0:
         pytest.skip("needs two users")
-    tmp_path.chmod(0o755)
-    for part in tmp_path.parents:
-        if str(part).startswith("/tmp/pytest"):
-            part.chmod(0o755)
-    place.root.mkdir(exist_ok=True)
+    place = Place(open_folder)
     place.python = "/usr/bin/python3"
     if not os.path.exists(place.python):
         pytest.skip("no interpreter that another user may run")
-    program = tmp_path / "remote"
+    program = open_folder / "remote"
     shutil.copytree(REMOTE, program)
     folder = place.run("r", "import time; print('up'); time.sleep(1000)", python=place.python)
     kept = subprocess.Popen(["sleep", "1000"], env={"MLW_RUN_FOLDER": str(folder)})
     try:
-        subprocess.run(["chown", "-R", "12345:12345", str(tmp_path)], check=True)
+        subprocess.run(["chown", "-R", "12345:12345", str(open_folder)], check=True)
         command = [place.python, "-I", "-S", str(program / "__main__.py")]
         drop = {"user": 12345, "group": 12345, "extra_groups": []}
         tail = [str(place.root), "r", "n1"]

@@ -14,7 +14,7 @@ import pytest
 from mlworkbench.remote import serve
 from mlworkbench.remote.folder import RunFolder
 
-from .conftest import alive, until
+from .conftest import alive, delete_run, until
 from .test_death import kill
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
@@ -185,7 +185,7 @@ def test_a_home_that_goes_away_with_only_the_supervisor_left(place, tmp_path):
 def test_a_deleted_run_folder_is_not_waited_for(place, tmp_path):
     folder, facts = begin(place, tmp_path)
     supervisor = place.event(folder, "accepted")["pid"]
-    subprocess.run(["rm", "-rf", str(folder)], check=True)
+    delete_run(folder)
     (tmp_path / "go").touch()
     until(lambda: not alive(facts["launcher"]) and not alive(supervisor))
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from .inrun import INRUN, PYTHONS, Place
+from .inrun import ENDS, INRUN, Place, names_of
 
 
 @pytest.fixture(scope="session")
@@ -16,12 +16,13 @@ def library(tmp_path_factory):
     return copy
 
 
-@pytest.fixture(params=[path for _, path in PYTHONS], ids=["{}.{}".format(*version) for version, _ in PYTHONS])
+@pytest.fixture(params=ENDS, ids=names_of(ENDS))
 def place(request, library, tmp_path):
-    return Place(request.param, library, tmp_path)
+    """In the oldest and in the newest Python, where a test is not marked EVERY_PYTHON."""
+    return Place(*request.param, library, tmp_path)
 
 
 @pytest.fixture
 def here(library, tmp_path):
     """For what does not depend on the version."""
-    return Place(sys.executable, library, tmp_path)
+    return Place(sys.version_info[:2], sys.executable, library, tmp_path)

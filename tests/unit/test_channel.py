@@ -88,7 +88,7 @@ def test_agents_that_are_none(faking, code, kind):
         'frame({"more": True, "name": "spec.json"}, b"x")',
         'frame({"more": True}, b"x")',
         'frame({"more": True, "name": "log", "packed": True}, b"not packed")',
-        'import zlib; frame({"more": True, "name": "log", "packed": True}, zlib.compress(bytes(10**9)))',
+        'import zlib; frame({"more": True, "name": "log", "packed": True}, zlib.compress(bytes(10**8), 1))',
         'while True: frame({"more": True, "name": "log"}, bytes(4 << 20))',
         "n = 0\nwhile True:\n    n += 1\n    frame({'more': True, 'name': 'metrics/%d' % n}, b'x')",
         'out.write((9 << 20).to_bytes(4, "big") + bytes(4)); out.flush(); sys.stdin.read()',

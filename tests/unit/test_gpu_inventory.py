@@ -13,7 +13,7 @@ from mlworkbench.hosts.gpus import Gpus
 from mlworkbench.hosts.local import install
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.gpus import smi
-from tests.interpreters import interpreters
+from tests.interpreters import oldest_and_newest
 from tests.machines.nvml import HERE, FakeGpus
 
 GIB = 1 << 30
@@ -139,11 +139,11 @@ def test_a_machine_without_anything_of_nvidia(tmp_path, gpus):
     assert (found["gpus"], found["source"]) == ([], None)
 
 
-@pytest.mark.parametrize("version", [one for one in interpreters() if one >= (3, 8)], ids=str)
-def test_every_python_that_a_host_may_have(version, gpus):
+@pytest.mark.parametrize("python", [path for _, path in oldest_and_newest((3, 8))])
+def test_old_and_new_pythons_of_hosts(python, gpus):
     gpus.add("GPU-a")
     for env in (gpus.env_nvml_only, gpus.env_smi_only):
-        assert look(gpus, env, interpreters()[version])["gpus"][0]["uuid"] == "GPU-a"
+        assert look(gpus, env, python)["gpus"][0]["uuid"] == "GPU-a"
 
 
 def test_what_nvidia_smi_really_says():

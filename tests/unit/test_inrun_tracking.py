@@ -1,4 +1,4 @@
-"""What a script records beside single metrics, in every Python found on this machine."""
+"""What a script records beside single metrics, in the oldest and the newest Python found on this machine."""
 
 import json
 import os

@@ -127,7 +127,7 @@ def test_speed_with_five_secrets() -> None:
     line = b"2024-01-01 12:00:00 INFO epoch 3 step 1200 loss=0.1234 acc=0.98 some ordinary text here\n"
     chunk = line * 700
     mask = Mask([b"s3cr3t-value-%d-abcdef" % number for number in range(5)])
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(300):
         mask.feed(chunk)
-    assert time.perf_counter() - began < 2  # 9 MB/s, a hundredth of what it does
+    assert time.process_time() - began < 2  # 9 MB/s, a hundredth of what it does

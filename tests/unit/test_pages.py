@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.machines import pages
-from tests.machines.pages import Walk, blocks, commands, inline, merge, missing
+from tests.machines.pages import Walk, blocks, commands, inline, merge, missing, plain_words
 
 GOOD = """
 # A page
@@ -85,6 +85,16 @@ def test_mlw_itself_is_asked(walk):
     made = walk("```console\n$ mlw project create --nmae demo\n```\n")
     with pytest.raises(AssertionError, match="ended with 2, not 0"):
         made.through()
+
+
+def test_a_command_that_needs_no_shell_has_the_folder_and_the_variables_of_the_shell(walk, laptop):
+    steps = ["mkdir there", "cd there", 'export MLW_HOME="$PWD/store"', "mlw history list"]
+    steps.append("mlw project create --name 'demo'  # a fork")
+    assert plain_words(steps[-1]) == ["mlw", "project", "create", "--name", "demo"]
+    assert not plain_words(steps[2]) and not plain_words("mlw ps > file") and not plain_words('mlw show "$run"')
+    assert plain_words("mlw ps --query '[].run_id'")[-1] == "[].run_id"
+    walk("```console\n" + "".join(f"$ {step}\n" for step in steps) + "```\n").through()
+    assert (laptop.home / "there" / "store").is_dir() and (laptop.home / "there" / "demo" / "aml_config").is_dir()
 
 
 def test_commands_that_a_page_does_not_have_cannot_be_special(walk):

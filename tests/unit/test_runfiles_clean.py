@@ -33,15 +33,19 @@ from mlworkbench.runfiles.clean import (
 )
 from mlworkbench.snapshot.store import Store
 from mlworkbench.snapshot.take import take
+from tests.conftest import User, end_processes
 from tests.supervisor.conftest import until
 
 LATER = 30 * 3600.0
 PROJECT = "1b4e28ba-2fa1-4d2b-883f-0016d3cca427"
 
 
-@pytest.fixture
-def store(user):
-    """A store with a recorded run, a snapshot that none needs, and something of every kind."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store with a recorded run, a snapshot that none needs, and something of every kind; and a copy of it all."""
+    place = tmp_path_factory.mktemp("store") / "place"
+    place.mkdir()
+    user = User(place)
     project = user.project("demo", train="print(1)")
     run = user.mlw("submit", "train.py", cwd=project).run
     (project / "train.py").write_text("print(2)")
@@ -55,7 +59,24 @@ def store(user):
     (home / "lib" / f".part-{'a' * 16}").mkdir()
     (home / "runs" / run / f"exit.json.{'a' * 16}.part").write_text("{}")
     (home / "runs" / run / "placing" / "tree").mkdir(parents=True)
-    return user, run
+    end_processes(home)
+    duplicate(place, place.with_name("copy"))
+    return place, user, run
+
+
+def duplicate(source, target):
+    """With hard links and times: to make it anew takes a second."""
+    shutil.rmtree(target, ignore_errors=True)
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True)
+
+
+@pytest.fixture
+def store(made):
+    """As it was made, where it was made."""
+    place, user, run = made
+    duplicate(place.with_name("copy"), place)
+    yield user, run
+    end_processes(user.store)
 
 
 def cleaner(user, later=LATER):

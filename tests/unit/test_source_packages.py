@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,13 @@ from mlworkbench.environments.build_guard import NOTHING, guard_words
 from mlworkbench.environments.dependencies import Dependencies, Option
 from mlworkbench.environments.local_files import digest_of
 from mlworkbench.environments.lockfiles import read_lockfile
+from mlworkbench.environments.own import pack
 from mlworkbench.environments.pip import find_uv, run_uv
 from mlworkbench.environments.sources import Builds, known_sources
 from mlworkbench.errors import SolveError
 from tests.e2e.package_index import about, sdist, wheel
 from tests.e2e.package_index import serving as serving_index
-from tests.unit.test_solve import HERE, Desk, names, serving
+from tests.unit.test_solve import HERE, LINUX, VERSION, Desk, names, serving
 
 IN_TREE = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
 
@@ -79,10 +81,20 @@ class Hostile(Desk):
         return self.dependencies(pip=pip, **more)
 
 
+@pytest.fixture(scope="session")
+def tool_wheels(tmp_path_factory) -> Path:
+    """uv as targets get it where no index has it: to pack it takes seconds."""
+    folder = tmp_path_factory.mktemp("packed")
+    pack("uv", metadata.version("uv"), LINUX, VERSION, folder)
+    return folder / "tool-wheels"
+
+
 @pytest.fixture
-def hostile(tmp_path) -> Iterator[Hostile]:
+def hostile(tmp_path, tool_wheels) -> Iterator[Hostile]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "PYTHON"))}
     desk = Hostile(tmp_path, {**kept, "PIP_CONFIG_FILE": os.devnull})
+    if tool_wheels.exists():
+        shutil.copytree(tool_wheels, desk.cache / "tool-wheels", copy_function=os.link)
     with desk.servers:
         yield desk
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.machines.network import read, wait_until
-from tests.unit.inrun import INRUN, PYTHONS
+from tests.unit.inrun import ENDS, INRUN, names_of
 
 STARTER = INRUN / "mlworkbench" / "_spark"
 WHOLE = "java.base java.logging jdk.incubator.vector"
@@ -285,7 +285,7 @@ def test_the_scripts_own_words_are_its_own(ready):
     assert "spark.yarn.tags=mlw-run-1" not in lines
 
 
-@pytest.mark.parametrize("python", [path for _, path in PYTHONS], ids=[".".join(map(str, one)) for one, _ in PYTHONS])
+@pytest.mark.parametrize("python", [path for _, path in ENDS], ids=names_of(ENDS))
 def test_modules_of_the_project_travel_to_executors(tmp_path, python):
     here = Here(tmp_path, python)
     here.env["SPARK_HOME"] = str(here.spark("spark"))
@@ -327,7 +327,8 @@ def test_files_that_the_user_gives_to_executors_stay(ready):
 # -- YARN's own driver ---------------------------------------------------------------------------------
 
 
-def test_term_ends_the_application_by_its_tag(ready):
+@pytest.fixture
+def yarn(ready):
     """With programs that only pretend to be YARN's: there is none to try it on."""
     ready.program("spark/bin/spark-submit", f'#!/bin/sh\necho "$@" >{ready.place}/submitted\nexec sleep 600\n')
     ready.program(
@@ -335,6 +336,11 @@ def test_term_ends_the_application_by_its_tag(ready):
         f'#!/bin/sh\necho "$@" >>{ready.place}/asked\n'
         'case "$2" in -list) printf "Total: 1\\nApplication-Id\\tName\\napplication_1_0007\\trun-1\\n";; esac\n',
     )
+    return ready
+
+
+def test_term_ends_the_application_by_its_tag(yarn):
+    ready = yarn
     words = ("--master", "yarn", "--deploy-mode", "cluster", "--conf", "spark.yarn.tags=team")
     process = subprocess.Popen(
         [ready.python, str(STARTER), "spark-submit", ".", *words, "job.py"], cwd=ready.work, env=ready.env
@@ -347,6 +353,21 @@ def test_term_ends_the_application_by_its_tag(ready):
     asked = read(ready.place / "asked").splitlines()
     assert asked[0].startswith("application -list -appTags mlw-run-1 -appStates ")
     assert asked[1:] == ["application -kill application_1_0007"]
+
+
+def test_term_in_the_moment_of_the_start_ends_the_application_too(yarn):
+    """Before, who had just started the driver died of it, and the application went on."""
+    sent = yarn.place / "sent"
+    code = "import os, signal, subprocess\nbegin = subprocess.Popen.__init__\n"
+    code += "def send(self, *words, **more):\n    begin(self, *words, **more)\n"
+    code += f"    if not os.path.exists({str(sent)!r}): os.mkdir({str(sent)!r}), os.kill(os.getpid(), signal.SIGTERM)\n"
+    (yarn.place / "patch").mkdir()
+    (yarn.place / "patch" / "sitecustomize.py").write_text(code + "subprocess.Popen.__init__ = send\n")
+    yarn.env["PYTHONPATH"] = str(yarn.place / "patch")
+    words = ("--master", "yarn", "--deploy-mode", "cluster", "job.py")
+    process = subprocess.Popen([yarn.python, str(STARTER), "spark-submit", ".", *words], cwd=yarn.work, env=yarn.env)
+    assert process.wait(60) != 0
+    assert read(yarn.place / "asked").splitlines()[-1] == "application -kill application_1_0007"
 
 
 def test_what_yarns_driver_answered_is_the_exit_code(ready):

@@ -228,11 +228,11 @@ def test_progress_is_told_ever_more_rarely(run, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(watch.time, "monotonic", lambda: clock[0])
     run.write(event("ApplicationStart", **{"App ID": "app-1"}))
-    for number in range(24 * 3600 // 5):
+    for number in range(24 * 3600 // 15):
         if number % 2 == 0:
             run.write(event("JobStart", **{"Job ID": number, "Stage Infos": []}))
         run.watch.tick()
-        clock[0] += 5.0
+        clock[0] += 15.0
     assert len(run.told("spark_progress")) < 2000
     run.write(event("ApplicationEnd"))
     run.watch.tick()

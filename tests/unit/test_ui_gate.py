@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import pytest
 from fastapi import FastAPI
 from starlette.middleware.base import BaseHTTPMiddleware
 
@@ -15,6 +16,7 @@ from mlworkbench.ui.login import Login, Password
 from mlworkbench.ui.sessions import Sessions
 
 HOST = "127.0.0.1:8521"
+REQUEST = {"type": "http.request", "body": b"", "more_body": False}
 
 
 async def gives_up(scope, receive, send):
@@ -31,7 +33,7 @@ async def pass_on(request, call_next):
     return await call_next(request)
 
 
-def ask(tmp_path, endpoint, *messages):
+def ask(tmp_path, endpoint, *, gone):
     """One request through the gate; what was sent back. NiceGUI has such middleware."""
     app = FastAPI()
     app.add_middleware(BaseHTTPMiddleware, dispatch=pass_on)
@@ -53,10 +55,14 @@ def ask(tmp_path, endpoint, *messages):
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8521),
     }
-    coming, sent = list(messages), []
+    coming, sent = [REQUEST], []
 
     async def receive():
-        return coming.pop(0) if coming else {"type": "http.disconnect"}
+        if gone:
+            return {"type": "http.disconnect"}
+        if not coming:
+            await asyncio.Event().wait()  # the browser waits for its response
+        return coming.pop()
 
     async def send(message):
         sent.append(message)
@@ -65,17 +71,16 @@ def ask(tmp_path, endpoint, *messages):
     return sent
 
 
-REQUEST = {"type": "http.request", "body": b"", "more_body": False}
-
-
-def test_a_request_whose_browser_has_gone_is_no_fault(tmp_path, caplog):
+@pytest.mark.parametrize("endpoint", [gives_up, fails])
+def test_a_request_whose_browser_has_gone_is_no_fault(tmp_path, caplog, endpoint):
+    """Whether the application has noticed it, or was only interrupted."""
     with caplog.at_level(logging.INFO, "mlworkbench.ui"):
-        ask(tmp_path, gives_up, REQUEST)
+        ask(tmp_path, endpoint, gone=True)
     assert caplog.records == []
 
 
 def test_a_fault_of_ours_is_in_the_log(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "mlworkbench.ui"):
-        sent = ask(tmp_path, fails, REQUEST)
+        sent = ask(tmp_path, fails, gone=False)
     assert len(caplog.records) == 1 and "No response returned." in caplog.text
     assert sent[0]["status"] == 500

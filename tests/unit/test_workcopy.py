@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import glob
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ import pytest
 
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.workcopy import place, recycle
+from tests.interpreters import oldest_and_newest
 
 from .snapshot_trees import PROJECT, SOURCE, Desk, fork, in_child, read_tree
 
@@ -46,18 +46,6 @@ def inodes(folder: str) -> dict[str, int]:
             if not os.path.islink(full):
                 found[os.path.relpath(full, folder)] = os.lstat(full).st_ino
     return found
-
-
-def pythons() -> list[str]:
-    """All interpreters of this machine that a target may have."""
-    found = {}
-    patterns = ("/root/.pyenv/versions/3.*/bin/python", os.path.expanduser("~/.pyenv/versions/3.*/bin/python"))
-    for path in [sys.executable, *(path for pattern in patterns for path in glob.glob(pattern))]:
-        code = "import sys; print('%d.%d' % sys.version_info[:2])"
-        version = subprocess.run([path, "-I", "-S", "-c", code], capture_output=True, text=True, check=True).stdout
-        if tuple(map(int, version.split("."))) >= (3, 8):
-            found[version.strip()] = path
-    return sorted(found.values())
 
 
 # -- place --------------------------------------------------------------------------------------------
@@ -498,8 +486,8 @@ def test_rubbish_of_killed_calls(desk: Desk) -> None:
 # -- on the target ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("python", pythons())
-def test_every_interpreter(desk: Desk, python: str) -> None:
+@pytest.mark.parametrize("python", [path for _, path in oldest_and_newest((3, 8))])
+def test_old_and_new_interpreters(desk: Desk, python: str) -> None:
     """As it runs there: the folder alone, isolated, without site packages, oldest Python included."""
     digest = desk.take().digest
     runs = [desk.run(), desk.run()]

@@ -259,7 +259,10 @@ class _Start:
 
     def _run_once(self, command: List[str], word: bytes) -> Optional[str]:
         """None once the script has its word, else what the engine complained of."""
-        process = self._engine.begin(command)
+        try:
+            process = self._engine.begin(command)
+        except OSError as error:  # the engine's program is not there
+            raise NotMade("cannot start it: %s: %s" % (type(error).__name__, error)) from None
         looked = time.monotonic()
         while True:
             if os.path.exists(self._run.cancel):

@@ -22,7 +22,7 @@ FILES = frozenset(
     "spec.json log build.log events.jsonl outputs.json supervisor.log exit.json gpu.jsonl effort.jsonl".split()
 )
 EVENTS = "events.jsonl"
-QUICK, SLOW, QUICK_FOR = 0.004, 0.05, 1.0  # seconds between two looks, and for how long the first kind
+QUICK, SLOW, SHARE = 0.004, 0.05, 0.05  # seconds between two looks: this share of the wait so far, within bounds
 MOST = 64 * 1024 * 1024  # bytes of metrics in one answer; all else has room beside them
 _PLAIN = os.O_RDONLY | NOFOLLOW
 for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # not all are on all systems
@@ -59,7 +59,7 @@ class News:
         begun = time.monotonic()
         while not self._any() and all(self.standing().values()):
             passed = time.monotonic() - begun
-            if passed >= seconds or pause(min(QUICK if passed < QUICK_FOR else SLOW, seconds - passed)):
+            if passed >= seconds or pause(min(SLOW, max(QUICK, SHARE * passed), seconds - passed)):
                 return
 
     def _any(self) -> bool:

@@ -105,21 +105,30 @@ class _Coming:
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._came = 0
-        self.gone = False
+        self._gone = False
 
     async def __call__(self) -> Message:
         message = await self._receive()
         self._came += len(message.get("body") or b"")
         if self._came > LARGEST:
             message = {"type": "http.disconnect"}
-        self.gone = message["type"] == "http.disconnect"
+        self._gone = message["type"] == "http.disconnect"
         return message
 
+    async def is_gone(self) -> bool:
+        """Whether nobody waits for the response any more. The application may not have asked for it yet."""
+        if not self._gone:
+            asked = asyncio.ensure_future(self())
+            await asyncio.sleep(0)  # the server answers at once if the connection is closed, else when it closes
+            asked.cancel()
+            await asyncio.wait({asked})
+        return self._gone
 
-def is_gone(scope: Scope) -> bool:
-    """Whether the application has learned that nobody waits for the response any more."""
+
+async def is_gone(scope: Scope) -> bool:
+    """Whether nobody waits for the response to this request any more."""
     coming = scope.get(_BODY)
-    return isinstance(coming, _Coming) and coming.gone
+    return isinstance(coming, _Coming) and await coming.is_gone()
 
 
 async def _guarded(coming: _Coming, send: Send, work: Callable[[Receive, Send], Awaitable[None]]) -> None:
@@ -134,10 +143,10 @@ async def _guarded(coming: _Coming, send: Send, work: Callable[[Receive, Send], 
     try:
         await work(coming, noticed)
     except Exception:
-        if coming.gone and not begun:
-            return  # whoever asked has turned to another page meanwhile, and what was asked has noticed
         if whole:
             return  # the application has told of it itself
+        if not begun and await coming.is_gone():
+            return  # whoever asked has turned to another page meanwhile
         name = secrets.token_hex(4)
         log.exception("error %s", name)
         if begun:

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from functools import lru_cache
 from pathlib import Path
 
@@ -51,25 +52,31 @@ def stop_gpu():
 '''
 
 
+def library(folder: Path) -> Path:
+    """The shared library, in that folder."""
+    made = folder / "libnvidia-ml-fake.so"
+    made.write_bytes(_built())
+    return made
+
+
 @lru_cache
-def library(folder: str) -> Path:
-    """The shared library, built once per pytest process."""
+def _built() -> bytes:
+    """Once per pytest process."""
     if shutil.which("cc") is None:
         if os.environ.get("CI") == "true":
             pytest.fail("there is no C compiler to build the fake NVML with")
         pytest.skip("there is no C compiler")
-    made = Path(folder) / "libnvidia-ml-fake.so"
-    part = made.with_name(f"{made.name}.{os.getpid()}")
-    words = ["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", str(part), str(HERE / "fake_nvml.c")]
-    subprocess.run(words, check=True, timeout=120)
-    part.rename(made)
-    return made
+    with tempfile.TemporaryDirectory() as place:
+        made = Path(place) / "library.so"
+        words = ["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", str(made), str(HERE / "fake_nvml.c")]
+        subprocess.run(words, check=True, timeout=120)
+        return made.read_bytes()
 
 
 class FakeGpus:
     """The GPUs of one host. Every change is written at once, and whole."""
 
-    def __init__(self, folder: Path, library_folder: Path | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder / "gpus"
         self.state = self.folder / "state"
         self.claims = self.folder / "claims"
@@ -77,7 +84,7 @@ class FakeGpus:
         self.claims.chmod(0o777)
         self._head: dict[str, object] = {"claims": self.claims}
         self._cards: dict[str, dict[str, object]] = {}
-        self.library = library(str(library_folder or self.folder))
+        self.library = library(self.folder)
         self.bin = self.folder / "bin"
         self.bin.mkdir()
         smi = self.bin / "nvidia-smi"

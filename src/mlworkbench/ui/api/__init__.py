@@ -69,6 +69,6 @@ async def _unfit(request: Request, error: Exception) -> JSONResponse:
 async def _fault(request: Request, error: Exception) -> JSONResponse:
     """One of ours. It may name paths and variables, so the log has it and not the answer."""
     name = secrets.token_hex(4)
-    if not is_gone(request.scope):  # else what was asked has noticed, and that is no fault
+    if not await is_gone(request.scope):  # else the application was interrupted, and that is no fault
         log.error("error %s", name, exc_info=error)
     return JSONResponse({"error": f"something went wrong; the log of mlw ui has it as error {name}", "hint": None}, 500)

@@ -180,15 +180,21 @@ def _free_port():
 def _stay(command):
     """On YARN the driver may be elsewhere: whoever ends this program means the application (never tried on a YARN)."""
     tag = "mlw-%s" % (os.environ.get("MLW_RUN_ID") or os.getpid())
-    process = subprocess.Popen(_tagged(command, tag))
+    started, early = [], []
 
     def end(number, frame):
+        if not started:  # the driver is just being started: see below
+            early.append(number)
+            return
         _end_applications(tag)
-        process.terminate()
+        started[0].terminate()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    return process.wait()
+    started.append(subprocess.Popen(_tagged(command, tag)))
+    if early:
+        end(early[0], None)
+    return started[0].wait()
 
 
 def _tagged(command, tag):

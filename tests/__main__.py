@@ -1,0 +1,107 @@
+"""A session of tests of which nothing stays behind: `python -m tests WORDS` is `pytest WORDS` in namespaces of its own.
+
+As root on Linux the session gets its own process and mount namespaces. The kernel ends every process in them with
+the session's first process, however that one ends, and mounts go with the last of them. Files go into one folder that
+is removed at the end. What is left although all tests have ended is named, and makes the session fail. After a
+`kill -9` the next session removes the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+from tests.leftovers import SessionFolder, State, remove_abandoned, wait_for_processes
+
+_NEW_MOUNTS, _NEW_PIDS = 0x00020000, 0x20000000  # CLONE_NEWNS, CLONE_NEWPID
+_END_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_PATIENCE = 60  # seconds that fixtures get to end what they started, after a signal
+
+
+def main(words: list[str]) -> int:
+    remove_abandoned()
+    before = State.now()
+    with SessionFolder() as folder:
+        code = _in_namespaces(folder, words) if _may_isolate() else _pytest(folder, words).wait()
+    remove_abandoned()
+    left = State.now().beyond(before)
+    for line in left:
+        print(f"left behind: {line}", file=sys.stderr)
+    return code or (1 if left else 0)
+
+
+def _may_isolate() -> bool:
+    return sys.platform == "linux" and os.geteuid() == 0
+
+
+def _pytest(folder: Path, words: list[str]) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "pytest", f"--basetemp={folder}/t", *words]
+    return subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(folder)}, preexec_fn=_feel_signals)
+
+
+def _feel_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _in_namespaces(folder: Path, words: list[str]) -> int:
+    """Start the first process of the session and pass signals on to it."""
+    ours = os.open("/proc/self/ns/pid", os.O_RDONLY)
+    _call("unshare", _NEW_PIDS)
+    first = os.fork()
+    if first == 0:
+        _call("prctl", _END_WITH_PARENT, signal.SIGKILL)
+        _call("unshare", _NEW_MOUNTS)
+        os._exit(_first_process(folder, words))
+    _call("setns", ours, _NEW_PIDS)  # else this process could start nothing after the end of the first one
+    os.close(ours)
+    # A terminal sends Ctrl-C to pytest itself, too; `kill` and `make` reach only this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.kill(first, signal.SIGTERM))
+    return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+
+
+def _call(name: str, *words: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*words) != 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def _first_process(folder: Path, words: list[str]) -> int:
+    """Process 1 of the namespace: pytest, orphans taken over, and at last whatever is still there."""
+    for argv in (["mount", "--make-rprivate", "/"], ["mount", "-t", "proc", "proc", "/proc"]):
+        subprocess.run(argv, check=True)
+    before = State.inside()
+    process = _pytest(folder, words)
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        process.send_signal(signal.SIGINT)  # fixtures end what they started
+        signal.alarm(_PATIENCE)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + signal.SIGTERM))
+    code = _reap_until(process.pid)
+    wait_for_processes()
+    left = State.inside().beyond(before)
+    for line in left:
+        print(f"left behind: {line}", file=sys.stderr)
+    return code or (1 if left else 0)
+
+
+def _reap_until(pid: int) -> int:
+    while True:
+        ended, status = os.wait()
+        if ended == pid:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,60 @@
+"""`--costs FILE`: what each test costs, in seconds of the processor with all processes that it started, and of time.
+
+Each test process gets a control group, which its children inherit (`python -m tests` removes it); engines and
+containers have groups of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.machines.place import Place
+
+_V1, _V2 = Path("/sys/fs/cgroup/cpuacct"), Path("/sys/fs/cgroup")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", metavar="FILE", help="add a line for each test: name, processor seconds, seconds")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = config.getoption("--costs")
+    if file and (os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None)):
+        config.pluginmanager.register(Costs(Path(file)))
+
+
+class Costs:
+    """Of the tests of this process."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._group = (_V1 if _V1.is_dir() else _V2) / f"mlw-costs-{uuid.uuid4().hex[:8]}"
+        self._group.mkdir()
+        (self._group / "cgroup.procs").write_text(str(os.getpid()))
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        processor, clock = self._used(), time.monotonic()
+        yield
+        with self._file.open("a") as file:
+            file.write(f"{item.nodeid}\t{self._used() - processor:.3f}\t{time.monotonic() - clock:.3f}\n")
+
+    def _used(self) -> float:
+        groups = [self._group, *(self._group.parent / cgroup for cgroup in Place.groups)]
+        return sum(map(_seconds, groups))
+
+
+def _seconds(group: Path) -> float:
+    """Of a group and those below it. One that nothing runs in yet is not there."""
+    if (group / "cpuacct.usage").exists():
+        return int((group / "cpuacct.usage").read_text()) / 1e9
+    if (group / "cpu.stat").exists():
+        words = (group / "cpu.stat").read_text().split()
+        return int(words[words.index("usage_usec") + 1]) / 1e6
+    return 0.0
