@@ -54,14 +54,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = outcome.get_result()  # type: ignore[attr-defined]
     own_folder = getattr(item, "funcargs", {}).get("tmp_path")
     if report.failed and report.when != "teardown" and (own_folder or witnesses):
-        report.sections.append(("evidence", str(_collect(item.nodeid, own_folder))))
+        folder = _collect(item.nodeid, own_folder)
+        (folder / "failure.txt").write_text(f"{item.nodeid}\n\n{report.longreprtext}\n")
+        report.sections.append(("evidence", str(folder)))
 
 
 def _collect(test: str, own_folder: Path | None) -> Path:
     name = re.sub(r"[^\w.-]+", "_", test.removeprefix("tests/"))[:150]
     folder = EVIDENCE / f"{time.strftime('%m%d-%H%M%S')}-{name}"
     folder.mkdir(parents=True)
-    (folder / "README").write_text(f"{test}\n")
     if own_folder:
         copy_telling(own_folder, folder / "test")
     for number, witness in enumerate(sorted(witnesses, key=lambda one: type(one).__name__)):

@@ -24,6 +24,7 @@ from tests.machines.doors import free_port
 from tests.machines.laptop import Laptop
 from tests.machines.network import wait_until
 from tests.machines.pages import Circumstances, Command, Walk, inline, merge, missing, page, pages, typed
+from tests.machines.tools import give_tools
 from tests.test_docs import walk
 
 TRAIN = """
@@ -301,6 +302,12 @@ def asked(question: str, answer: str) -> Special:
     return lambda _, text: (text, Circumstances(answers=((question, answer),)))
 
 
+def with_tools(shop: Workshop, text: str) -> tuple[str, Circumstances]:
+    """There is something to remove, so it is asked for."""
+    give_tools(shop.laptop.store)
+    return asked("[y/N]:", "y")(shop, text)
+
+
 # What is special about some of them: the first pattern that fits.
 SPECIAL: dict[str, Special] = {
     r"cancel --forget .": given_up,
@@ -312,6 +319,7 @@ SPECIAL: dict[str, Special] = {
     r"^mlw asset": promoted,
     r"history tag .*--remove": tagged,
     r"history remove .": asked("[y/N]:", "y"),
+    r"environment remove .*--caches": with_tools,
     r"environment remove \w": asked("[y/N]:", "y"),
     r"detach .*--dry-run": lambda _, text: (text, Circumstances()),
     r"detach .*--purge": asked("[y/N]:", "y"),
