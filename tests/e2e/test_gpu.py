@@ -63,8 +63,9 @@ def test_a_queue_of_two_without_a_client(user, gpus):
     root = user.project(wait=UNTIL_TOLD, train="print('my turn')\n")
     first = user.mlw("submit", "--detach", "--gpus", "all", *variables(user), "wait.py", cwd=root)
     second = user.mlw("submit", "--detach", "--gpus", "1", "train.py", cwd=root)
-    wait_until(lambda: user.info(second.run)["status"] == "Queued", "the second run waits")
-    assert user.info(second.run)["detail"] == f"GPU 0 held by run {first.run}"
+    held = f"GPU 0 held by run {first.run}"
+    wait_until(lambda: user.info(second.run)["detail"] == held, "the second run waits for the first")
+    assert user.info(second.run)["status"] == "Queued"
     listed = user.mlw("ps", cwd=root)
     assert f"Queued (GPU 0 held by run {first.run})" in " ".join(listed.out.split()), listed
     third = user.mlw("submit", "--detach", "--gpus", "1", "train.py", cwd=root)

@@ -142,6 +142,7 @@ def test_environment_is_the_documented_list(user):
         "HOME",
         "LANG",
         "LD_LIBRARY_PATH",
+        "TMPDIR",
         "GREETING",
         "NUMBER",
         "EXTRA",
