@@ -19,7 +19,7 @@ from mlworkbench.hosts.local import LocalHost
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.folder import Root
-from tests.supervisor.conftest import Place, until
+from tests.supervisor.conftest import Place, end_marked, until
 
 
 class DistantPlace(Place):
@@ -47,6 +47,7 @@ def there(request, tmp_path, monkeypatch):
         place.root.mkdir(mode=0o700)
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "MLW_RUN_ID": "an-outer-run"}
         yield LocalHost(Root(str(place.root)), environment), place
+        end_marked(tmp_path)
         return
     laptop, machine = request.getfixturevalue("laptop"), request.getfixturevalue("machine")()
     host = by_ssh(laptop, machine, monkeypatch)

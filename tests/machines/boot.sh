@@ -30,7 +30,7 @@ mounts=$PLACE/mounts
   echo "tmpfs $root/dev/shm tmpfs x-mount.mkdir,mode=1777"
   # The laptop's own files are not on this machine.
   for folder in $HIDE; do
-    [ -d "$root$folder" ] || continue # below /tmp, say, which is another one here
+    case $folder in /tmp/* | /run/*) continue ;; esac # which are others here
     echo "tmpfs $root$folder tmpfs mode=755"
   done
   echo "$USER_HOME $root$USER_HOME none bind,x-mount.mkdir"
