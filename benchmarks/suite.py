@@ -71,7 +71,7 @@ def _folders(costs: Path) -> dict[str, list[float]]:
     found: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for line in costs.read_text().splitlines():
         name, processor, clock = line.split("\t")
-        row = found["/".join(name.split("/")[:2])]
+        row = found["/".join(name.partition("::")[0].split("/")[:2])]
         for place, value in enumerate((1, float(processor), float(clock))):
             row[place] = round(row[place] + value, 1)
     return dict(sorted(found.items()))
