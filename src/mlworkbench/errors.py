@@ -70,18 +70,16 @@ class ConfigError(MlwError):
 
 
 class UnknownName(MlwError):
-    """A name that nobody knows; the message lists the known ones."""
+    """A name that does not exist; the message lists the available ones. ``summary`` and ``available`` are its two parts."""
 
     exit_code = 66
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
         names = sorted(known)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        message = (
-            f"unknown {kind} {_short(name)!r}; known are {', '.join(map(_listed, names[:_NAMED]))}{more}"
-            if names
-            else (f"unknown {kind} {_short(name)!r}; there are none yet")
-        )
+        self.summary = f"unknown {kind} {_short(name)!r}"
+        self.available = f"available: {', '.join(map(_listed, names[:_NAMED]))}{more}" if names else "none exist yet"
+        message = f"{self.summary}; {self.available}"
         near = _near(name, names)
         super().__init__(
             message, hint or (f"did you mean {' or '.join(repr(_short(one)) for one in near)}?" if near else None)

@@ -82,7 +82,7 @@ def test_nothing_is_there_yet(user):
     assert (done.code, done.out) == (0, "") and "no environments" in done.err
     assert rows(user.mlw("environment", "list", "-o", "json")) == []
     done = user.mlw("environment", "show", "abc")
-    assert done.code == 66 and "unknown environment 'abc'; there are none yet" in done.err
+    assert done.code == 66 and "unknown environment 'abc'; none exist yet" in done.err
     done = user.mlw("environment", "remove")
     assert done.code == 2 and "--unused" in done.err
     assert user.mlw("environment", "remove", "--unused", "--caches", "-y").code == 0

@@ -42,7 +42,7 @@ def test_create_refuses(user, project):
     assert "Target: local" in (project / "aml_config" / "local.runconfig").read_text()
     unknown = user.mlw("runconfiguration", "create", "-n", "x", "-t", "loacl", cwd=project)
     assert unknown.code == 66
-    assert "unknown compute target 'loacl'; known are docker, local" in unknown.err
+    assert "unknown compute target 'loacl'; available: docker, local" in unknown.err
     assert "did you mean 'local'?" in unknown.err
     away = user.mlw("runconfiguration", "create", "-n", "../x", "-t", "local", cwd=project)
     assert away.code == 2
@@ -70,7 +70,7 @@ def test_delete(user, project):
     path = project / "aml_config" / "docker.runconfig"
     unknown = user.mlw("runconfiguration", "delete", "-n", "dokcer", cwd=project)
     assert unknown.code == 66
-    assert "unknown run configuration 'dokcer'; known are docker, local" in unknown.err
+    assert "unknown run configuration 'dokcer'; available: docker, local" in unknown.err
     done = user.mlw("runconfiguration", "delete", "-n", "docker", cwd=project)  # nobody is there to be asked
     assert (done.code, done.err) == (0, "deleted aml_config/docker.runconfig\n")
     assert not path.exists()
@@ -121,7 +121,7 @@ def test_targets(user, project):
     assert "yarnDeployMode" not in facts
     unknown = user.mlw("computetarget", "show", "gpus", cwd=project)
     assert unknown.code == 66
-    assert "unknown compute target 'gpus'; known are docker, gpu, local" in unknown.err
+    assert "unknown compute target 'gpus'; available: docker, gpu, local" in unknown.err
 
 
 # -- projects of other times -------------------------------------------------------------------------

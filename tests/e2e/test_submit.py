@@ -301,7 +301,7 @@ def test_run_inside_a_run(user):
 # -- bad input -------------------------------------------------------------------------------------
 
 MISTAKES = [
-    (["submit", "trian.py"], 66, "unknown script 'trian.py'; known are train.py", "did you mean 'train.py'?"),
+    (["submit", "trian.py"], 66, "unknown script 'trian.py'; available: train.py", "did you mean 'train.py'?"),
     (["submit", "-c", "locla", "train.py"], 66, "'locla'", "did you mean 'local'?"),
     (["submit", "-t", "gpu", "train.py"], 66, "'gpu'", ""),
     (["submit", "--timeout", "soon", "train.py"], 2, "--timeout soon is not a time", "15m"),

@@ -113,7 +113,7 @@ WRONG = [
     ("-r https://x.example/r.txt", 1, "would be fetched", "put the file into the project"),
     ("--index-url", 1, "--index-url needs a value", None),
     ("--pre yes", 1, "--pre takes no value", None),
-    ("--install-option=x", 1, "--install-option is not an option that can stand here; known are", None),
+    ("--install-option=x", 1, "--install-option is not an option that can stand here; available:", None),
     ("six --global-option=x", 1, "options behind a package have no effect here", None),
     ("./folder", 1, "./folder is a folder", "build a wheel"),
     ("-f nowhere", 1, "there is no folder nowhere", None),

@@ -128,9 +128,17 @@ def test_every_message_is_one_that_is_printed(name, words):
     assert words in FOREIGN or is_said(words), f"{name}: nothing prints: {words}"
 
 
+FORMER = [(one.name, words) for one in TEXTS.values() for words in one.former()]
+
+
+@pytest.mark.parametrize(("name", "words"), FORMER, ids=[f"{name}: {words[:40]}" for name, words in FORMER])
+def test_messages_of_earlier_versions_find_their_page(name, words):
+    assert symptom_of(words.replace("…", "gpu1")) == name
+
+
 def test_words_that_nobody_prints_are_noticed():
     assert not is_said("the machine … is on holiday")
-    assert not is_said("unknown planet '…'; known are …")
+    assert not is_said("unknown planet '…'; available: …")
 
 
 @pytest.mark.parametrize("name", TEXTS)

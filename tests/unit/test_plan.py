@@ -131,7 +131,7 @@ def test_inherited_names_hold_no_secret():
 def test_registry_answers_with_the_known_names():
     assert registry.load("frameworks", "Python") is Python and registry.load("frameworks", "PySpark") is PySpark
     with pytest.raises(
-        UnknownName, match="unknown compute type 'gpu'; known are cluster, docker, local, remote, remotedocker"
+        UnknownName, match="unknown compute type 'gpu'; available: cluster, docker, local, remote, remotedocker"
     ):
         registry.load("targets", "gpu")
 

@@ -142,7 +142,7 @@ def test_parent_and_template_must_exist(tmp_path: Path) -> None:
     for template in ("nonsense", "..", "default/aml_config"):
         with pytest.raises(UnknownName) as caught:
             create_project("demo", tmp_path, template)
-        assert caught.value.message.startswith(f"unknown template {template!r}; known are default, gpu-check, ")
+        assert caught.value.message.startswith(f"unknown template {template!r}; available: default, gpu-check, ")
     assert os.listdir(tmp_path) == []
 
 
@@ -245,11 +245,11 @@ def test_damaged_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text:
 def test_unknown_names(project: Project) -> None:
     with pytest.raises(UnknownName) as caught:
         project.compute("locl")
-    assert caught.value.message == "unknown compute target 'locl'; known are docker, local"
+    assert caught.value.message == "unknown compute target 'locl'; available: docker, local"
     assert caught.value.hint == "did you mean 'local'?"
     with pytest.raises(UnknownName) as caught:
         project.runconfig("gpu")
-    assert caught.value.message == "unknown run configuration 'gpu'; known are docker, local"
+    assert caught.value.message == "unknown run configuration 'gpu'; available: docker, local"
 
 
 @pytest.mark.parametrize(

@@ -384,7 +384,7 @@ def test_some_of_them(run, tmp_path):
     record(run)
     download(run, str(tmp_path / "got"), ["plots/", "outputs/model.pkl"])
     assert set(everything(tmp_path / "got")) == {"model.pkl", "plots/a.png", "plots/b.png"}
-    with pytest.raises(UnknownName, match=r"unknown output 'plot'; known are model.pkl"):
+    with pytest.raises(UnknownName, match=r"unknown output 'plot'; available: model.pkl"):
         download(run, str(tmp_path / "other"), ["plot"])
     assert not (tmp_path / "other").exists(), "nothing is made for a mistake"
     for bad in ("../x", "/etc/passwd"):

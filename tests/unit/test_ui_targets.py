@@ -130,7 +130,7 @@ def test_cards_tell_what_is_known_here(history, tmp_path):
     assert far.trouble is None and far.attached is not None
     assert (far.attached.checked, far.attached.mounts, far.attached.made) == (5.0, ("/data",), True)
     assert {one.what: one.found for one in far.findings}["processors"] == "3"
-    with pytest.raises(UnknownName, match="known are bad, docker, far, local"):
+    with pytest.raises(UnknownName, match="available: bad, docker, far, local"):
         targets.card(history, project, "nothing")
 
 

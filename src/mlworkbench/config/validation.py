@@ -72,7 +72,7 @@ def _references(project: Project, path: Path) -> list[Problem]:
     kind = _kind(project, runconfig, note)
     if runconfig.target not in project.computes():
         near = nearest(runconfig.target, project.computes())
-        hint = f"did you mean {near!r}?" if near else f"known are {', '.join(project.computes()) or 'none'}"
+        hint = f"did you mean {near!r}?" if near else f"available: {', '.join(project.computes()) or 'none'}"
         note("Target", "error", f"there is no compute target {runconfig.target!r}", hint)
     own = runconfig.environment
     if own is not None and own not in known("environments"):

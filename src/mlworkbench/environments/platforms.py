@@ -80,7 +80,7 @@ def platform_of(facts: Known, glibc: str | None = None, cuda: bool = True) -> Pl
         known = ", ".join(sorted(set(_SUBDIRS.values())))
         raise ConfigError(
             f"no environment can be made for {said['system'] or 'an unknown system'} on {said['arch'] or 'it'}",
-            f"prepare a Python there and set userManagedEnvironment and pythonLocation; known are {known}",
+            f"prepare a Python there and set userManagedEnvironment and pythonLocation; available: {known}",
         )
     return Platform(
         subdir=subdir,

@@ -312,7 +312,7 @@ class Gathered:
             raise _wrong(at, f"{at.text}: nothing is installed for editing on a target", hint)
         elif name not in _VALUED + _FLAGS:
             known = ", ".join(("--requirement", "--constraint", *_VALUED, *_FLAGS))
-            raise _wrong(at, f"{name} is not an option that can stand here; known are {known}")
+            raise _wrong(at, f"{name} is not an option that can stand here; available: {known}")
         elif bool(value) != (name in _VALUED):
             raise _wrong(at, f"{name} needs a value" if not value else f"{name} takes no value")
         else:

@@ -54,6 +54,11 @@ class Symptom:
             found += [words.removeprefix(_LABEL) for words in re.findall("`([^`]+)`", item.group(1))]
         return found
 
+    def former(self) -> list[str]:
+        """Messages of earlier versions that belong to it, one per line of its file in ``former/``."""
+        path = PLACE / "former" / f"{self.name}.txt"
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
 
 def symptoms(groups: Collection[str] = ()) -> Iterator[Symptom]:
     """All, or those of some groups: group by group, by their names."""
@@ -80,7 +85,7 @@ def symptom_of(message: str, groups: Collection[str] = ()) -> str | None:
     message = message[:_LONGEST].removeprefix(_LABEL)
     best, name = 0, None
     for one in symptoms(groups):
-        for words in one.seen():
+        for words in (*one.seen(), *one.former()):
             parts = [part for part in words.split("…") if part.strip()]
             length = sum(map(len, parts))
             if length >= max(_LEAST, best + 1) and _fits(words, message):

@@ -49,7 +49,7 @@ class EventLog:
         return dict(told, done=self._done)
 
     def read(self) -> List[bytes]:
-        """The next whole lines of one application; none if there are none yet."""
+        """The next whole lines of one application; none if none exist yet."""
         self.behind = False
         if not SEES:
             return []

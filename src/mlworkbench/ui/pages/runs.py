@@ -272,6 +272,6 @@ def in_plain_words(error: MlwError, where: str) -> str:
     """Of the command line's words what concerns a field; what was meant, if that can be guessed, comes first."""
     message = error.message.removeprefix(f"--where {where!r}: ").removeprefix("--where ").removeprefix("--since ")
     hint = re.sub(r"--(?:where|since) '(.*?)'", r"\1", error.hint or "")
-    first, sign, rest = message.partition("; known are ")
-    words = [first, hint, f"known are {rest}"] if sign else [message, hint]
+    first, sign, rest = message.partition("; available: ")
+    words = [first, hint, f"available: {rest}"] if sign else [message, hint]
     return plain(" – ".join(word for word in words if word), 500)
