@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -193,8 +194,9 @@ def test_a_supervisor_that_is_stopped_again_and_again_is_replaced(place):
     done = threading.Event()
 
     def stop_it() -> None:
-        while not done.is_set() and alive(supervisor):
-            os.kill(supervisor, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):
+            while not done.is_set() and alive(supervisor):
+                os.kill(supervisor, signal.SIGSTOP)
 
     thread = threading.Thread(target=stop_it)
     thread.start()

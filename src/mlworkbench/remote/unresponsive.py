@@ -1,4 +1,4 @@
-"""A supervisor that does not react to a cancel: continued if it was stopped (SIGSTOP), else replaced."""
+"""A supervisor that does not react to a cancel: replaced, also if it was stopped (SIGSTOP)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,29 @@ REACTION = 2.0  # seconds within which a supervisor notes that it stops the run;
 
 
 def rouse(run: RunFolder) -> bool:
-    """Continue the supervisor and the launcher; end a supervisor that still does nothing. True: it needs a successor.
+    """Continue a stopped launcher; end a supervisor that is stopped or does nothing. True: it needs a successor.
 
-    A supervisor keeps nothing that is not on disk. Costs no time where it is well.
+    A supervisor keeps nothing that is not on disk, so a stopped one is replaced at once: continued, it could be
+    stopped again after it has noted the cancel, and nobody would look a second time. Costs no time where it is well.
     """
-    supervisor, stopped = holder(run.lock), False
-    for process in (holder(run.watch), supervisor):
-        if process is not None and _is_stopped(process[0]):
-            stopped = True
-            machine.signal_all([process], signal.SIGCONT)
-    if supervisor is None or not (stopped or _is_silent(run)) or not os.path.exists(run.started):
-        return False  # one that has not started the run is not ended: it may be building its environment
-    if _wait(lambda: os.path.exists(run.stopping) or os.path.exists(run.exit) or holder(run.lock) != supervisor):
+    supervisor, launcher = holder(run.lock), holder(run.watch)
+    if launcher is not None and _is_stopped(launcher[0]):
+        machine.signal_all([launcher], signal.SIGCONT)
+    if supervisor is None:
+        return False
+    stopped = _is_stopped(supervisor[0])
+    if not os.path.exists(run.started):
+        if stopped:  # not ended: it may be building its environment
+            machine.signal_all([supervisor], signal.SIGCONT)
+        return False
+    if not (stopped or _is_silent(run)) or (not stopped and _reacts(run, supervisor)):
         return False
     machine.signal_all([supervisor], signal.SIGKILL)
     return _wait(lambda: holder(run.lock) != supervisor)
+
+
+def _reacts(run: RunFolder, supervisor: "tuple[int, int]") -> bool:
+    return _wait(lambda: os.path.exists(run.stopping) or os.path.exists(run.exit) or holder(run.lock) != supervisor)
 
 
 def _wait(condition: Callable[[], bool]) -> bool:

@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -164,9 +165,9 @@ class Shell:
             asyncio.get_running_loop().remove_reader(self._master)
             asyncio.get_running_loop().remove_writer(self._master)
         os.close(self._master)
-        if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.05)
+        if self._process is not None and self._process.poll() is None:
+            # Collect its exit status without holding up the event loop.
+            threading.Thread(target=self._process.wait, daemon=True).start()
         self._said += b"\r\n(the shell has ended)\r\n"
         self._news.set()
 
