@@ -32,11 +32,6 @@ REAL_PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 Process = subprocess.Popen[bytes] | Forked
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: two workers per core, because tests wait for processes and sockets a third of the time."""
-    return 2 * len(os.sched_getaffinity(0))
-
-
 class User:
     """One person at a laptop: an empty home, a store of their own, and mlw."""
 
