@@ -39,7 +39,7 @@ def left_out(run: Run) -> Run:
     """The sweep has ended and could not tell of it: its disk was full, or its folder is gone."""
     if run.accepted or run.status.final:
         return run
-    cause = f"sweep {run.spec.parent} ended before its turn came"
+    cause = f"sweep {run.spec.parent} ended before this run started"
     return replace(run, status=Status.CANCELED, detail=None, ending=endings.CANCELLED, cause=cause, ended=time.time())
 
 
@@ -60,7 +60,7 @@ def interrupted(run: Run, detail: str | None) -> Run:
 
 def forget(run: Run) -> Run:
     """On the user's word: the machine that could tell is gone for good."""
-    return replace(lost(run), cause="given up by the user: the machine that ran it is gone", contact=IN_CONTACT)
+    return replace(lost(run), cause="marked as lost by the user: its machine no longer exists", contact=IN_CONTACT)
 
 
 def lost(run: Run) -> Run:

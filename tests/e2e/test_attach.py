@@ -237,7 +237,7 @@ def test_without_python3_the_one_that_was_found_is_written_down(laptop, machine,
     assert done.code == 0, done
     assert '\npythonLocation: "/opt/conda/bin/python"\n' in (project / "aml_config" / "box.compute").read_text()
     checked = laptop.mlw("computetarget", "check", "box", cwd=project)
-    assert checked.code == 0 and "/opt/conda/bin/python (runs scripts; pythonLocation, not tried)" in " ".join(
+    assert checked.code == 0 and "/opt/conda/bin/python (runs scripts; from pythonLocation, not tested)" in " ".join(
         checked.out.split()
     ), checked
     runs_there(laptop, project, host)
@@ -512,13 +512,13 @@ def test_check_tells_what_is_there(laptop, machine, project):
     rows = _checked(laptop, project)
     assert list(rows)[:4] == ["connection", "system", "clock", "agent"] and "python" not in rows
     assert (
-        f"ada@{host.address}:22" in rows["connection"]["found"] and "ms there and back" in rows["connection"]["found"]
+        f"ada@{host.address}:22" in rows["connection"]["found"] and "ms round trip" in rows["connection"]["found"]
     )
     assert rows["clock"]["found"] == "as here" and "Python 3." in rows["agent"]["found"]
     assert rows["docker"]["state"] == "ok" and str(host.home) in rows["store"]["found"]
     assert rows["network"]["state"] == "warning"
     assert "no way out" in rows["network"]["found"] and "packages" not in rows["network"]["hint"]
-    assert "fetched by this machine and sent there: the target does not reach" in rows["packages"]["found"]
+    assert "downloaded by this machine and sent to the target: the target does not reach" in rows["packages"]["found"]
     host.run("deluser", "ada", "docker", check=False)
     host.run("sed", "-i", "s/^docker:.*/docker:x:20999:/", "/etc/group")
     rows = _checked(laptop, project, code=75)

@@ -47,7 +47,7 @@ def test_your_own_key_by_the_agent(laptop, machine, project):
         done = laptop.mlw(*words(host), cwd=project)
         assert done.code == 0, done
         assert "assword" not in done.err
-        assert key_of(laptop, project) == "your own keys, as ssh finds them"
+        assert key_of(laptop, project) == "your own SSH keys"
         runs_there(laptop, project, host)
         authorized = (host.home / ".ssh" / "authorized_keys").read_text()
         assert authorized == host.key.with_suffix(".pub").read_text(), "no key of ours is needed"
@@ -127,7 +127,7 @@ def test_a_key_in_a_file(laptop, machine, project, phrase):
             terminal.close()
             assert terminal.exitstatus == code, terminal.before
         host.key.unlink()  # it was used once: another key is there for the target
-        assert key_of(laptop, project) == "a key that attach made for this target"
+        assert key_of(laptop, project) == "a key created for this target"
     else:
         laptop.mlw(*words(host), *options, cwd=project, check=True)
         assert key_of(laptop, project) == f"the key {host.key}"
@@ -217,7 +217,7 @@ def test_a_server_that_takes_no_keys(laptop, machine, project):
     done = by_password(laptop, project, host)
     assert done.code == 0 and "keyring" in done.err, done
     assert SECRET in ring.read_text()
-    assert key_of(laptop, project) == "password, kept in this machine's keyring"
+    assert key_of(laptop, project) == "a password stored in the keyring of this machine"
     runs_there(laptop, project, host)
     again = laptop.mlw(*words(host), cwd=project)
     assert again.code == 0, "the keyring knows it"
@@ -240,7 +240,7 @@ def test_kinds_that_are_attached(laptop, project):
         (["-n", "../x", "-a", "10.0.0.1"], "cannot be the name"),
         (["-n", "box", "-a", "10.0.0.1", "-w", "x", "--password-stdin"], "both given"),
         (["-n", "box", "-a", "10.0.0.1", "--allow-mount", "data"], "full path"),
-        (["-n", "box", "-a", "10.0.0.1", "--jump", "a b"], "is not a jump host"),
+        (["-n", "box", "-a", "10.0.0.1", "--jump", "a b"], "is not a valid jump host"),
     ],
 )
 def test_words_that_make_no_sense(laptop, project, given, said):

@@ -198,7 +198,7 @@ def test_a_machine_that_is_forgotten_without_contact(shared_target):
     run = away.detach("long.py")
     away.host.stop_sshd(sessions=True)
     forced = leave(away, *PURGE, "--force")
-    assert forced.code == 0 and "the machine was not asked" in forced.err, forced
+    assert forced.code == 0 and "the machine was not contacted" in forced.err, forced
     assert f"run {run} (" in forced.err and f"--name box --address {away.host.address} --username ada" in forced.err
 
 

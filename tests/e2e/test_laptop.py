@@ -121,7 +121,7 @@ def test_a_home_of_nobody(quiet):
     other = quiet.mlw("history", "list", "--all", env=env)
     assert other.code == 74 and other.err.splitlines() == [
         "error: MLW_HOME is ~nosuchuser/x, and there is no user of that name",
-        "hint: set MLW_HOME to a folder you can write",
+        "hint: set MLW_HOME to a writable folder",
         "more: mlw explain history-unusable",
     ]
 

@@ -72,7 +72,7 @@ def test_module_command_and_argument_vector(user):
     config.write_text(config.read_text().replace('["tool.py", 0.10, "x y"]', '["$file"]'))
     none = user.mlw("submit", cwd=project)
     assert none.code == 2
-    assert "no script was named" in none.err
+    assert "no script specified" in none.err
     assert "hint: mlw experiment submit -c local SCRIPT" in none.err
 
 

@@ -176,7 +176,7 @@ def allow(targets: Targets, laptop: Any) -> None:
     dialog = targets.more("box", "Allowed mounts")
     dialog.get_by_label("One more folder").fill("--yes")
     dialog.get_by_role("button", name="Save").click()
-    targets.page.get_by_text("--allow-mount --yes is not a folder of the target").first.wait_for()
+    targets.page.get_by_text("--allow-mount --yes is not an absolute path on the target").first.wait_for()
     targets.page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
     dialog = targets.more("box", "Allowed mounts")
     dialog.get_by_label("One more folder").fill("/data")

@@ -194,7 +194,7 @@ def there(facts=WELL, compute=REMOTE, skew=0.0) -> dict[str, Finding]:
 
 
 def test_the_way_to_a_machine():
-    assert there()["connection"].found == "ada@box:22, 12.3 ms there and back"
+    assert there()["connection"].found == "ada@box:22, 12.3 ms round trip"
     assert "library 0123456789abcdef" in there()["agent"].found
     assert "connection" not in found()
 
@@ -277,19 +277,19 @@ INDEX = "https://index.example/simple"
             MANAGED,
             {"PIP_INDEX_URL": INDEX},
             Reach("x", False, False),
-            "fetched by this machine and sent there: the target does not reach index.example (your settings)",
+            "downloaded by this machine and sent to the target: the target does not reach index.example (your settings)",
         ),
         (
             MANAGED,
             {"UV_DEFAULT_INDEX": "https://ada:pw@index.example/simple"},
             Reach("x", True),
-            "fetched by this machine and sent there: index.example (your settings) needs a password, which stays here",
+            "downloaded by this machine and sent to the target: index.example (your settings) needs a password, which stays on this machine",
         ),
         (
             MANAGED,
             {"PIP_INDEX_URL": INDEX},
             Reach("x", False, True),
-            "fetched by the target from index.example (your settings), through the proxy that is set there",
+            "fetched by the target from index.example (your settings), through the proxy set there",
         ),
         (
             MANAGED,
@@ -302,10 +302,10 @@ INDEX = "https://index.example/simple"
             MANAGED,
             {"PIP_INDEX_URL": "https://index.example/${TOK}/simple", "TOK": "pw"},
             Reach("x", True),
-            "fetched by this machine and sent there: the address of index.example (your settings) may hold a secret,"
-            " and stays here; builds of source packages there do without it",
+            "downloaded by this machine and sent to the target: the address of index.example (your settings) may hold a secret,"
+            " and stays here; builds of source packages do not use it",
         ),
-        (MANAGED, {"PIP_NO_INDEX": "1"}, Reach("x", True), "sent from folders of this machine (your settings)"),
+        (MANAGED, {"PIP_NO_INDEX": "1"}, Reach("x", True), "sent from local folders of this machine (your settings)"),
     ],
 )
 def test_who_fetches_packages(compute, settings, reach, found, tmp_path):
@@ -319,7 +319,7 @@ def test_who_fetches_pythons(tmp_path):
     for address, found in (
         (
             "https://ada:pw@mirror.example/p",
-            "fetched by this machine and sent there: mirror.example (UV_PYTHON_INSTALL",
+            "downloaded by this machine and sent to the target: mirror.example (UV_PYTHON_INSTALL",
         ),
         ("https://mirror.example/p", "fetched by the target from mirror.example (UV_PYTHON_INSTALL_MIRROR) if it"),
         ("file:///srv/pythons", "sent from this machine's file:///srv/pythons (UV_PYTHON_INSTALL_MIRROR)"),

@@ -35,7 +35,7 @@ def last(found, compute=LOCAL, facts=None):
 
 def test_all_well():
     assert states(WELL) == [("driver", "ok"), ("nvml", "ok"), ("cuda", "ok"), ("framework", "ok")]
-    assert last(WELL).found == "PyTorch 2.11.0+cu130, built for CUDA 13.0: a small computation on the GPU worked"
+    assert last(WELL).found == "PyTorch 2.11.0+cu130, built for CUDA 13.0: a small computation on the GPU succeeded"
 
 
 @pytest.mark.parametrize(

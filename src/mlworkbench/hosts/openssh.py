@@ -61,13 +61,13 @@ def program(name: str = "ssh") -> str:
 def check_names(address: str, username: str | None = None, jump: str | None = None) -> None:
     """Names go into option files and, by ~/.ssh/config, into command lines: nothing but plain names passes."""
     if not _HOST.fullmatch(address):
-        raise UsageError(f"{address!r} is not the name or address of a machine")
+        raise UsageError(f"{address!r} is not a valid host name or address")
     if username is not None and not _USER.fullmatch(username):
-        raise UsageError(f"{username!r} is not the name of a user")
+        raise UsageError(f"{username!r} is not a valid user name")
     for hop in (jump or "").split(",") if jump else ():
         user, host, port = split_hop(hop)
         if not _HOST.fullmatch(host) or (user and not _USER.fullmatch(user)) or not 0 < port < 65536:
-            raise UsageError(f"{hop!r} is not a jump host", "for example: --jump user@gateway:2222")
+            raise UsageError(f"{hop!r} is not a valid jump host", "for example: --jump user@gateway:2222")
 
 
 def split_hop(hop: str) -> tuple[str, str, int]:
@@ -150,7 +150,7 @@ def _known_hosts() -> str:
 def quoted(path: Path, tokens: bool = True) -> str:
     text = str(path)
     if any(sign in text for sign in '"\n'):
-        raise HostError(f"ssh cannot use a folder with such a name: {text!r}", "set MLW_HOME to another folder")
+        raise HostError(f"ssh cannot use a folder with this name: {text!r}", "set MLW_HOME to another folder")
     return '"%s"' % (text.replace("%", "%%") if tokens else text)
 
 
@@ -214,16 +214,16 @@ def offered_key(said: str) -> str:
 
 
 _LOST = (
-    ("Connection refused", "refused the connection", "is sshd running there, and is {port} its port?"),
-    ("timed out", "does not answer", "is it switched on, and is there a way to it (VPN, firewall)?"),
-    ("Timeout, server", "does not answer any more", None),
-    ("Could not resolve hostname", "is a name that nobody knows", "check the address; it may need a VPN"),
-    ("No route to host", "cannot be reached: no route to it", "is the VPN on?"),
-    ("Network is unreachable", "cannot be reached: the network is unreachable", "is this machine online?"),
-    ("stdio forwarding failed", "cannot be reached from the jump host", "check the address as seen from there"),
-    ("administratively prohibited", "cannot be reached: the jump host forbids it", None),
-    ("Exceeded MaxStartups", "has too many connections at the moment", "try again in a minute"),
-    ("Not allowed at this time", "turns us away for a while after failed logins", "try again in a minute"),
+    ("Connection refused", "{name} refused the connection", "check that sshd is running there and listens on {port}"),
+    ("timed out", "{name} does not respond", "check that it is switched on and reachable (VPN, firewall)"),
+    ("Timeout, server", "{name} stopped responding", None),
+    ("Could not resolve hostname", "host name {address} not found", "check the address; it may need a VPN"),
+    ("No route to host", "cannot reach {name}: no route to host", "check that the VPN is connected"),
+    ("Network is unreachable", "cannot reach {name}: network is unreachable", "check that this machine is online"),
+    ("stdio forwarding failed", "the jump host cannot reach {name}", "check that the address is valid on the jump host"),
+    ("administratively prohibited", "the jump host does not allow forwarding to {name}", None),
+    ("Exceeded MaxStartups", "{name} has too many open connections", "try again in a minute"),
+    ("Not allowed at this time", "{name} temporarily refuses logins", "try again in a minute"),
 )
 
 
@@ -234,21 +234,22 @@ def explain(attachment: Attachment, said: str) -> HostError:
         return _changed(attachment, said)
     if "Host key verification failed" in said or "host key is known for" in said:
         return HostKeyUnknown(
-            f"the key of {name}, or of a jump host on the way to it, was never accepted",
-            "attach the machine again; a jump host: connect to it once with ssh",
+            f"unknown host key for {name} or for its jump host",
+            "attach the target again; for a jump host, connect to it once with ssh",
         )
     for mark, words, hint in _LOST:
         if mark in said:
-            return Unreachable(f"{name} {words}", hint and hint.format(port=f"port {attachment.port}"))
+            message = words.format(name=name, address=attachment.address)
+            return Unreachable(message, hint and hint.format(port=f"port {attachment.port}"))
     if "Permission denied" in said or "Too many authentication failures" in said:
         return _denied(attachment, said)
     if "banner line" in said or "Bad remote protocol" in said or "exchange_identification" in said:
         return _no_ssh(attachment, said)
     if "UNPROTECTED PRIVATE KEY" in said or "bad permissions" in said:
         hint = f"run: chmod 600 {attachment.key_file}"
-        return HostError(f"others may read the key for {name}", hint, more="permission-denied")
-    last = printable((without_debug(said).strip().splitlines() or ["ssh gives no reason"])[-1])
-    return Unreachable(f"the connection to {name} is gone: {last}")
+        return HostError(f"the private key for {name} is readable by other users", hint, more="permission-denied")
+    last = printable((without_debug(said).strip().splitlines() or ["no reason given"])[-1])
+    return Unreachable(f"lost the connection to {name}: {last}")
 
 
 def without_debug(said: str) -> str:
@@ -262,13 +263,13 @@ def _changed(attachment: Attachment, said: str) -> HostError:
 
 def key_changed(attachment: Attachment, old: str, new: str) -> HostKeyChanged:
     """``old`` is empty if it is the user's own known_hosts that name another key."""
-    what = f"the host key of {attachment.identity} has changed: it was {old or 'another one in your known_hosts'}, now"
-    reset = f"say: mlw computetarget reset-key {attachment.called} --host-key FINGERPRINT"
-    how = reset if old and attachment.called else "attach it with --host-key FINGERPRINT"
+    what = f"the host key of {attachment.identity} has changed: it was {old or 'a different key in known_hosts'}, now"
+    reset = f"run: mlw computetarget reset-key {attachment.called} --host-key FINGERPRINT"
+    how = reset if old and attachment.called else "attach with --host-key FINGERPRINT"
     return HostKeyChanged(
-        f"{what} it is {new or 'not shown'}; nothing was sent",
-        f"if it was set up anew, compare the new key on the machine itself and {how};"
-        " if not, somebody may be listening in between",
+        f"{what} it is {new or 'unknown'}; nothing was sent",
+        f"if the machine was reinstalled, verify the new key on the machine itself and {how};"
+        " otherwise the connection may be intercepted",
         new,
     )
 
@@ -277,12 +278,12 @@ def _denied(attachment: Attachment, said: str) -> HostError:
     ways = methods(said)
     accepts = f"; it accepts {', '.join(ways)}" if ways else ""
     if ways == ("publickey",):
-        hint = "the server takes keys only: --private-key-file, or put your public key there by other means"
+        hint = "the server accepts only keys: use --private-key-file, or add your public key there by other means"
     elif {"password", "keyboard-interactive"} & set(ways):
-        hint = "check user name, key and password"
+        hint = "check user name, key, and password"
     else:
         hint = "check user name and key; ssh -v shows what happens"
-    return LoginRefused(f"{attachment.identity} does not let us in{accepts}", hint, ways)
+    return LoginRefused(f"login to {attachment.identity} was refused{accepts}", hint, ways)
 
 
 def _no_ssh(attachment: Attachment, said: str) -> HostError:
@@ -290,9 +291,9 @@ def _no_ssh(attachment: Attachment, said: str) -> HostError:
     if lines:
         shown = printable(" ".join(lines), 120)
         return Unreachable(
-            f"what answers at {attachment.identity} is not an SSH server; it says: {shown}",
-            "a proxy, a web login of the network, or the wrong port?",
+            f"the server at {attachment.identity} is not an SSH server; it sent: {shown}",
+            "check the port; a proxy or the login page of the network may have answered",
         )
     return Unreachable(
-        f"{attachment.identity} closed the connection before the login", "is that the port of an SSH server?"
+        f"{attachment.identity} closed the connection before the login", "check that the port is that of an SSH server"
     )

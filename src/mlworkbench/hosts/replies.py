@@ -20,7 +20,7 @@ class MalformedReply(HostError):
     def __init__(self, who: str, what: str) -> None:
         super().__init__(
             f"{who} sent a malformed reply: {what}",
-            "its agent is damaged or not ours; check the machine, then detach and attach it again",
+            "the agent there is damaged or was replaced; check the machine, then detach and attach it again",
         )
 
 
@@ -29,7 +29,7 @@ class Reply:
 
     def __init__(self, who: str, data: object) -> None:
         if not isinstance(data, Mapping):
-            raise MalformedReply(who, "it is not an object")
+            raise MalformedReply(who, "not an object")
         self._who = who
         self._data: Mapping[str, Any] = data
 
