@@ -147,7 +147,7 @@ def test_a_target_that_nobody_attached(box):
     done = laptop.mlw("experiment", "clean", "-t", "box", "--yes", cwd=project)
     assert done.code == 69 and "mlw computetarget attach remote --name box" in done.err
     here = laptop.mlw("experiment", "clean", "-t", "local", cwd=project)
-    assert here.code == 0 and "spare working copies" in here.out
+    assert here.code == 0 and "warm working copies" in here.out
     here = laptop.mlw("experiment", "clean", "--recent", cwd=project)
     assert "remove it with: mlw experiment clean --recent --yes\n" in here.err
     here = laptop.mlw("experiment", "clean", "-t", "local", "--unfetched", cwd=project)

@@ -381,7 +381,7 @@ def test_an_output_that_changed_after_the_end(away):
     away.await_end(run)
     (away.there(run) / "work/outputs/b").write_text("z" * 100)
     followed = away.mlw("logs", "-f", run)
-    assert followed.code == 0 and "output b: is not what was recorded at the run's end" in followed.err
+    assert followed.code == 0 and "output b: content differs from what was recorded when the run ended" in followed.err
     got = away.mlw("history", "download", run, "-d", "got")
     assert got.code == 1 and "b: " in got.err, got
     here = away.laptop.folder(run) / "work" / "outputs"

@@ -84,7 +84,7 @@ def test_download_of_damaged_outputs_is_told(done):
     user, project, run = done
     (user.folder(run) / "work" / "outputs" / "model.pkl").write_bytes(b"x")
     told = user.mlw("history", "download", run, "-d", "got", cwd=project)
-    assert told.code == 1 and "warning: model.pkl: is not what was recorded at the run's end" in told.err
+    assert told.code == 1 and "warning: model.pkl: content differs from what was recorded when the run ended" in told.err
     assert not (project / "got" / "model.pkl").exists()
 
 
@@ -247,8 +247,8 @@ def test_promote_refuses(done):
     user, project, run = done
     for words, text in [
         (["-ap", "nothing", "-n", "a"], "unknown output 'nothing'"),
-        (["-ap", "../x", "-n", "a"], "the name leads upwards"),
-        (["-ap", "model.pkl", "-n", "../a"], "cannot name an asset"),
+        (["-ap", "../x", "-n", "a"], "the name leads outside the folder"),
+        (["-ap", "model.pkl", "-n", "../a"], "is not a valid asset name"),
     ]:
         told = user.mlw("history", "promote", "-r", run, *words, cwd=project)
         assert told.code in (2, 66) and text in told.err, told
@@ -442,7 +442,7 @@ def test_clean_shows_first(done):
     user, project, run = done
     (user.store / "history.db.damaged-20260101-000000-1").write_bytes(b"x" * 50_000)
     rows = {row["kind"]: row for row in json.loads(user.mlw("experiment", "clean", "-o", "json").out)}
-    assert rows["damaged indexes"]["bytes"] >= 50_000 and rows["spare working copies"]["things"] == 1
+    assert rows["damaged indexes"]["bytes"] >= 50_000 and rows["warm working copies"]["things"] == 1
     assert (user.store / "history.db.damaged-20260101-000000-1").exists(), "showing removes nothing"
     told = user.mlw("experiment", "clean", "--yes")
     assert told.code == 0 and "removed from" in told.err, told

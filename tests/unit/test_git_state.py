@@ -164,7 +164,7 @@ def test_an_index_with_names_of_files_elsewhere(repo: Path, tmp_path: Path, name
     names = [name.format(secret=tmp_path / "secret.txt"), "train.py"]
     write_index(repo, sorted(names), version)
     state, diff = read(repo)
-    assert diff == b"# mlw: the diff is not whole: its index has names of files outside the work tree\n"
+    assert diff == b"# mlw: the diff is not whole: the index contains files outside the work tree\n"
     assert state.commit == git(repo, "rev-parse", "HEAD")
 
 
@@ -457,7 +457,7 @@ def test_objects_of_another_repository_are_not_borrowed(tmp_path: Path, way: str
                 (ours / folder.name / path.name).symlink_to(path)
     _, diff = read(project)
     assert b"diary" not in diff
-    assert b"its repository takes objects from another one" in diff
+    assert b"the repository uses objects of another repository" in diff
 
 
 def test_an_empty_list_of_other_repositories_borrows_nothing(repo: Path) -> None:

@@ -158,7 +158,7 @@ def test_usual_folders_are_left_out_with_a_line(desk: Desk) -> None:
     assert desk.paths(snapshot.digest) == ["train.py"]
     assert snapshot.notes == (), "not a warning"
     assert snapshot.left_out == (
-        "5 folders left out by default (environments, caches and the like): .pytest_cache/, conda/, own-cache/ and"
+        "5 folders excluded by default (environments, caches, and similar): .pytest_cache/, conda/, own-cache/ and"
         " 2 more; to send one, write !.pytest_cache into .mlwignore"
     )
     again = desk.take()
@@ -175,7 +175,7 @@ def test_usual_folders_asked_for(desk: Desk) -> None:
     snapshot = desk.take()
     inner = "web/node_modules/left-pad/node_modules/x/index.js"
     assert desk.paths(snapshot.digest) == [".gitignore", ".mlwignore", "venv/lib/a.py", "venv/pyvenv.cfg", inner]
-    left_out = "1 folder left out by default (environments, caches and the like): .mypy_cache/"
+    left_out = "1 folder excluded by default (environments, caches, and similar): .mypy_cache/"
     assert (snapshot.left_out or "").partition(";")[0] == left_out
 
 

@@ -176,7 +176,7 @@ def test_links_of_all_kinds(desk: Desk) -> None:
     assert dict(desk.manifest(snapshot.digest)["links"]) == {**inside, **outside}
     assert desk.paths(snapshot.digest) == ["sub/file"]
     [note] = snapshot.notes
-    assert note == "4 links to outside of the project kept as links only: above, absolute, root and 1 more"
+    assert note == "4 links to files outside the project kept as links: above, absolute, root and 1 more"
     assert read_tree(desk.place(snapshot.digest).work, outputs=False) == read_tree(desk.project)
 
 
@@ -193,7 +193,7 @@ def test_special_files(desk: Desk) -> None:
             os.chdir(here)
         for _ in range(2):  # the second time from memory
             snapshot = desk.take()
-            assert snapshot.notes == ("2 special files (FIFO, socket or device) skipped: pipe, sock",)
+            assert snapshot.notes == ("2 special files (FIFO, socket, or device) skipped: pipe, sock",)
     assert desk.paths(snapshot.digest) == ["train.py"]
 
 
@@ -248,7 +248,7 @@ def test_collisions_noted(desk: Desk) -> None:
     for name in ("Model.py", "model.py", "sub/caf\u00e9", "sub/cafe\u0301", "other/model.py"):
         desk.write(name)
     [note] = desk.take().notes
-    assert note.startswith("2 pairs of names would collide on most disks of macOS and Windows: Model.py and model.py")
+    assert note.startswith("2 pairs of names would collide on macOS and Windows: Model.py and model.py")
 
 
 def test_size_noted(desk: Desk) -> None:
