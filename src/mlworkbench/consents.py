@@ -66,7 +66,9 @@ def mount_consent(text: str, option: str = "--allow-mount") -> Consent:
 def network_consent(text: str, option: str = "--allow-network") -> Consent:
     """A value of the key ``network``, exactly as in the file."""
     if not text.isprintable() or not text.strip() or text.startswith("-"):
-        raise UsageError(f"{option} {text} is not a valid network name", "for example: host, or the name of a Docker network")
+        raise UsageError(
+            f"{option} {text} is not a valid network name", "for example: host, or the name of a Docker network"
+        )
     return Consent(NETWORK, text)
 
 

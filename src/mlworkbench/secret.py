@@ -55,7 +55,7 @@ def registry_password(server: str, username: str) -> str:
         return str(click.prompt(f"Password for {username} at {where}", hide_input=True, err=True))
     raise UsageError(
         f"password for {username} at {where} not found",
-        f"set MLW_REGISTRY_PASSWORD, and MLW_REGISTRY_SERVER to {server!r}; or store it: keyring set {SERVICE} '{name}'",
+        f"set MLW_REGISTRY_PASSWORD, and MLW_REGISTRY_SERVER to {server!r}; or run: keyring set {SERVICE} '{name}'",
     )
 
 

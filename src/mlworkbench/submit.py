@@ -348,7 +348,9 @@ def _script(project: Project, name: str) -> str:
         if place.is_file() and not inside.startswith(".."):
             return Path(inside).as_posix()
     if any(place.is_file() for place in places):
-        raise UsageError(f"{name} is outside the project {project.root}", "move it into the project: only project files are uploaded")
+        raise UsageError(
+            f"{name} is outside the project {project.root}", "move it into the project: only project files are uploaded"
+        )
     scripts = sorted(path.relative_to(project.root).as_posix() for path in project.root.glob("*.py"))
     raise UnknownName("script", name, scripts)
 

@@ -191,10 +191,14 @@ def plan_sweep(sweep: Sweep) -> Sweep:
             f"list the values, add a step ({one.text.removeprefix('log:')}..STEP), or add --random --max-runs 20",
         )
     if spans and sweep.most is None:
-        raise UsageError(f"the range {spans[0].name}={spans[0].text} needs a number of runs", "for example: --max-runs 20")
+        raise UsageError(
+            f"the range {spans[0].name}={spans[0].text} needs a number of runs", "for example: --max-runs 20"
+        )
     total = math.prod(axis.count for axis in sweep.axes if not axis.span)
     if not spans and total > MOST and sweep.most is None:
-        raise UsageError(f"the sweep has {total} runs; more than {MOST} need --max-runs", "add --max-runs N, or --random")
+        raise UsageError(
+            f"the sweep has {total} runs; more than {MOST} need --max-runs", "add --max-runs N, or --random"
+        )
     points = _draw(sweep, total) if sweep.way == RANDOM else _grid(sweep, total)
     return replace(sweep, points=points)
 

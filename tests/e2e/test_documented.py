@@ -123,7 +123,7 @@ def test_the_tutorial(walk, machine, engine, channel):
     attach_, *_ = (one.text for one in typed(page(walk.page)) if "attach" in one.text)
     questions = (
         ("Trust this host key? [y/N]: ", "y"),
-        (f"Password of ada@{host.address}:22:", "open sesame"),
+        (f"Password for ada@{host.address}:22:", "open sesame"),
     )
     cntk = "mlw experiment submit -c my_dsvm train.py"
 
@@ -180,7 +180,7 @@ def test_the_readme(walk, machine, engine, channel):
     (sweep,) = (one for one in every if "--sweep" in one)
     questions = (
         ("Trust this host key? [y/N]: ", "y"),
-        (f"Password of ada@{host.address}:22:", "open sesame"),
+        (f"Password for ada@{host.address}:22:", "open sesame"),
     )
 
     def remember(said):

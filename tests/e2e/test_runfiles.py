@@ -84,7 +84,9 @@ def test_download_of_damaged_outputs_is_told(done):
     user, project, run = done
     (user.folder(run) / "work" / "outputs" / "model.pkl").write_bytes(b"x")
     told = user.mlw("history", "download", run, "-d", "got", cwd=project)
-    assert told.code == 1 and "warning: model.pkl: content differs from what was recorded when the run ended" in told.err
+    assert (
+        told.code == 1 and "warning: model.pkl: content differs from what was recorded when the run ended" in told.err
+    )
     assert not (project / "got" / "model.pkl").exists()
 
 
@@ -256,7 +258,7 @@ def test_promote_refuses(done):
     foreign = '{"assetSource": "azureml", "name": "a", "version": "7"}'
     (project / "assets" / "a.link").write_text(foreign)
     told = user.mlw("history", "promote", "-r", run, "-ap", "model.pkl", "-n", "a", cwd=project)
-    assert told.code == 2 and "is not a link of ours" in told.err
+    assert told.code == 2 and "was not created by mlw" in told.err
     assert (project / "assets" / "a.link").read_text() == foreign
     (user.folder(run) / "work" / "outputs" / "model.pkl").write_bytes(b"x")
     told = user.mlw("history", "promote", "-r", run, "-ap", "model.pkl", "-n", "b", cwd=project)
@@ -309,7 +311,7 @@ def test_restore_into_a_new_folder(done):
     assert picture(user.home / run) == before, "the name of the project is there once"
     assert (project / "train.py").read_text() == "print('changed')"
     again = user.mlw("project", "restore", "--run-id", run, cwd=project)
-    assert again.code == 2 and "exists already" in again.err
+    assert again.code == 2 and "already exists" in again.err
     assert user.mlw("project", "restore", "--run-id", run, "--path", str(user.home / "x" / "y")).code == 0
     assert picture(user.home / "x" / "y") == before
     assert sorted(os.listdir(user.home)) == ["demo", run, "x"], "no leftovers"
@@ -342,7 +344,7 @@ def test_restore_in_place_refuses_to_lose_work(done):
     before = picture(project)
     told = user.mlw("project", "restore", "--run-id", run, "--in-place", cwd=project)
     assert told.code == 2
-    assert "2 files would be lost, because no run has them as they are now: notes.txt, train.py" in told.err
+    assert "2 files would be lost, because no run has their current content: notes.txt, train.py" in told.err
     assert picture(project) == before
 
 
@@ -395,7 +397,7 @@ def test_diagnostics(done):
         assert [name for name in names if value in content[name]] == []
     assert json.loads(content["project-links.json"])["links"] == {"link": "sub/tool.sh"}
     again = user.mlw("experiment", "diagnostics", "-r", run, cwd=project, env=secret)
-    assert again.code == 2 and again.err.startswith(f"error: {bundle.name} exists already\nhint: "), again
+    assert again.code == 2 and again.err.startswith(f"error: {bundle.name} already exists\nhint: "), again
     dry = json.loads(user.mlw("submit", "--dry-run", "train.py", cwd=project).out)
     assert dry["snapshot"] == spec["snapshot"], "the bundle does not travel with the next run"
     user.mlw("experiment", "diagnostics", run, "-o", "b.zip", cwd=project, env=secret)

@@ -184,7 +184,7 @@ def test_secret_that_is_nowhere(user):
     project = user.project("demo", train="print(1)")
     done = user.mlw("submit", "--secret", "TOKEN", "train.py", cwd=project)
     assert done.code == 2
-    assert "the secret TOKEN is nowhere to be found" in done.err
+    assert "secret TOKEN not found" in done.err
     assert user.runs() == []
 
 
@@ -506,7 +506,7 @@ def test_any_unique_part_of_an_id(user):
     assert user.mlw("logs", runs[0][-4:], cwd=project).out == "1\n"
     several = user.mlw("logs", "demo", cwd=project)
     assert several.code == 66
-    assert "error: 'demo' could be any of " in several.err
+    assert "error: 'demo' matches several runs: " in several.err
     assert all(run in several.err for run in runs)
 
 

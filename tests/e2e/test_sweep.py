@@ -148,11 +148,11 @@ def test_what_is_planned_and_what_makes_no_sense(user):
     assert planned["children"][1]["command"][1:] == ["train.py", "--lr", "2", "--depth", "3"]
     assert user.runs() == []
     for words, said in (
-        (["train.py", "--sweep", "lr=0.1..0.5"], "a grid cannot go through all of lr=0.1..0.5"),
+        (["train.py", "--sweep", "lr=0.1..0.5"], "a grid cannot cover the continuous range lr=0.1..0.5"),
         (["--max-runs", "3", "train.py"], "--max-runs is for sweeps"),
         (["train.py", "--sweep", "lr=1,2", "--seed", "3"], "--seed is for --random"),
         (["train.py", "--sweep", "lr=1,2", "--parallel", "0"], "--parallel"),
-        (["--sweep", "train.py"], "names no values"),
+        (["--sweep", "train.py"], "has no values"),
     ):
         wrong = user.mlw("submit", *words, cwd=root)
         assert (wrong.code, said in wrong.err) == (2, True), wrong

@@ -86,7 +86,7 @@ def test_a_mount_whose_place_nobody_has_resolved_is_not_covered():
         (["/data", "/data/x:ro"], "below /data"),
         (["/data=/mnt/data", "/mnt/data/x:ro"], "below /data"),
         (["/var/run"], "never"),
-        (["/home"], "contains folders of ML Workbench"),
+        (["/home"], "contains ML Workbench folders"),
         (["/home:ro"], None),
         (["/x=/home/ada/.mlw/homes:ro"], "a folder of ML Workbench"),
     ],
@@ -105,7 +105,7 @@ def test_what_is_no_folder(text):
 
 @pytest.mark.parametrize("text", ["", " ", "--privileged", "a\nb"])
 def test_what_is_no_network(text):
-    with pytest.raises(UsageError, match="not a network"):
+    with pytest.raises(UsageError, match="not a valid network name"):
         network_consent(text)
 
 

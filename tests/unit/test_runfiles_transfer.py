@@ -127,7 +127,7 @@ def test_links_and_special_files(run, tmp_path):
     outcome, _ = download(run, str(tmp_path / "got"))
     assert sorted(os.listdir(tmp_path / "got")) == ["d", "in"]
     assert os.readlink(tmp_path / "got" / "in") == "d/a"
-    assert dict(outcome.skipped) == {"out": "link to /etc/passwd, which is outside of the outputs", "fifo": "fifo"}
+    assert dict(outcome.skipped) == {"out": "link to /etc/passwd, which is outside the outputs", "fifo": "fifo"}
     assert outcome.whole
 
 

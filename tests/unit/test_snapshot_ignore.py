@@ -159,7 +159,7 @@ def test_usual_folders_are_left_out_with_a_line(desk: Desk) -> None:
     assert snapshot.notes == (), "not a warning"
     assert snapshot.left_out == (
         "5 folders excluded by default (environments, caches, and similar): .pytest_cache/, conda/, own-cache/ and"
-        " 2 more; to send one, write !.pytest_cache into .mlwignore"
+        " 2 more; to include one, add !.pytest_cache to .mlwignore"
     )
     again = desk.take()
     assert (again.notes, again.left_out) == (snapshot.notes, snapshot.left_out)
@@ -221,7 +221,7 @@ def test_secrets_left_out(desk: Desk) -> None:
     snapshot = desk.take()
     assert desk.paths(snapshot.digest) == sorted(NO_SECRETS)
     [note] = snapshot.notes
-    assert note.startswith("13 names left out for looking like a secret: .aws/, .env, .env.local and 10 more")
+    assert note.startswith("13 files excluded as a possible secret: .aws/, .env, .env.local and 10 more")
     assert "!" in note and ".mlwignore" in note
     for folder, _, names in os.walk(desk.folder / "home"):
         assert not any(b"canary" in Path(folder, name).read_bytes() for name in names)

@@ -260,7 +260,7 @@ def test_size_noted(desk: Desk) -> None:
         os.truncate(path, size * 1_000_000)
     [note] = desk.take().notes
     assert note == (
-        "the project is large, 259 MB in 6 files; the largest are data/raw/2019/a (150 MB), big.bin (60.0 MB), "
+        "the project is large, 259 MB in 6 files; largest: data/raw/2019/a (150 MB), big.bin (60.0 MB), "
         "models/ (40.0 MB in 2 files), train.py (1 B); list what the run does not need in .mlwignore"
     )
     assert desk.take().notes == (note,)
@@ -483,7 +483,7 @@ def test_changed_under_way(desk: Desk) -> None:
     assert [file[0] for file in manifest["files"]] == ["first", "in/grows"]
     assert manifest["files"][1][1:3] == [hashlib.sha256(b"content and more").hexdigest(), 16]
     [note] = snapshot.notes
-    assert note.startswith("6 names vanished while being read, not included: ")
+    assert note.startswith("6 files disappeared while being read and excluded: ")
     desk.check_store()
     again = desk.take()
     assert desk.paths(again.digest) == ["first", "in/grows"] and len(again.notes) == 2

@@ -139,7 +139,9 @@ def _foresee(plan: Plan, history: History, found: Attachment, force: bool) -> No
     _check_plan(plan, found.where, force, known={run.id for run in mine})
     left = left_at_home(mine, history)
     if left.missing and not force:
-        raise Busy(f"~/.mlw on {found.where} has results that were not downloaded: {_missing(left)}", _rescue(left, found))
+        raise Busy(
+            f"~/.mlw on {found.where} has results that were not downloaded: {_missing(left)}", _rescue(left, found)
+        )
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,9 @@ def _check(left: Left, found: Attachment, wish: _Wish) -> None:
             "wait for the runs to finish, or stop them with mlw cancel",
         )
     if wish.purge and left.missing and not wish.force:
-        raise Busy(f"~/.mlw on {found.where} has results that were not downloaded: {_missing(left)}", _rescue(left, found))
+        raise Busy(
+            f"~/.mlw on {found.where} has results that were not downloaded: {_missing(left)}", _rescue(left, found)
+        )
 
 
 def _rescue(left: Left, found: Attachment) -> str:

@@ -174,9 +174,7 @@ def _with_key_file(attempt: Attempt, wish: Wish) -> None:
         if not any(answers) and answers:
             why = f"the key {path} has a passphrase, and there is no terminal to enter it"
             raise UsageError(why, "add it to your ssh-agent (ssh-add), and omit --private-key-file")
-        raise LoginRefused(
-            f"{draft.where} rejected the key {path}", "check the key and its passphrase", ()
-        )
+        raise LoginRefused(f"{draft.where} rejected the key {path}", "check the key and its passphrase", ())
     attempt.entered(draft)
     if not _install_key(attempt):
         raise HostError(

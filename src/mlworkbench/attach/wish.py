@@ -67,7 +67,9 @@ def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
     machine: then it stays as it is.
     """
     if not is_plain_name(wish.name):
-        raise UsageError(f"{wish.name!r} is not a valid target name", "it becomes a file name: use letters, digits, - and _")
+        raise UsageError(
+            f"{wish.name!r} is not a valid target name", "it becomes a file name: use letters, digits, - and _"
+        )
     there = _there(project, wish)
     _check_master(wish, None if wish.replace else there)
     given = wish if there is None or wish.replace else _filled(wish, there)
@@ -115,7 +117,9 @@ def confirm_way(typed: Wish, filled: Wish, machine: str, talk: Talk) -> None:
     words = printable(shlex.join(word for name, value in added.items() for word in (name, str(value))))
     hint = f"if you trust this project, add: {words}"
     if answer is None:
-        raise UsageError(f"nothing was attached: {file} contains the address {machine}, and there is no terminal to confirm it", hint)
+        raise UsageError(
+            f"nothing was attached: {file} contains the address {machine}, and there is no terminal to confirm it", hint
+        )
     raise UsageError(f"nothing was attached: {file} contains the address {machine}, and you did not confirm it", hint)
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 
-_HINT = "for example: --where 'accuracy > 0.9 and lr < 0.01 and status = \"Completed\"'; put special names in `backticks`"
+_HINT = (
+    "for example: --where 'accuracy > 0.9 and lr < 0.01 and status = \"Completed\"'; put special names in `backticks`"
+)
 _DEEPEST = 50
 _MOST = 200
 _LARGEST = 2**63 - 1  # a whole number that SQLite can hold

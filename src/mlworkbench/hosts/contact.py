@@ -260,7 +260,9 @@ def has_passphrase(path: Path) -> bool:
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30)
     said = done.stderr.decode(errors="replace")
     if done.returncode and ("UNPROTECTED" in said or "bad permissions" in said):
-        raise UsageError(f"the private key {path} is readable by other users, so ssh rejects it", f"run: chmod 600 {path}")
+        raise UsageError(
+            f"the private key {path} is readable by other users, so ssh rejects it", f"run: chmod 600 {path}"
+        )
     if done.returncode and "incorrect passphrase" not in said:
         raise UsageError(f"ssh cannot use the key {path}: {printable(said)}", "check whether the file is damaged")
     return bool(done.returncode)

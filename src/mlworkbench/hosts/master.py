@@ -117,7 +117,9 @@ class Master:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                raise Unreachable(f"{self.attachment.identity} did not accept the login within {OPENING:.0f} s") from None
+                raise Unreachable(
+                    f"{self.attachment.identity} did not accept the login within {OPENING:.0f} s"
+                ) from None
             except OSError as error:
                 raise HostError(f"cannot start {words[0]}: {error.strerror}") from error
             said.seek(0)

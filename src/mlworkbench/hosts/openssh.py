@@ -220,7 +220,11 @@ _LOST = (
     ("Could not resolve hostname", "host name {address} not found", "check the address; it may need a VPN"),
     ("No route to host", "cannot reach {name}: no route to host", "check that the VPN is connected"),
     ("Network is unreachable", "cannot reach {name}: network is unreachable", "check that this machine is online"),
-    ("stdio forwarding failed", "the jump host cannot reach {name}", "check that the address is valid on the jump host"),
+    (
+        "stdio forwarding failed",
+        "the jump host cannot reach {name}",
+        "check that the address is valid on the jump host",
+    ),
     ("administratively prohibited", "the jump host does not allow forwarding to {name}", None),
     ("Exceeded MaxStartups", "{name} has too many open connections", "try again in a minute"),
     ("Not allowed at this time", "{name} temporarily refuses logins", "try again in a minute"),

@@ -13,9 +13,7 @@ from .replies import printable
 
 _CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)
 _GUARD = "case $- in *i*) ;; *) return;; esac"
-_STARTUP = (
-    f"~/.bashrc must not exit or start another shell: put  {_GUARD}  at its top ("ssh HOST true" must succeed)"
-)
+_STARTUP = f"~/.bashrc must not exit or start another shell: put  {_GUARD}  at its top ('ssh HOST true' must succeed)"
 
 
 def unfit(attachment: Attachment, error: NotGreeted) -> HostError:

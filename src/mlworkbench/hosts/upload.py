@@ -59,7 +59,9 @@ class Upload:
             text = Path(self._store.snapshot(digest)).read_bytes()
             return text, parse_json(text)
         except (OSError, ValueError) as error:
-            raise SnapshotError(f"the snapshot {digest[:12]} is no longer in the content store", "submit again") from error
+            raise SnapshotError(
+                f"the snapshot {digest[:12]} is no longer in the content store", "submit again"
+            ) from error
 
     # -- the manifest ------------------------------------------------------------------------------
 

@@ -83,7 +83,10 @@ def sharing_warnings(unknown: Iterable[str]) -> list[str]:
 
     ``unknown``: names of the run's secrets whose values are not known here, and therefore not masked.
     """
-    shown = [f"the value of secret {name} is unknown here; if the script printed it, the bundle contains it" for name in unknown]
+    shown = [
+        f"the value of secret {name} is unknown here; if the script printed it, the bundle contains it"
+        for name in unknown
+    ]
     return [*shown, _REVIEW]
 
 

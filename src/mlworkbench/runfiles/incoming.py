@@ -104,7 +104,9 @@ class Incoming:
         self._pour(again)
         for wanted in again:
             if not self._finish(wanted):
-                self.outcome.failed.append((wanted.one.path, "content differs from what was recorded when the run ended"))
+                self.outcome.failed.append(
+                    (wanted.one.path, "content differs from what was recorded when the run ended")
+                )
 
     def _pour(self, batch: list[_Wanted]) -> None:
         """The bytes of a batch into its parts, as they come; what comes from the start is hashed on the way."""

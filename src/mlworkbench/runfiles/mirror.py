@@ -67,7 +67,8 @@ class Mirror:
                     rest = rest[file.write(rest) or 0 :]
         except OSError as error:
             raise HistoryError(
-                f"cannot write {path}: {error.strerror}", "the run continues; free disk space and follow it again: mlw logs -f"
+                f"cannot write {path}: {error.strerror}",
+                "the run continues; free disk space and follow it again: mlw logs -f",
             ) from error
 
     def _check(self, name: str, size: int) -> None:
@@ -79,7 +80,9 @@ class Mirror:
             self._metrics = len(os.listdir(self._run.metrics)) if os.path.isdir(self._run.metrics) else 0
         self._metrics += 1
         if self._metrics > 2 * metric_files.MOST_FILES:  # two followers may have been sent different ones
-            raise HostError(f"the target sent more than {2 * metric_files.MOST_FILES:,} metric files, more than any run can have")
+            raise HostError(
+                f"the target sent more than {2 * metric_files.MOST_FILES:,} metric files, more than any run can have"
+            )
 
     def read_log(self, offset: int, limit: int) -> bytes:
         """Bytes of the log that are at home."""

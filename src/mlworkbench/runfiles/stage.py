@@ -109,7 +109,8 @@ class Stage:
             os.rename(_FILES, os.path.basename(self.place), src_dir_fd=self._held, dst_dir_fd=self._parent)
         except OSError as error:
             raise HistoryError(
-                f"{self.place} was created by another program ({error.strerror})", "run the command again, or choose another folder"
+                f"{self.place} was created by another program ({error.strerror})",
+                "run the command again, or choose another folder",
             ) from error
         os.rmdir(self._part, dir_fd=self._parent)
 

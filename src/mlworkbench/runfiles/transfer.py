@@ -240,7 +240,9 @@ class Transfer:
         for _ in range(_TRIES):
             if self._fetch(source, one, handle, part):
                 return True
-        raise _Refused("content differs from what was recorded when the run ended" if one.sha256 else "changed while copying")
+        raise _Refused(
+            "content differs from what was recorded when the run ended" if one.sha256 else "changed while copying"
+        )
 
     def _fetch(self, source: int, one: Output, handle: int, part: str) -> bool:
         """Make the part whole; False, and then there is none, if its content is not what it should be."""

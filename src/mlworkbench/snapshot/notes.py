@@ -126,8 +126,7 @@ def _size(folders: dict[str, Folder]) -> list[str]:
     largest.sort(key=lambda one: (-one[1][by], one[0]))
     places = ", ".join(_describe(*one) for one in largest[:_BIGGEST])
     return [
-        f"the project is large, {_extent(size, count)}; largest: {places}; list what the run does not need in"
-        f" {OURS}"
+        f"the project is large, {_extent(size, count)}; largest: {places}; list what the run does not need in {OURS}"
     ]
 
 

@@ -90,7 +90,9 @@ def _clock(link: Link) -> Finding:
         exact = abs(link.skew) < 1 + link.trip
         return Finding("clock", OK, "in sync" if exact else f"{abs(link.skew):.0f} s {ahead} this machine's")
     found = f"its clock is {_duration(abs(link.skew))} {ahead} this machine's"
-    return Finding("clock", WARNING, found, "synchronize it: sudo timedatectl set-ntp true; or correct the clock of this machine")
+    return Finding(
+        "clock", WARNING, found, "synchronize it: sudo timedatectl set-ntp true; or correct the clock of this machine"
+    )
 
 
 def _duration(seconds: float) -> str:
@@ -137,7 +139,7 @@ def _reach(facts: Facts) -> list[Finding]:
             "network",
             WARNING,
             f"cannot reach {reach.host}{why}",
-            "images must be present, and scripts may be unable to download files: allow access, or set https_proxy there",
+            "images must be present, and scripts may be unable to download: allow access, or set https_proxy there",
             "no-internet-there",
         )
     ]
@@ -221,7 +223,9 @@ def _memory(facts: Facts, size: Size) -> Finding:
     if memory.limit is not None:
         found += f", limited to {size(memory.limit)}"
     if memory.available < LITTLE_MEMORY:
-        return Finding("memory", WARNING, found, "stop programs that are not needed; the system kills a run that uses more")
+        return Finding(
+            "memory", WARNING, found, "stop programs that are not needed; the system kills a run that uses more"
+        )
     return Finding("memory", OK, found)
 
 
@@ -292,7 +296,9 @@ def _remedy(engine: Engine) -> str:
     if _PODMAN_NEEDS in said:
         return next(remedy for mark, remedy in _PODMAN_REMEDIES if mark in said)
     if "permission denied" in said:
-        return "allow your user to access it: sudo usermod -aG docker $USER, then log in again; or install rootless Docker"
+        return (
+            "allow your user to access it: sudo usermod -aG docker $USER, then log in again; or install rootless Docker"
+        )
     if "cannot connect" in said or "is the docker daemon running" in said or "connection refused" in said:
         return "start the engine, for example: sudo systemctl start docker"
     if "in time" in said:

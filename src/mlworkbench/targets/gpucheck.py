@@ -26,7 +26,10 @@ _REMEDIES = (
     ("couldn't communicate", _LOAD),
     ("no driver for it", "install the NVIDIA driver there with the system package manager"),
     ("libnvidia-ml", "install the user-space libraries of the driver; start a container with --gpus all"),
-    ("fallen off the bus", "reboot that machine; if it happens again, check the power, cooling, and seating of the card"),
+    (
+        "fallen off the bus",
+        "reboot that machine; if it happens again, check the power, cooling, and seating of the card",
+    ),
     ("must be reset", "run sudo nvidia-smi --gpu-reset, or reboot that machine"),
     ("did not answer", _HUNG),
     ("did not respond", _HUNG),
