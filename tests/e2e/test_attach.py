@@ -437,7 +437,7 @@ def test_detach_when_nobody_answers(laptop, machine, project):
     assert refused.code == 69 and "nothing was detached" in refused.err and "--force" in refused.err, refused
     assert tree(project) == files and set(tree(laptop.store / "targets")) == set(known)
     forced = laptop.mlw("computetarget", "detach", "box", "--force", "--keep-files", cwd=project)
-    assert forced.code == 0 and "still has a line that ends in mlw-" in forced.err, forced
+    assert forced.code == 0 and "still contains a line that ends in mlw-" in forced.err, forced
     assert tree(project) == files and not (laptop.store / "targets").exists()
     lost = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
     assert lost.code == 69 and "mlw computetarget attach remote --name box" in lost.err
@@ -512,7 +512,7 @@ def test_check_tells_what_is_there(laptop, machine, project):
     rows = _checked(laptop, project)
     assert list(rows)[:4] == ["connection", "system", "clock", "agent"] and "python" not in rows
     assert f"ada@{host.address}:22" in rows["connection"]["found"] and "ms round trip" in rows["connection"]["found"]
-    assert rows["clock"]["found"] == "as here" and "Python 3." in rows["agent"]["found"]
+    assert rows["clock"]["found"] == "in sync" and "Python 3." in rows["agent"]["found"]
     assert rows["docker"]["state"] == "ok" and str(host.home) in rows["store"]["found"]
     assert rows["network"]["state"] == "warning"
     assert "cannot reach" in rows["network"]["found"] and "packages" not in rows["network"]["hint"]
@@ -601,7 +601,7 @@ def test_the_two_files(laptop, machine, project, engine):
     packages.write_text("name: gpu\ndependencies:\n  - python=3.11\n")
     said = attached(laptop, host, project, kind="remotedocker", name="second")
     assert find_project(project).runconfig("second").conda_dependencies_file == f"aml_config/{packages.name}"
-    assert f"NVIDIA GPUs: runs get the packages of aml_config/{packages.name}\n" in said.err, said
+    assert f"NVIDIA GPUs detected: runs use the packages in aml_config/{packages.name}\n" in said.err, said
 
 
 def _show_driver(host) -> None:

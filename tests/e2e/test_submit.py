@@ -456,7 +456,7 @@ def test_an_ignored_script_is_told_before_the_run(user):
     (project / ".gitignore").write_text("secret*\n")
     done = user.mlw("submit", "secret_sauce.py", cwd=project)
     assert done.code == 2
-    assert "secret_sauce.py does not travel" in done.err
+    assert "secret_sauce.py is excluded by an ignore file" in done.err
     (project / ".mlwignore").write_text("!/secret_sauce.py\n")
     assert user.mlw("submit", "secret_sauce.py", cwd=project).out == "2\n"
 
@@ -468,7 +468,7 @@ def test_folders_left_out_by_default_are_a_note_not_a_warning(user):
     for _ in range(2):  # the second time from what is remembered
         done = user.mlw("submit", "--dry-run", "train.py", cwd=root)
         assert done.code == 0 and "warning:" not in done.err, done
-        assert done.err.count("\nnote: 1 folder left out by default") + done.err.startswith("note: 1 folder") == 1, done
+        assert done.err.count("\nnote: 1 folder excluded by default") + done.err.startswith("note: 1 folder") == 1, done
 
 
 def test_commands_that_cannot_start_say_why(user):

@@ -66,13 +66,13 @@ def test_no_python_is_the_error_that_submit_would_give():
     [
         ({"free": 2 * GB}, OK, "2.0 GB free", None),
         ({"free": GB // 2}, WARNING, "500 MB free", "mlw experiment clean"),
-        ({"free": 10**6}, ERROR, "1.0 MB free", "make room"),
-        ({"inodes_free": 500}, WARNING, "room for 500 more files", "make room"),
-        ({"inodes_free": 0}, ERROR, "room for 0 more files", "make room"),
+        ({"free": 10**6}, ERROR, "1.0 MB free", "free disk space"),
+        ({"inodes_free": 500}, WARNING, "room for only 500 more files", "free disk space"),
+        ({"inodes_free": 0}, ERROR, "room for only 0 more files", "free disk space"),
         ({"inodes_free": None}, OK, "50.0 GB free", None),
         ({"network": True, "filesystem": "nfs4"}, WARNING, "(nfs4)", "MLW_HOME"),
         ({"noexec": True}, WARNING, "/home/ann/store is mounted noexec", "MLW_HOME"),
-        ({"writable": False}, ERROR, "/home/ann/store cannot be written", "MLW_HOME"),
+        ({"writable": False}, ERROR, "/home/ann/store is not writable", "MLW_HOME"),
         ({"free": None, "total": None}, OK, "space unknown", None),
     ],
 )
@@ -202,7 +202,7 @@ def test_the_way_to_a_machine():
 @pytest.mark.parametrize(
     ("skew", "state", "words"),
     [
-        (0.4, OK, "as here"),
+        (0.4, OK, "in sync"),
         (-50, OK, "50 s behind this machine's"),
         (119, OK, "119 s ahead of this machine's"),
         (-121, WARNING, "its clock is 2 minutes behind this machine's"),
@@ -225,9 +225,9 @@ def test_a_clock(skew, state, words):
             Python(None, "/opt/py", False),
             replace(REMOTE, python_location="/opt/py"),
             OK,
-            "/opt/py (runs scripts; python",
+            "/opt/py (runs scripts; from python",
         ),
-        (Python(None, None, False), replace(REMOTE, python_location="/opt/py"), ERROR, "no /opt/py on that machine"),
+        (Python(None, None, False), replace(REMOTE, python_location="/opt/py"), ERROR, "/opt/py not found on the PATH"),
     ],
 )
 def test_the_python_of_scripts(script, compute, state, words):
@@ -244,7 +244,7 @@ def test_the_python_of_an_image_is_not_looked_into():
     ("reach", "state", "words"),
     [
         (Reach("host", True), OK, "host is reachable"),
-        (Reach("host", False, True, "refused"), OK, "through the proxy that is set there"),
+        (Reach("host", False, True, "refused"), OK, "only through the proxy set there"),
         (
             Reach("host", False, False, "[Errno -3] no name"),
             WARNING,

@@ -56,7 +56,7 @@ def test_all_well():
         ),
         ({"gpus": {**NONE, "problem": "x (driver/library version mismatch)"}}, "nvml", "mismatch", "reboot"),
         ({"gpus": {**GPUS, "gpus": []}}, "nvml", "finds no GPU", "dmesg"),
-        ({"devices": {"/dev/nvidiactl": False}}, "devices", "may not open /dev/nvidiactl", "usermod"),
+        ({"devices": {"/dev/nvidiactl": False}}, "devices", "no access to /dev/nvidiactl", "usermod"),
         (
             {"gpus": {**GPUS, "gpus": [{**CARD, "error": "it has fallen off the bus (GPU is lost)"}]}},
             "gpu 0",

@@ -220,7 +220,7 @@ def test_attachments_come_back_as_they_were(tmp_path):
     ],
 )
 def test_a_target_that_asks_for_what_is_not_there(plan):
-    with pytest.raises(HostError, match="makes no sense"):
+    with pytest.raises(HostError, match="invalid list of missing files"):
         upload._checked(plan, [("a" * 64, 10), ("b" * 64, 20)])
 
 

@@ -230,7 +230,7 @@ def test_a_file_of_an_absurd_size_is_refused_unread(desk: Desk) -> None:
 def test_many_large_files_are_refused_unread(desk: Desk) -> None:
     for number in range(11):
         os.truncate(desk.write(f"data/{number}"), 99 * 10**9)
-    with pytest.raises(SnapshotError, match=r"^the project has 1\.1 TB in 11 files, .*at most 1\.0 TB"):
+    with pytest.raises(SnapshotError, match=r"^the project has 1\.1 TB in 11 files; .*at most 1\.0 TB"):
         desk.take()
     assert not os.path.exists(desk.root.blobs)
 
@@ -434,8 +434,8 @@ def test_unreadable_files(open_desk: Desk) -> None:
         return "\n".join(texts)
 
     first, second = in_child(take_refused).split("\n")
-    assert first.startswith("cannot read a file of the project: closed (Permission denied) | ")
-    assert second.startswith("cannot read 5 files of the project: ") and " and 2 more | " in second
+    assert first.startswith("cannot read a file in the project: closed (Permission denied) | ")
+    assert second.startswith("cannot read 5 files in the project: ") and " and 2 more | " in second
     assert "(Permission denied)" in second and second.endswith("if the run does not need them")
     assert ".mlwignore" in second
     assert not os.path.exists(open_desk.root.snapshots)

@@ -82,11 +82,11 @@ def test_axes_that_mean_nothing(word, words):
         (["lr=0.1..0.2"], {}, "a grid cannot cover the continuous range lr=0.1..0.2"),
         (["lr=log:0.1..0.2"], {}, "a grid cannot cover"),
         (["lr=0.1..0.2"], {"way": RANDOM, "seed": 1}, "the range lr"),
-        (["a=1..2000"], {}, "these are 2000 runs"),
-        (["a=1..100", "b=1..100"], {"way": RANDOM, "seed": 1}, "these are 10000 runs"),
-        (["a=1,2", "a=3"], {}, "names a twice"),
-        (["a=1,2"], {"most": 0}, "--max-runs 0 is not possible"),
-        (["a=1,2"], {"most": 5001}, "--max-runs 5001 is not possible"),
+        (["a=1..2000"], {}, "the sweep has 2000 runs"),
+        (["a=1..100", "b=1..100"], {"way": RANDOM, "seed": 1}, "the sweep has 10000 runs"),
+        (["a=1,2", "a=3"], {}, "has a twice"),
+        (["a=1,2"], {"most": 0}, "--max-runs 0 is out of range"),
+        (["a=1,2"], {"most": 5001}, "--max-runs 5001 is out of range"),
     ],
 )
 def test_sweeps_that_cannot_be(words, more, said):
