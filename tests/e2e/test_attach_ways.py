@@ -262,7 +262,7 @@ def test_an_unknown_key_is_asked_about(laptop, machine, project):
     terminal.sendline("n")
     terminal.expect(pexpect.EOF)
     terminal.close()
-    assert terminal.exitstatus == 2 and "not accepted" in terminal.before and "ssh-keygen -lf" in terminal.before
+    assert terminal.exitstatus == 2 and "rejected" in terminal.before and "ssh-keygen -lf" in terminal.before
     wrong = by_password(laptop, project, host, key="SHA256:" + "A" * 43)
     assert wrong.code == 69 and host.host_key_fingerprint in wrong.err and "nothing was sent" in wrong.err
     assert "method password" not in host.log and "method publickey" not in host.log

@@ -46,7 +46,7 @@ def test_what_has_come_home_can_go(box):
     before = tree(root)
     shown = clean(laptop, project)
     assert shown["runs"]["can_go_bytes"] > 9000 and shown["code files"]["can_go"] > 0
-    assert shown["lists of code"]["can_go"] == 2 and shown["mlw programs"]["can_go"] == 0
+    assert shown["snapshots"]["can_go"] == 2 and shown["mlw programs"]["can_go"] == 0
     assert {path: what for path, what in tree(root).items() if "/lib/" not in path} == {
         path: what for path, what in before.items() if "/lib/" not in path
     }, "nothing goes without --yes"

@@ -136,7 +136,7 @@ def test_a_failed_attach_leaves_links_as_they_are(root, private):
     link = root / "aml_config/far.compute"
     link.symlink_to(private / "packages.txt")
     before = _Files(find_project(root), "far")
-    (private / "packages.txt").write_text("changed during the restore")
+    (private / "packages.txt").write_text("changed meanwhile")
     before.restore()
     assert (private / "packages.txt").read_text() == "changed meanwhile" and link.is_symlink()
     link.unlink()

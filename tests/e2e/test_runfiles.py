@@ -413,7 +413,7 @@ def test_diagnostics_warns_the_same_in_the_browser(done, tmp_path):
     run = user.mlw("submit", "--secret", "MY_SECRET", "train.py", cwd=project, env={"MY_SECRET": "hunter2-hunter2"}).run
     told = user.mlw("experiment", "diagnostics", "-r", run, cwd=project)
     warnings = [line.removeprefix("warning: ") for line in told.err.splitlines() if line.startswith("warning: ")]
-    assert [one for one in warnings if "secret MY_SECRET is not known here" in one], told
+    assert [one for one in warnings if "secret MY_SECRET is unknown here" in one], told
     assert [one for one in warnings if "review the bundle before you share it" in one], told
     with looking(user, project, tmp_path) as looker:
         page = looker.go(f"/runs/{run}")

@@ -402,7 +402,7 @@ def test_full_disk_says_how_to_go_on(run, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "write_at", full)
     with pytest.raises(HistoryError, match="is full") as told:
         download(run, str(tmp_path / "got"))
-    assert "goes on where it stopped" in (told.value.hint or "")
+    assert "continues where it stopped" in (told.value.hint or "")
 
 
 def test_the_list_is_read_in_pieces(tmp_path):

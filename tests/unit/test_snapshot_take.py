@@ -219,7 +219,7 @@ def test_a_file_of_an_absurd_size_is_refused_unread(desk: Desk) -> None:
     """8 TB that take no room on the disk: to read its zeros would take hours."""
     desk.write("train.py")
     os.truncate(desk.write("data/raw/hole.bin"), 8 << 40)
-    with pytest.raises(SnapshotError, match=r"^data/raw/hole\.bin has 8\.8 TB, .*at most 100 GB") as told:
+    with pytest.raises(SnapshotError, match=r"^data/raw/hole\.bin has 8\.8 TB; .*at most 100 GB") as told:
         desk.take()
     assert ".mlwignore" in str(told.value.hint)
     assert not os.path.exists(desk.root.blobs)
@@ -483,7 +483,7 @@ def test_changed_under_way(desk: Desk) -> None:
     assert [file[0] for file in manifest["files"]] == ["first", "in/grows"]
     assert manifest["files"][1][1:3] == [hashlib.sha256(b"content and more").hexdigest(), 16]
     [note] = snapshot.notes
-    assert note.startswith("6 files disappeared while being read and excluded: ")
+    assert note.startswith("6 paths disappeared while being read, not included: ")
     desk.check_store()
     again = desk.take()
     assert desk.paths(again.digest) == ["first", "in/grows"] and len(again.notes) == 2

@@ -51,7 +51,7 @@ def describe_folders(folders: dict[str, Folder]) -> list[str]:
         notes.append(f"{_count(outside, 'link')} to files outside the project kept as links: {listed(outside)}")
     if secret:
         notes.append(
-            f"{_count(secret, 'file')} excluded as a possible secret: {listed(secret)};"
+            f"{_count(secret, 'path')} excluded (possible secrets): {listed(secret)};"
             f" to include one, add !{shown(os.path.basename(secret[0].rstrip('/')))} to {OURS}"
         )
     return notes + _collisions(folders) + _size(folders)
@@ -74,7 +74,7 @@ def describe_reading(changed: Sequence[str], gone: Sequence[str]) -> list[str]:
     if changed:
         notes.append(f"{_count(changed, 'file')} changed while being read: {listed(changed)}")
     if gone:
-        notes.append(f"{_count(gone, 'file')} disappeared while being read and excluded: {listed(gone)}")
+        notes.append(f"{_count(gone, 'path')} disappeared while being read, not included: {listed(gone)}")
     return notes
 
 
