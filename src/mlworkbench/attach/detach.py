@@ -48,7 +48,7 @@ def attachment_of(project: Project, name: str, paths: UserPaths) -> Attachment |
     if compute.kind == "cluster" and compute.address is None:
         return None  # reached from here: its files are all there is to it
     if compute.address is None:
-        raise UsageError(f"{name} is a target of type {compute.type}, which cannot be detached")
+        raise UsageError(f"{name} has type {compute.type}, which needs no attached machine")
     return find_attachment(compute, paths)
 
 

@@ -183,7 +183,7 @@ def as_unreachable(name: str, error: FrameError, said: str) -> Unreachable:
     if isinstance(error, Silent):
         return Unreachable(f"{name} does not respond")
     if isinstance(error, Closed):
-        return Unreachable(f"the connection to {name} broke" + (f": {last}" if last else ""))
+        return Unreachable(f"lost the connection to {name}" + (f": {last}" if last else ""))
     return Unreachable(f"{name} sent an invalid message: {error}")
 
 

@@ -74,7 +74,7 @@ def ask_survey(host: Host, *, sizes: bool) -> Survey:
     page = first
     while page.given("more"):
         if not runs or len(runs) > _MOST:
-            raise MalformedReply(host.identity, "the list of runs is endless")
+            raise MalformedReply(host.identity, "the list of runs is too long")
         page = _page(host, runs[-1].id, sizes)
         runs += _runs(host, page, runs[-1].id)
     return Survey(

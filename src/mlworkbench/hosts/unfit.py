@@ -46,7 +46,7 @@ def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
 
 def _no_home(where: str, what: str) -> HostError:
     full = "space" in what or "quota" in what
-    hint = "make room on that disk" if full else "your user must be able to write to it"
+    hint = "free disk space there" if full else "your user must be able to write to it"
     problem = f"the home folder of {where} cannot be used: {what}"
     return HostError(problem, hint, more="disk-full" if full else "unfit-target")
 

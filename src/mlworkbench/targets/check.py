@@ -132,7 +132,7 @@ def _reach(facts: Facts) -> list[Finding]:
     if reach.way:
         return [Finding("network", OK, f"{reach.host} is reachable")]
     if reach.proxy:
-        return [Finding("network", OK, f"{reach.host} is reachable only through the proxy set there")]
+        return [Finding("network", OK, f"{reach.host} is not directly reachable; a proxy is set there")]
     why = f" ({reach.error.rpartition('] ')[2]})" if reach.error else ""
     return [
         Finding(
@@ -183,7 +183,7 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
     if store.noexec:
         return _noexec(store, elsewhere)
     if store.network:
-        local = "network file systems are slow for this purpose; "
+        local = "network file systems are slow; "
         local += "link ~/.mlw to a local disk there" if elsewhere else "set MLW_HOME to a folder on a local disk"
         return Finding("store", WARNING, found, local)
     return Finding("store", OK, found)

@@ -25,7 +25,7 @@ _REMEDIES = (
     ("not loaded", _LOAD),
     ("couldn't communicate", _LOAD),
     ("no driver for it", "install the NVIDIA driver there with the system package manager"),
-    ("libnvidia-ml", "install the user-space libraries of the driver; start a container with --gpus all"),
+    ("libnvidia-ml", "install the user-space libraries of the driver; if it is a container, start it with --gpus all"),
     (
         "fallen off the bus",
         "reboot that machine; if it happens again, check the power, cooling, and seating of the card",
@@ -68,7 +68,7 @@ def _driver(found: Mapping[str, Any], gpus: Gpus) -> Finding:
         return Finding("driver", ERROR, gpus.problem, remedy(gpus.problem) or _REMEDIES[1][1])
     if found.get("cards"):
         return Finding("driver", ERROR, "an NVIDIA card is present, but no driver for it", _REMEDIES[3][1])
-    hint = "use a machine with an NVIDIA GPU; start a container with --gpus all"
+    hint = "use a machine with an NVIDIA GPU; if this is a container, start it with --gpus all"
     return Finding("driver", ERROR, "no NVIDIA card and no driver found", hint)
 
 
