@@ -267,4 +267,4 @@ def _write(path: Path, attachment: Attachment) -> None:
 
 
 def _refused(folder: Path, error: OSError) -> HistoryError:
-    return HistoryError(f"cannot write to {folder}: {error.strerror}", "set MLW_HOME to a folder you can write")
+    return HistoryError(f"cannot write to {folder}: {error.strerror}", "set MLW_HOME to a writable folder")

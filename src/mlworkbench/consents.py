@@ -38,7 +38,7 @@ class Consent:
     @property
     def shown(self) -> str:
         """As people see it: also where it leads."""
-        return self.text if self.real in (None, self.value) else f"{self.text} (leads to {self.real})"
+        return self.text if self.real in (None, self.value) else f"{self.text} (resolves to {self.real})"
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def mount_consent(text: str, option: str = "--allow-mount") -> Consent:
     path = text.removesuffix(":ro").removesuffix(":rw")
     if not posixpath.isabs(path) or normal(path) == "/" or ":" in path or not path.isprintable():
         raise UsageError(
-            f"{option} {text} is not a folder of the target", "give its full path, such as /data or /data:ro"
+            f"{option} {text} is not an absolute path on the target", "use a full path, such as /data or /data:ro"
         )
     return Consent(MOUNT, normal(path), mode)
 
@@ -66,7 +66,9 @@ def mount_consent(text: str, option: str = "--allow-mount") -> Consent:
 def network_consent(text: str, option: str = "--allow-network") -> Consent:
     """A value of the key ``network``, exactly as in the file."""
     if not text.isprintable() or not text.strip() or text.startswith("-"):
-        raise UsageError(f"{option} {text} is not a network", "for example: host, or the name of a network of Docker")
+        raise UsageError(
+            f"{option} {text} is not a valid network name", "for example: host, or the name of a Docker network"
+        )
     return Consent(NETWORK, text)
 
 
@@ -125,21 +127,21 @@ def refusal(source: str, mode: str, consents: Iterable[Consent], own: Iterable[s
         how = "" if mode == "ro" else " for writing"
         return Refusal(f"you have not allowed containers to mount {source}{how}")
     if all(one.real is None for one in fitting):
-        return Refusal(f"where {source} leads on the target is not known")
+        return Refusal(f"cannot resolve {source} on the target")
     return None
 
 
 def _never(path: str, own: Iterable[str]) -> Refusal | None:
     if path in _NEVER or path.startswith("/proc/") or posixpath.basename(path) in _SOCKETS:
         return Refusal(
-            f"{path} can never be mounted: it leads to the socket of a container engine, which is as good as root",
+            f"{path} can never be mounted: it gives access to the socket of a container engine, and so to root",
             "mount a folder of data instead",
         )
     place = next((place for place in own if is_below(path, place)), None)
     if place is None:
         return None
     return Refusal(
-        f"{path} is in {place}, a folder of ML Workbench where containers can write", "use a folder outside of it"
+        f"{path} is in {place}, a folder of ML Workbench where containers can write", "use a folder outside it"
     )
 
 
@@ -148,7 +150,7 @@ def _holds(path: str, own: Iterable[str]) -> bool:
 
 
 def _holding(path: str) -> Refusal:
-    return Refusal(f"{path} contains folders of ML Workbench, which containers may not write", f"use {path}:ro")
+    return Refusal(f"{path} contains ML Workbench folders, which containers may not write to", f"use {path}:ro")
 
 
 def _below_writable(path: str, mounts: Iterable[Consent]) -> Refusal | None:

@@ -70,7 +70,7 @@ class ConfigError(MlwError):
 
 
 class UnknownName(MlwError):
-    """A name that does not exist; the message lists the available ones. ``summary`` and ``available`` are its two parts."""
+    """A name that does not exist; the message is ``summary`` and ``available``, the list of existing names."""
 
     exit_code = 66
 

@@ -117,7 +117,7 @@ def _bring_list(run: Run, host: Host, folder: RunFolder) -> None:
             for data in _whole_file(host, run.id, "outputs.json"):
                 most -= len(data)
                 if most < 0:
-                    raise _unlike(run, "longer than that")
+                    raise _unlike(run, "is too long")
                 require_room(folder.path, len(data), "the list of outputs")
                 file.write(data)
         _check_list(run, part)  # damaged: an error here, and no list that would be believed later
@@ -134,12 +134,12 @@ def _check_list(run: Run, path: str) -> None:
     for one in read_outputs(path):
         count, size = count + 1, size + one.size
     if count != count_listed(run) or size != (size if run.output_bytes is None else run.output_bytes):
-        raise _unlike(run, f"{count:,} with {size:,} bytes")
+        raise _unlike(run, f"has {count:,} outputs with {size:,} bytes")
 
 
 def _unlike(run: Run, what: str) -> HostError:
     told = f"{count_listed(run):,} outputs" + ("" if run.output_bytes is None else f" with {run.output_bytes:,} bytes")
-    return HostError(f"the list of outputs of {run.id} is {what}, and the run reported {told} at its end")
+    return HostError(f"the list of outputs of {run.id} {what}, but the run reported {told}")
 
 
 def _bring_build_log(run: Run, host: Host, folder: RunFolder) -> None:

@@ -304,15 +304,15 @@ class Follower:
         state, heartbeat = self.target.adopt(self.run.id, self.run.root)
         if state == "away":
             raise HostError(
-                "the folder with its runs is not there at the moment; is the home there mounted?"
-                f" If it was deleted for good: mlw cancel --forget {self.run.id}"
+                "the folder with its runs is not available; is the home folder on the target mounted?"
+                f" If it was deleted: mlw cancel --forget {self.run.id}"
             )
         if state == "lost":
             self.run = self.history.note(self.run.id, lost)
         elif state == "elsewhere":
-            words = "started on another machine, and only that one can tell"
+            words = "started on another machine, and only that machine can report its state"
             if heartbeat is not None:
-                words += f"; last sign of life {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(heartbeat))}"
+                words += f"; last heartbeat {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(heartbeat))}"
             self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
         else:
             self._take_in(self._ask(dict(self._reading.offsets), 0.0))

@@ -125,7 +125,7 @@ def _bring(history: History, run: Run, outputs: bool) -> Run:
 def read_spec(host: Host, here: Here, run_id: str, laptop: str) -> RunSpec:
     """What describes the run, checked; an error if it is not the spec of such a run."""
     if not is_run_id(run_id) or "." in run_id or is_outside(run_id):
-        raise HostError(f"{printable(run_id)} cannot be the ID of a run")
+        raise HostError(f"{printable(run_id)} is not a valid run ID")
     data = host.read_file(run_id, "spec.json", 0, _LONGEST_SPEC)
     if len(data) >= _LONGEST_SPEC:
         raise HostError(f"the spec of run {run_id} is too large")
@@ -136,7 +136,7 @@ def read_spec(host: Host, here: Here, run_id: str, laptop: str) -> RunSpec:
         told = RunSpec.from_json(_described(given))
         made = _made(told, here, run_id, laptop)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise HostError(f"the spec of run {run_id} is damaged, or of another version") from None
+        raise HostError(f"the spec of run {run_id} is damaged or from another version") from None
     if not is_sound(made) or not 0 <= made.created < _LATEST or not _DIGEST.fullmatch(made.snapshot):
         raise HostError(f"the spec of run {run_id} is damaged")
     return made

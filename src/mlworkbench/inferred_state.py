@@ -10,12 +10,13 @@ from .model import IN_CONTACT, Run, Status
 from .remote import endings
 
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
-UNWRITTEN = "ended; its ending waits to be written"  # the disk of the target refuses it
+UNWRITTEN = "ended; its result is not written yet"  # the disk of the target refuses it
+_FORMER_UNWRITTEN = "ended; its ending waits to be written"  # in the history of earlier versions
 
 
 def is_unwritten(run: Run) -> bool:
     """Whether it is over, and its machine cannot write how it ended."""
-    return (run.detail or "").startswith(UNWRITTEN)
+    return (run.detail or "").startswith((UNWRITTEN, _FORMER_UNWRITTEN))
 
 
 def in_sweep(run: Run) -> bool:
@@ -32,14 +33,14 @@ def wait_for_turn(run: Run) -> Run:
     """Unless a supervisor has taken it on since we looked."""
     if run.accepted or run.status.final:
         return run
-    return replace(run, status=Status.QUEUED, detail=f"waits for its turn in {run.spec.parent}")
+    return replace(run, status=Status.QUEUED, detail=f"waiting for its turn in {run.spec.parent}")
 
 
 def left_out(run: Run) -> Run:
     """The sweep has ended and could not tell of it: its disk was full, or its folder is gone."""
     if run.accepted or run.status.final:
         return run
-    cause = f"sweep {run.spec.parent} ended before its turn came"
+    cause = f"sweep {run.spec.parent} ended before this run started"
     return replace(run, status=Status.CANCELED, detail=None, ending=endings.CANCELLED, cause=cause, ended=time.time())
 
 
@@ -60,7 +61,7 @@ def interrupted(run: Run, detail: str | None) -> Run:
 
 def forget(run: Run) -> Run:
     """On the user's word: the machine that could tell is gone for good."""
-    return replace(lost(run), cause="given up by the user: the machine that ran it is gone", contact=IN_CONTACT)
+    return replace(lost(run), cause="marked as lost by the user: its machine no longer exists", contact=IN_CONTACT)
 
 
 def lost(run: Run) -> Run:

@@ -15,7 +15,7 @@ __all__ = ["Root", "RunFolder", "UserPaths", "data_folder", "user_name", "user_p
 
 
 DATA_MARK = ".mlworkbench"  # a folder that holds it never travels with a project, whatever MLW_HOME says that day
-_MARK_TEXT = "The data folder of ML Workbench: history, runs, caches, and keys to machines. Not part of any project.\n"
+_MARK_TEXT = "Data folder of ML Workbench: run history, caches, and SSH keys. It does not belong to any project.\n"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def user_paths() -> UserPaths:
     """``MLW_HOME``, else the data folder of the platform. Made private on first use."""
     home = data_folder()
     if home == Path(home.anchor):
-        raise HistoryError("MLW_HOME is the root of the disk", "set MLW_HOME to a folder of its own")
+        raise HistoryError("MLW_HOME is the root of the file system", "set MLW_HOME to a dedicated folder")
     try:
         for folder in (home, home / "runs", home / "cache"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def user_paths() -> UserPaths:
     except OSError as error:
         raise HistoryError(
             f"cannot use {home} for the run history: {error.strerror}",
-            "set MLW_HOME to a folder you can write",
+            "set MLW_HOME to a writable folder",
             more="history-unusable",
         ) from error
     return UserPaths(home)
@@ -85,10 +85,10 @@ def data_folder() -> Path:
     try:
         return Path(given).expanduser().absolute()
     except RuntimeError:
-        problem = f"MLW_HOME is {given}, and there is no user of that name"
+        problem = f"MLW_HOME is {given}, but there is no such user"
     except OSError as error:  # the current folder is gone, and the name begins there
-        problem = f"MLW_HOME is {given}, and the current folder cannot be used: {error.strerror}"
-    raise HistoryError(problem, "set MLW_HOME to a folder you can write", more="history-unusable")
+        problem = f"MLW_HOME is {given}, but the current folder cannot be used: {error.strerror}"
+    raise HistoryError(problem, "set MLW_HOME to a writable folder", more="history-unusable")
 
 
 def user_name() -> str:
@@ -114,7 +114,7 @@ def _home() -> Path:
     try:
         return Path.home()
     except RuntimeError:
-        raise HistoryError("this account has no home folder", "set MLW_HOME to a folder you can write") from None
+        raise HistoryError("this account has no home folder", "set MLW_HOME to a writable folder") from None
 
 
 def _refuse_foreign(home: Path) -> None:
@@ -123,6 +123,6 @@ def _refuse_foreign(home: Path) -> None:
         return
     facts = home.stat()
     if facts.st_uid != os.getuid():
-        raise HistoryError(f"{home} belongs to another user", "set MLW_HOME to a folder of your own")
+        raise HistoryError(f"{home} belongs to another user", "set MLW_HOME to a folder that you own")
     if stat.S_IMODE(facts.st_mode) & 0o022:
-        raise HistoryError(f"others may write in {home}", f"run: chmod 700 {home}")
+        raise HistoryError(f"{home} is writable by other users", f"run: chmod 700 {home}")

@@ -60,12 +60,12 @@ def build_ahead(
             break
         host.send_packages(stock.packages(lock, answer), stock.progress)
     if not reply.ok:
-        problem = reply.problem if reply.text("problem") else "packages were sent, and do not arrive"
+        problem = reply.problem if reply.text("problem") else "packages were sent but did not arrive"
         raise LaunchError(f"{_failed(lock)}: {problem}")
     offset = 0
     while reply.text("state") == "building":
         request = {"do": "built", "lock": lock, "offset": offset, "wait": _WAIT, "pack": pack}
-        reply = Reply(host.identity, host.ask(request)).require_ok("the target could not answer")
+        reply = Reply(host.identity, host.ask(request)).require_ok("the target reported an error")
         offset = reply.whole("offset") or offset
         tell(reply.text("said").encode(errors="replace"))
     if reply.text("state") != "ready":
@@ -76,11 +76,11 @@ def build_ahead(
         if image and image.container["image"] in words:
             more = "image-not-pulled"
         kind = NotFetched if NOT_FETCHED in words and more != "image-not-pulled" else LaunchError
-        raise kind(what, hint or "the rest is above", more=more)
+        raise kind(what, hint or "see the output above", more=more)
 
 
 def _failed(lock: JsonDict) -> str:
-    return "the image could not be pulled" if lock["kind"] == "image" else "the environment could not be built"
+    return "cannot pull the image" if lock["kind"] == "image" else "cannot build the environment"
 
 
 def image_of(compute: Compute, ground: Ground, password: Callable[[str, str], str]) -> Pull | None:

@@ -72,7 +72,7 @@ def _ask_here(
                 warn(error.message)
                 continue
             if follower.overdue:
-                warn(f"run {run.id}: its metrics are not read to the end yet; it is shown as read so far")
+                warn(f"run {run.id}: its metrics are not fully read yet; showing what was read so far")
         yield run.id, now
 
 
@@ -115,7 +115,7 @@ def _take_in(history: History, news: list[News], followers: dict[str, Follower])
 
 def _silent(history: History, run: Run, patience: float) -> Run:
     """The machine may still answer; what is told of the run is that it has not."""
-    return _note(history, run, f"no answer within {patience:g} s")
+    return _note(history, run, f"no response within {patience:g} s")
 
 
 def _note(history: History, run: Run, why: str) -> Run:

@@ -24,8 +24,8 @@ def find_secret(name: str, ask: bool = True) -> str:
     if ask and sys.stdin is not None and sys.stdin.isatty():
         return str(click.prompt(f"{name}", hide_input=True, err=True))
     raise UsageError(
-        f"the secret {name} is nowhere to be found",
-        f"set the variable {name}, or keep it with: keyring set {SERVICE} {name}",
+        f"secret {name} not found",
+        f"set the environment variable {name}, or store it: keyring set {SERVICE} {name}",
     )
 
 
@@ -44,7 +44,7 @@ def known_values(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
 def registry_password(server: str, username: str) -> str:
     """For pulling an image. The project names the registry, so the user's word must name it too: a stranger's
     project must not get a password sent to a server of its own."""
-    where = server or "the engine's own registry"
+    where = server or "the default registry of the engine"
     if os.environ.get("MLW_REGISTRY_SERVER", "") == server and "MLW_REGISTRY_PASSWORD" in os.environ:
         return os.environ["MLW_REGISTRY_PASSWORD"]
     name = f"registry:{username}@{server}"
@@ -52,10 +52,10 @@ def registry_password(server: str, username: str) -> str:
     if kept:
         return kept
     if sys.stdin is not None and sys.stdin.isatty():
-        return str(click.prompt(f"Password of {username} at {where}", hide_input=True, err=True))
+        return str(click.prompt(f"Password for {username} at {where}", hide_input=True, err=True))
     raise UsageError(
-        f"the password of {username} at {where} is nowhere to be found",
-        f"set MLW_REGISTRY_PASSWORD, and MLW_REGISTRY_SERVER to {server!r}; or: keyring set {SERVICE} '{name}'",
+        f"password for {username} at {where} not found",
+        f"set MLW_REGISTRY_PASSWORD, and MLW_REGISTRY_SERVER to {server!r}; or run: keyring set {SERVICE} '{name}'",
     )
 
 

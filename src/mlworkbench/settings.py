@@ -66,7 +66,7 @@ def package_folder(text: str) -> str:
     path = os.path.normpath(text)
     if not os.path.isabs(text) or "\0" in text or path == os.path.dirname(path):
         hint = "for example: mlw settings add package-folders /srv/wheels"
-        raise UsageError(f"{text[:80]!r} is not the full path of a folder with packages", hint)
+        raise UsageError(f"{text[:80]!r} is not the full path of a folder", hint)
     return path
 
 
@@ -87,7 +87,7 @@ KEYS = {
         SettingKey(
             "package-folders",
             "package_folders",
-            "Folders outside of projects whose packages any project may install",
+            "Folders outside projects from which any project may install packages",
             package_folder,
         ),
     )
@@ -171,10 +171,10 @@ def _write(path: Path, settings: Settings) -> None:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        hint = "set MLW_HOME to a folder you can write"
+        hint = "set MLW_HOME to a writable folder"
         raise HistoryError(f"cannot write {path}: {error.strerror}", hint) from error
 
 
 def _damaged(path: Path, reason: object) -> HistoryError:
     # Falling back to the defaults would hide from the user that what they allowed is not in force.
-    return HistoryError(f"cannot read {path}: {reason}", "repair the file, or delete it to start from the defaults")
+    return HistoryError(f"cannot read {path}: {reason}", "fix the file, or delete it to use the defaults")

@@ -89,8 +89,8 @@ def draft(
     failpoint("snapshot")
     if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
         raise UsageError(
-            f"{entry.name} does not travel: an ignore file leaves it out",
-            f"add the line !/{entry.name} to .mlwignore (.gitignore and .amlignore count as well)",
+            f"{entry.name} is excluded by an ignore file",
+            f"add the line !/{entry.name} to .mlwignore (.gitignore and .amlignore also apply)",
         )
     parts = Parts(
         project=project,
@@ -207,9 +207,9 @@ def look_ahead(
     if errors and stop:
         lines = [f"  {one}\n    hint: {one.hint}" for one in errors]
         raise PreflightError(
-            "this cannot work on " + compute.name + ":\n" + "\n".join(lines),
-            ("mlw project doctor --fix writes the replacements; " if any(one.fix for one in errors) else "")
-            + "--unchecked submits it as it is",
+            "preflight checks failed for " + compute.name + ":\n" + "\n".join(lines),
+            ("mlw project doctor --fix applies the suggested fixes; " if any(one.fix for one in errors) else "")
+            + "--unchecked submits anyway",
             more="cannot-work-there",
         )
     return tuple(found)
@@ -259,8 +259,8 @@ def launch(
     """Put a recorded run to work. Harmless if it already is. ``progress`` is of the code and packages that travel."""
     if spec.origin is not None:
         raise UsageError(
-            f"run {spec.id} was submitted from {spec.origin}; it is only read here, or canceled",
-            "submit the script again: mlw submit",
+            f"run {spec.id} was submitted from {spec.origin}; it can only be viewed or canceled here",
+            "to run it from here, submit the script: mlw submit",
         )
     children = [run.spec for run in children_of_sweep(history, spec)]
     for one in (spec, *children):
@@ -315,7 +315,7 @@ def _default_runconfig(project: Project, target: str | None) -> str:
     for name in ("local", *names) if len(names) == 1 or "local" in names else ():
         return name if name in names else names[0]
     raise UsageError(
-        f"say which run configuration to use: {', '.join(names) or 'there is none in aml_config'}",
+        f"no run configuration specified; available: {', '.join(names) or 'none in aml_config'}",
         "for example: mlw experiment submit -c NAME train.py",
     )
 
@@ -327,8 +327,8 @@ def choose_entry(project: Project, runconfig: RunConfig, asked: Entry | None) ->
         words = runconfig.argument_vector
         if not words or words[0] == "$file":
             raise UsageError(
-                "no script was named",
-                f"mlw experiment submit -c {runconfig.name} SCRIPT, or put one into ArgumentVector of "
+                "no script specified",
+                f"mlw experiment submit -c {runconfig.name} SCRIPT, or set ArgumentVector in "
                 f"aml_config/{runconfig.name}.runconfig",
             )
         entry = Entry("script", words[0], tuple(words[1:]))
@@ -341,14 +341,16 @@ def _script(project: Project, name: str) -> str:
     """The script's path relative to the project, whichever way it was typed."""
     typed = Path(name)
     if typed.suffix not in (".py", ".pyw", ".pyz", ""):
-        raise UsageError(f"{name} is not a Python script", f"other commands go after --, as in: mlw submit -- ./{name}")
+        raise UsageError(f"{name} is not a Python script", f"run other commands after --: mlw submit -- ./{name}")
     places = [typed] if typed.is_absolute() else [project.root / typed, Path.cwd() / typed]
     for place in places:
         inside = os.path.relpath(os.path.abspath(place), project.root)
         if place.is_file() and not inside.startswith(".."):
             return Path(inside).as_posix()
     if any(place.is_file() for place in places):
-        raise UsageError(f"{name} is outside the project {project.root}", "only files in the project travel")
+        raise UsageError(
+            f"{name} is outside the project {project.root}", "move it into the project: only project files are uploaded"
+        )
     scripts = sorted(path.relative_to(project.root).as_posix() for path in project.root.glob("*.py"))
     raise UnknownName("script", name, scripts)
 

@@ -16,7 +16,7 @@ from .model import Entry, JsonDict
 MOST = 1000  # children, unless the user says how many
 UTMOST = 5000
 GRID, RANDOM = "grid", "random"
-EXAMPLE = "for example --sweep lr=0.1,0.01 depth=2..8"
+EXAMPLE = "for example: --sweep lr=0.1,0.01 depth=2..8"
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*=.*", re.DOTALL)
 _NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
@@ -125,7 +125,7 @@ def read_axis(word: str) -> Axis:
     if not equals or not WORD.fullmatch(word):
         bare = word.lstrip("-")
         hint = f"write --sweep {bare}" if bare != word and WORD.fullmatch(bare) else EXAMPLE
-        raise UsageError(f"--sweep {word} names no values", hint)
+        raise UsageError(f"--sweep {word} has no values", hint)
     words = [part.replace("\\,", ",").strip() for part in re.split(r"(?<!\\),", text)]
     if not text or "" in words:
         raise UsageError(f"--sweep {word}: a value is missing", EXAMPLE)
@@ -135,7 +135,7 @@ def read_axis(word: str) -> Axis:
         if isinstance(found, Span):
             if len(words) > 1:
                 raise UsageError(
-                    f"--sweep {word}: {one} cannot stand in a list", f"write --sweep {name}={one} --random"
+                    f"--sweep {word}: {one} cannot be part of a list", f"write --sweep {name}={one} --random"
                 )
             return Axis(name, text, span=found)
         parts.append(found or Word(one))
@@ -144,7 +144,7 @@ def read_axis(word: str) -> Axis:
         values = [axis.at(index) for index in range(axis.count)]
         twice = next((value for value in values if values.count(value) > 1), None) if len(words) > 1 else None
         if twice is not None:
-            raise UsageError(f"--sweep {word}: {twice} stands there twice", "name each value once")
+            raise UsageError(f"--sweep {word}: duplicate value {twice}", "list each value once")
     return axis
 
 
@@ -155,23 +155,23 @@ def _read_range(name: str, text: str) -> Steps | Span | None:
         if _LIKE_RANGE.match(text):
             raise UsageError(
                 f"--sweep {name}={text} is not a range",
-                "2..8 has both ends, 2..8..2 steps, and with --random also 0.1..0.5 and log:0.001..0.1",
+                "valid ranges: 2..8 and 2..8..2 (with a step); with --random also 0.1..0.5 and log:0.001..0.1",
             )
         return None
     log, ends, step = bool(found[1]), (found[2], found[3]), found[4]
     low, high = (Decimal(end) for end in ends)
     whole = all(re.fullmatch(r"[+-]?\d+", end) for end in ends)
     if high < low:
-        raise UsageError(f"--sweep {name}={text} ends before it begins", f"write {ends[1]}..{ends[0]}")
+        raise UsageError(f"--sweep {name}={text}: the range ends below its start", f"write {ends[1]}..{ends[0]}")
     if log:
         if step or low <= 0:
-            raise UsageError(f"--sweep {name}={text}: log: wants two numbers above 0", "for example log:0.001..0.1")
+            raise UsageError(f"--sweep {name}={text}: log: needs two numbers above 0", "for example: log:0.001..0.1")
         return Span(float(low), float(high), True, whole)
     if step is None and not whole:
         return Span(float(low), float(high), False, False)
     stride = Decimal(step or 1)
     if stride <= 0:
-        raise UsageError(f"--sweep {name}={text}: the step must be above 0", "for example 2..8..2")
+        raise UsageError(f"--sweep {name}={text}: the step must be above 0", "for example: 2..8..2")
     return Steps(low, stride, int((high - low) / stride) + 1)
 
 
@@ -180,21 +180,25 @@ def plan_sweep(sweep: Sweep) -> Sweep:
     names = [axis.name for axis in sweep.axes]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UsageError(f"--sweep names {twice} twice", f"write all values at once: {twice}=1,2,3")
+        raise UsageError(f"--sweep has {twice} twice", f"list all values at once: {twice}=1,2,3")
     if sweep.most is not None and not 0 < sweep.most <= UTMOST:
-        raise UsageError(f"--max-runs {sweep.most} is not possible", f"a number from 1 to {UTMOST}")
+        raise UsageError(f"--max-runs {sweep.most} is out of range", f"use a number from 1 to {UTMOST}")
     spans = [axis for axis in sweep.axes if axis.span]
     if sweep.way == GRID and spans:
         one = spans[0]
         raise UsageError(
-            f"a grid cannot go through all of {one.name}={one.text}",
-            f"name the values, or a step ({one.text.removeprefix('log:')}..STEP), or add --random --max-runs 20",
+            f"a grid cannot cover the continuous range {one.name}={one.text}",
+            f"list the values, add a step ({one.text.removeprefix('log:')}..STEP), or add --random --max-runs 20",
         )
     if spans and sweep.most is None:
-        raise UsageError(f"how many values of {spans[0].name}={spans[0].text}?", "--max-runs 20 draws twenty")
+        raise UsageError(
+            f"the range {spans[0].name}={spans[0].text} needs a number of runs", "for example: --max-runs 20"
+        )
     total = math.prod(axis.count for axis in sweep.axes if not axis.span)
     if not spans and total > MOST and sweep.most is None:
-        raise UsageError(f"these are {total} runs, and more than {MOST} must be asked for", "--max-runs N, or --random")
+        raise UsageError(
+            f"the sweep has {total} runs; more than {MOST} need --max-runs", "add --max-runs N, or --random"
+        )
     points = _draw(sweep, total) if sweep.way == RANDOM else _grid(sweep, total)
     return replace(sweep, points=points)
 
@@ -257,7 +261,7 @@ def entry_of(entry: Entry, point: Mapping[str, str]) -> Entry:
             continue
         if any(word == f"--{name}" or word.startswith(f"--{name}=") for word in entry.arguments):
             raise UsageError(
-                f"{name} is swept, and given as --{name}, too", f"leave one out, or write --{name} {{{name}}}"
+                f"{name} is both swept and passed as --{name}", f"remove one of them, or write --{name} {{{name}}}"
             )
         words += [f"--{name}={value}"] if value.startswith("-") else [f"--{name}", value]
     return replace(entry, arguments=tuple(words))

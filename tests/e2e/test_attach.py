@@ -44,7 +44,7 @@ def authorized(host) -> bytes:
 # -- a failed attach changes nothing -------------------------------------------------------------------
 
 FAILURES = {
-    "wrong password": ({"password": "another"}, "remote", "does not accept the password"),
+    "wrong password": ({"password": "another"}, "remote", "rejected the password"),
     "no Python": ({"python": "no"}, "remote", "no Python 3.8"),
     "nologin": ({"shell": "/usr/sbin/nologin"}, "remote", "not available"),
     "no Docker": ({}, "remotedocker", "neither docker nor podman"),
@@ -116,7 +116,7 @@ def test_ctrl_c(laptop, machine, project, stage):
     host = machine(password=SECRET)
     before = world(laptop, host, project)
     terminal = laptop.spawn(*words(host), cwd=project, MLW_FAILPOINT=f"{stage}:sleep=60")
-    terminal.expect("Password of")
+    terminal.expect("Password for")
     terminal.sendline(SECRET)
     reached = {
         "connected": lambda: "Accepted password" in host.log,
@@ -237,7 +237,7 @@ def test_without_python3_the_one_that_was_found_is_written_down(laptop, machine,
     assert done.code == 0, done
     assert '\npythonLocation: "/opt/conda/bin/python"\n' in (project / "aml_config" / "box.compute").read_text()
     checked = laptop.mlw("computetarget", "check", "box", cwd=project)
-    assert checked.code == 0 and "/opt/conda/bin/python (runs scripts; pythonLocation, not tried)" in " ".join(
+    assert checked.code == 0 and "/opt/conda/bin/python (runs scripts; from pythonLocation, not tested)" in " ".join(
         checked.out.split()
     ), checked
     runs_there(laptop, project, host)
@@ -276,10 +276,10 @@ def test_where_a_logout_ends_all_processes(laptop, machine, project):
     docker = by_password(laptop, project, host, kind="remotedocker")
     assert docker.code == 75 and not mark.exists(), "taken back with the rest"
     done = attached(laptop, host, project)
-    assert mark.exists() and "enable-linger was called for you" in done.err
+    assert mark.exists() and "enabled lingering so that runs survive logout" in done.err
     assert "excepted" in _checked(laptop, project)["sessions"]["found"]
     gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
-    assert not mark.exists() and "linger off" in gone.err
+    assert not mark.exists() and "disabled lingering" in gone.err
 
 
 # -- again, elsewhere, and away ------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_attached_again(laptop, machine, project):
     lost = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
     _end_connections(laptop)
     lost = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
-    assert lost.code == 69 and "does not let us in" in lost.err and "hint:" in lost.err, lost
+    assert lost.code == 69 and "was refused" in lost.err and "hint:" in lost.err, lost
     attached(laptop, host, project)
     assert authorized(host).count(b"mlw-") == 1
     runs_there(laptop, project, host)
@@ -368,7 +368,7 @@ def test_a_cloned_project_is_not_trusted(laptop, machine, project):
     terminal = laptop.spawn(*short, cwd=clone)
     terminal.expect_exact("compute says? [y/N]")
     terminal.sendline("y")
-    terminal.expect_exact(f"Password of {machine_there}")
+    terminal.expect_exact(f"Password for {machine_there}")
     terminal.sendline(SECRET)
     terminal.expect(pexpect.EOF)
     assert tree(clone) == files
@@ -421,7 +421,7 @@ def test_detach_puts_authorized_keys_back_to_the_byte(laptop, machine, project, 
     attached(laptop, host, project)
     assert keys.read_bytes().startswith(lines or b"restrict ssh-ed25519 ") and b"mlw-" in keys.read_bytes()
     gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
-    assert "removed the key" in gone.err
+    assert "removed the SSH key" in gone.err
     assert tree(host.home / ".ssh") == before
     assert (host.home / ".mlw" / "lib").exists(), "only --purge goes further"
     assert not list((project / "aml_config").glob("box.*")) and not (laptop.store / "targets").exists()
@@ -437,7 +437,7 @@ def test_detach_when_nobody_answers(laptop, machine, project):
     assert refused.code == 69 and "nothing was detached" in refused.err and "--force" in refused.err, refused
     assert tree(project) == files and set(tree(laptop.store / "targets")) == set(known)
     forced = laptop.mlw("computetarget", "detach", "box", "--force", "--keep-files", cwd=project)
-    assert forced.code == 0 and "still has a line that ends in mlw-" in forced.err, forced
+    assert forced.code == 0 and "still contains a line that ends in mlw-" in forced.err, forced
     assert tree(project) == files and not (laptop.store / "targets").exists()
     lost = laptop.mlw("submit", "-c", "box", "train.py", cwd=project)
     assert lost.code == 69 and "mlw computetarget attach remote --name box" in lost.err
@@ -511,14 +511,12 @@ def test_check_tells_what_is_there(laptop, machine, project):
     attached(laptop, host, project, kind="remotedocker")
     rows = _checked(laptop, project)
     assert list(rows)[:4] == ["connection", "system", "clock", "agent"] and "python" not in rows
-    assert (
-        f"ada@{host.address}:22" in rows["connection"]["found"] and "ms there and back" in rows["connection"]["found"]
-    )
-    assert rows["clock"]["found"] == "as here" and "Python 3." in rows["agent"]["found"]
+    assert f"ada@{host.address}:22" in rows["connection"]["found"] and "ms round trip" in rows["connection"]["found"]
+    assert rows["clock"]["found"] == "in sync" and "Python 3." in rows["agent"]["found"]
     assert rows["docker"]["state"] == "ok" and str(host.home) in rows["store"]["found"]
     assert rows["network"]["state"] == "warning"
-    assert "no way out" in rows["network"]["found"] and "packages" not in rows["network"]["hint"]
-    assert "fetched by this machine and sent there: the target does not reach" in rows["packages"]["found"]
+    assert "cannot reach" in rows["network"]["found"] and "packages" not in rows["network"]["hint"]
+    assert "downloaded by this machine and sent to the target: the target cannot reach" in rows["packages"]["found"]
     host.run("deluser", "ada", "docker", check=False)
     host.run("sed", "-i", "s/^docker:.*/docker:x:20999:/", "/etc/group")
     rows = _checked(laptop, project, code=75)
@@ -558,7 +556,8 @@ def test_a_machine_that_does_not_answer(laptop, machine, project):
     done = laptop.mlw("computetarget", "check", "box", cwd=project)
     assert done.code == 69 and done.out == ""
     assert done.err == (
-        f"error: ada@{host.address}:22 refused the connection\nhint: is sshd running there, and is port 22 its port?\n"
+        f"error: ada@{host.address}:22 refused the connection\n"
+        "hint: check that sshd is running there and listens on port 22\n"
         "more: mlw explain no-contact\n"
     )
 
@@ -602,7 +601,7 @@ def test_the_two_files(laptop, machine, project, engine):
     packages.write_text("name: gpu\ndependencies:\n  - python=3.11\n")
     said = attached(laptop, host, project, kind="remotedocker", name="second")
     assert find_project(project).runconfig("second").conda_dependencies_file == f"aml_config/{packages.name}"
-    assert f"NVIDIA GPUs: runs get the packages of aml_config/{packages.name}\n" in said.err, said
+    assert f"NVIDIA GPUs detected: runs use the packages in aml_config/{packages.name}\n" in said.err, said
 
 
 def _show_driver(host) -> None:

@@ -34,7 +34,7 @@ def test_through_an_edge_node(laptop, machine):
     found = {one["what"]: one for one in json.loads(checked.out)}
     assert found["spark"]["state"] == "warning" and "SPARK_HOME is not set" in found["spark"]["found"]
     other = laptop.mlw("computetarget", "attach", "cluster", "-n", "hdi", "--master", "spark://x:1", cwd=project)
-    assert other.code == 2 and "names another machine" in other.err
+    assert other.code == 2 and "already exists for another machine" in other.err
     laptop.mlw("computetarget", "detach", "hdi", cwd=project, check=True)
     assert not (project / "aml_config" / "hdi.compute").exists()
 
@@ -47,11 +47,11 @@ def test_from_here(user):
         assert done.code == 0, done
         assert f"here is attached: cluster at {address}" in done.err
         checked = json.loads(user.mlw("computetarget", "check", "here", "-o", "json", cwd=project).out)
-        assert {"what": "master", "state": "ok", "found": f"{address} answers", "hint": None} in checked
+        assert {"what": "master", "state": "ok", "found": f"{address} is reachable", "hint": None} in checked
     listed = user.mlw("computetarget", "list", cwd=project).out
     assert next(line for line in listed.splitlines() if line.startswith("here")).split()[1:3] == ["cluster", address]
     silent = user.mlw("computetarget", "check", "here", cwd=project)
-    assert silent.code == 75 and "does not answer this machine" in silent.out
+    assert silent.code == 75 and "this machine cannot reach" in silent.out
     gone = user.mlw("computetarget", "detach", "here", cwd=project)
     assert gone.code == 0, gone
     assert not (project / "aml_config" / "here.compute").exists()
@@ -74,5 +74,5 @@ def test_a_master_that_does_not_answer_changes_nothing(user):
     portless = user.mlw(*attach, "spark://host", cwd=project)
     assert portless.code == 75 and "host has no port" in portless.err
     other = user.mlw("computetarget", "attach", "remote", "-n", "here", "--master", "yarn", cwd=project)
-    assert other.code == 2 and "--master is for clusters" in other.err
+    assert other.code == 2 and "--master works only with cluster targets" in other.err
     assert sorted((project / "aml_config").iterdir()) == before

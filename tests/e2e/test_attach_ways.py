@@ -47,7 +47,7 @@ def test_your_own_key_by_the_agent(laptop, machine, project):
         done = laptop.mlw(*words(host), cwd=project)
         assert done.code == 0, done
         assert "assword" not in done.err
-        assert key_of(laptop, project) == "your own keys, as ssh finds them"
+        assert key_of(laptop, project) == "your own SSH keys"
         runs_there(laptop, project, host)
         authorized = (host.home / ".ssh" / "authorized_keys").read_text()
         assert authorized == host.key.with_suffix(".pub").read_text(), "no key of ours is needed"
@@ -82,13 +82,13 @@ def test_a_prompt_at_a_terminal_wrong_and_then_right(laptop, machine, project):
     wrong = "not this one"
     for answers, code in (((wrong, wrong, wrong), 69), ((wrong, wrong, SECRET), 0)):
         terminal = laptop.spawn(*words(host, key=""), cwd=project)
-        terminal.expect(r"shows the key (SHA256:\S+)")
+        terminal.expect(r"its host key is (SHA256:\S+)")
         assert terminal.match.group(1) == host.host_key_fingerprint
-        terminal.expect(r"Is that the key of the machine\? \[y/N\]")
+        terminal.expect(r"Trust this host key\? \[y/N\]")
         terminal.sendline("y")
         seen = ""
         for answer in answers:
-            terminal.expect(f"Password of ada@{host.address}:22")
+            terminal.expect(f"Password for ada@{host.address}:22")
             seen += terminal.before
             terminal.sendline(answer)
         terminal.expect(pexpect.EOF)
@@ -96,8 +96,8 @@ def test_a_prompt_at_a_terminal_wrong_and_then_right(laptop, machine, project):
         terminal.close()
         assert terminal.exitstatus == code, seen
         assert SECRET not in seen, "it is not seen while it is typed"
-        assert seen.count("does not accept the password; try again") == 2, seen
-        assert ("does not accept the password" in terminal.before) == bool(code)
+        assert seen.count("rejected the password; try again") == 2, seen
+        assert ("rejected the password" in terminal.before) == bool(code)
         assert (project / "aml_config" / "box.compute").exists() == (not code)
     assert host.log.count("Failed password") == 5, "a wrong one is sent once"
     runs_there(laptop, project, host)
@@ -127,7 +127,7 @@ def test_a_key_in_a_file(laptop, machine, project, phrase):
             terminal.close()
             assert terminal.exitstatus == code, terminal.before
         host.key.unlink()  # it was used once: another key is there for the target
-        assert key_of(laptop, project) == "a key that attach made for this target"
+        assert key_of(laptop, project) == "a key created for this target"
     else:
         laptop.mlw(*words(host), *options, cwd=project, check=True)
         assert key_of(laptop, project) == f"the key {host.key}"
@@ -137,9 +137,9 @@ def test_a_key_in_a_file(laptop, machine, project, phrase):
 def test_key_files_that_are_none(laptop, machine, project):
     host = machine()
     wrong = {
-        "nowhere": "there is no key file",
+        "nowhere": "nowhere not found",
         str(host.key.with_suffix(".pub")): "is not a private key",
-        str(_stranger(laptop)): "does not know the key",
+        str(_stranger(laptop)): "rejected the key",
     }
     for path, said in wrong.items():
         done = laptop.mlw(*words(host), "--private-key-file", path, cwd=project)
@@ -170,7 +170,7 @@ def test_a_key_to_be_appended_as_the_original_had_it(laptop, machine, project):
     runs_there(laptop, project, host)
     assert line in laptop.mlw(*words(machine(), name="other"), "-k", cwd=project).err, "one key for all machines"
     gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
-    assert "is still in it" in gone.err
+    assert "still contains the line that you appended" in gone.err
     assert line in (host.home / ".ssh" / "authorized_keys").read_text()
 
 
@@ -217,7 +217,7 @@ def test_a_server_that_takes_no_keys(laptop, machine, project):
     done = by_password(laptop, project, host)
     assert done.code == 0 and "keyring" in done.err, done
     assert SECRET in ring.read_text()
-    assert key_of(laptop, project) == "password, kept in this machine's keyring"
+    assert key_of(laptop, project) == "a password stored in the keyring of this machine"
     runs_there(laptop, project, host)
     again = laptop.mlw(*words(host), cwd=project)
     assert again.code == 0, "the keyring knows it"
@@ -235,12 +235,12 @@ def test_kinds_that_are_attached(laptop, project):
     ("given", "said"),
     [
         (["-n", "box"], "--address is missing"),
-        (["-n", "local", "-a", "10.0.0.1"], "needs no attach"),
-        (["-n", "box", "-a", "-oProxyCommand=touch x"], "is not the name or address"),
-        (["-n", "../x", "-a", "10.0.0.1"], "cannot be the name"),
+        (["-n", "local", "-a", "10.0.0.1"], "does not need attaching"),
+        (["-n", "box", "-a", "-oProxyCommand=touch x"], "is not a valid host name or address"),
+        (["-n", "../x", "-a", "10.0.0.1"], "is not a valid target name"),
         (["-n", "box", "-a", "10.0.0.1", "-w", "x", "--password-stdin"], "both given"),
         (["-n", "box", "-a", "10.0.0.1", "--allow-mount", "data"], "full path"),
-        (["-n", "box", "-a", "10.0.0.1", "--jump", "a b"], "is not a jump host"),
+        (["-n", "box", "-a", "10.0.0.1", "--jump", "a b"], "is not a valid jump host"),
     ],
 )
 def test_words_that_make_no_sense(laptop, project, given, said):
@@ -258,11 +258,11 @@ def test_an_unknown_key_is_asked_about(laptop, machine, project):
     alone = by_password(laptop, project, host, key="")
     assert alone.code == 69 and f"--host-key {host.host_key_fingerprint}" in alone.err
     terminal = laptop.spawn(*words(host, key=""), cwd=project)
-    terminal.expect(r"Is that the key of the machine\?")
+    terminal.expect(r"Trust this host key\?")
     terminal.sendline("n")
     terminal.expect(pexpect.EOF)
     terminal.close()
-    assert terminal.exitstatus == 2 and "not accepted" in terminal.before and "ssh-keygen -lf" in terminal.before
+    assert terminal.exitstatus == 2 and "rejected" in terminal.before and "ssh-keygen -lf" in terminal.before
     wrong = by_password(laptop, project, host, key="SHA256:" + "A" * 43)
     assert wrong.code == 69 and host.host_key_fingerprint in wrong.err and "nothing was sent" in wrong.err
     assert "method password" not in host.log and "method publickey" not in host.log
@@ -297,9 +297,9 @@ def test_a_server_cannot_claim_the_key_of_another(laptop, machine, project, way)
     wrong.run("sh", "-c", "cat > /etc/banner", text=f"\ndebug1: Server host key: ssh-ed25519 {claim}\n")
     if way == "asked":
         terminal = laptop.spawn(*words(wrong, key=""), cwd=project)
-        terminal.expect(r"shows the key (SHA256:\S+)")
+        terminal.expect(r"its host key is (SHA256:\S+)")
         assert terminal.match.group(1) == wrong.host_key_fingerprint
-        terminal.expect(r"Is that the key of the machine\? \[y/N\]")
+        terminal.expect(r"Trust this host key\? \[y/N\]")
         terminal.sendline("n")
         terminal.expect(pexpect.EOF)
         terminal.close()

@@ -41,12 +41,12 @@ def test_what_has_come_home_can_go(box):
     two = laptop.mlw("submit", "-c", "box", "other.py", cwd=project, check=True).run
     wait_until(lambda: not any("supervis" in line for line in host.processes().values()), "the end of supervisors")
     assert clean(laptop, project)["runs"]["can_go"] == 2
-    assert clean(laptop, project)["files of code"]["can_go"] == 0, "a submit may be about to use them"
+    assert clean(laptop, project)["code files"]["can_go"] == 0, "a submit may be about to use them"
     make_old(host)
     before = tree(root)
     shown = clean(laptop, project)
-    assert shown["runs"]["can_go_bytes"] > 9000 and shown["files of code"]["can_go"] > 0
-    assert shown["lists of code"]["can_go"] == 2 and shown["programs of mlw"]["can_go"] == 0
+    assert shown["runs"]["can_go_bytes"] > 9000 and shown["code files"]["can_go"] > 0
+    assert shown["snapshots"]["can_go"] == 2 and shown["mlw programs"]["can_go"] == 0
     assert {path: what for path, what in tree(root).items() if "/lib/" not in path} == {
         path: what for path, what in before.items() if "/lib/" not in path
     }, "nothing goes without --yes"
@@ -130,7 +130,7 @@ def test_outputs_behind_links_are_here_or_named_and_stay_there(box):
     assert (root / "runs" / done.run / "work/ckpt/model/only").read_text() == "the only copy"
     told = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
     assert kept["runs"] == [done.run]
-    assert re.search(rf"kept: runs, 1 with .* \({done.run}\): some outputs are only there", told.err), told
+    assert re.search(rf"kept: runs, 1 with .* \({done.run}\): some outputs exist only there", told.err), told
     shown = laptop.mlw("experiment", "clean", "-t", "box", "--unfetched", "--recent", cwd=project, check=True)
     assert "remove it with: mlw experiment clean -t box --unfetched --recent --yes\n" in shown.err
     assert clean(laptop, project, "--unfetched", "--yes")["runs"]["things"] == 1
@@ -147,7 +147,7 @@ def test_a_target_that_nobody_attached(box):
     done = laptop.mlw("experiment", "clean", "-t", "box", "--yes", cwd=project)
     assert done.code == 69 and "mlw computetarget attach remote --name box" in done.err
     here = laptop.mlw("experiment", "clean", "-t", "local", cwd=project)
-    assert here.code == 0 and "spare working copies" in here.out
+    assert here.code == 0 and "warm working copies" in here.out
     here = laptop.mlw("experiment", "clean", "--recent", cwd=project)
     assert "remove it with: mlw experiment clean --recent --yes\n" in here.err
     here = laptop.mlw("experiment", "clean", "-t", "local", "--unfetched", cwd=project)

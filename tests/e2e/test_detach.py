@@ -198,7 +198,7 @@ def test_a_machine_that_is_forgotten_without_contact(shared_target):
     run = away.detach("long.py")
     away.host.stop_sshd(sessions=True)
     forced = leave(away, *PURGE, "--force")
-    assert forced.code == 0 and "the machine was not asked" in forced.err, forced
+    assert forced.code == 0 and "the machine was not contacted" in forced.err, forced
     assert f"run {run} (" in forced.err and f"--name box --address {away.host.address} --username ada" in forced.err
 
 
@@ -207,6 +207,6 @@ def test_a_submit_that_was_interrupted_is_named_and_keeps_nothing(shared_target)
     assert away.submit("work.py", "one", env={"MLW_FAILPOINT": "recorded:kill"}).code != 0
     [run] = [record["run_id"] for record in away.runs()]
     gone = leave(away, *PURGE)
-    assert gone.code == 0 and f"not started: run {run}" in gone.err and "goes on" not in gone.err, gone
+    assert gone.code == 0 and f"not started: run {run}" in gone.err and "they continue" not in gone.err, gone
     refused = away.mlw("cancel", run)
     assert refused.code == 69 and f"--address {away.host.address} --username ada" in refused.err, refused

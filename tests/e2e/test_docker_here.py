@@ -176,5 +176,5 @@ def test_prepare_pulls_the_image(laptop, engine, project, registry, channel, man
 def test_prepare_says_that_there_is_no_such_image(laptop, engine, project):
     say(project, "baseDockerImage", "microsoft/mmlspark:plus-gpu-0.9.9")
     done = laptop.mlw("experiment", "prepare", "-c", "docker", cwd=project)
-    assert done.code != 0 and "error: the image could not be pulled: " in done.err, done
+    assert done.code != 0 and "error: cannot pull the image: " in done.err, done
     assert "microsoft/mmlspark:plus-gpu-0.9.9" in done.err and "hint: " in done.err

@@ -122,8 +122,8 @@ def test_the_tutorial(walk, machine, engine, channel):
     walk.not_shown = ("GPU used:",)  # what a container does on a GPU that is not there cannot be seen
     attach_, *_ = (one.text for one in typed(page(walk.page)) if "attach" in one.text)
     questions = (
-        ("Is that the key of the machine? [y/N]: ", "y"),
-        (f"Password of ada@{host.address}:22:", "open sesame"),
+        ("Trust this host key? [y/N]: ", "y"),
+        (f"Password for ada@{host.address}:22:", "open sesame"),
     )
     cntk = "mlw experiment submit -c my_dsvm train.py"
 
@@ -179,8 +179,8 @@ def test_the_readme(walk, machine, engine, channel):
     (attach_,) = (one for one in every if "computetarget attach" in one)
     (sweep,) = (one for one in every if "--sweep" in one)
     questions = (
-        ("Is that the key of the machine? [y/N]: ", "y"),
-        (f"Password of ada@{host.address}:22:", "open sesame"),
+        ("Trust this host key? [y/N]: ", "y"),
+        (f"Password for ada@{host.address}:22:", "open sesame"),
     )
 
     def remember(said):

@@ -121,7 +121,7 @@ def test_a_home_that_is_not_there_for_a_while_loses_nothing(away):
     mlw.rename(mlw.with_name(".hidden"))
     shown = away.ps()
     assert [(one["run_id"], one["status"]) for one in shown] == [(run, "Running")], shown
-    assert "is the home there mounted?" in shown[0]["contact"]
+    assert "is the home folder on the target mounted?" in shown[0]["contact"]
     # What is below the mount point may have been used before, and looks like a home with other runs.
     other = away.detach("work.py", "k2")
     away.await_end(other)
@@ -381,7 +381,7 @@ def test_an_output_that_changed_after_the_end(away):
     away.await_end(run)
     (away.there(run) / "work/outputs/b").write_text("z" * 100)
     followed = away.mlw("logs", "-f", run)
-    assert followed.code == 0 and "output b: is not what was recorded at the run's end" in followed.err
+    assert followed.code == 0 and "output b: content differs from what was recorded when the run ended" in followed.err
     got = away.mlw("history", "download", run, "-d", "got")
     assert got.code == 1 and "b: " in got.err, got
     here = away.laptop.folder(run) / "work" / "outputs"
@@ -434,6 +434,6 @@ def test_more_bytes_than_the_list_of_outputs_declares(away):
     flood = "\n\ndef read_outputs(run, files):\n    for _ in range(76):\n        yield 0, bytes(4 << 20)\n"
     lie(away, "serve.py", flood)
     followed = away.mlw("logs", "-f", run)
-    assert "the outputs are not here yet" in followed.err and "more than was asked for" in followed.err, followed
+    assert "the outputs are not here yet" in followed.err and "larger than requested" in followed.err, followed
     here = away.laptop.folder(run) / "work" / "outputs"
     assert sum(path.stat().st_size for path in here.rglob("*")) <= 10

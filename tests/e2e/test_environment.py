@@ -92,7 +92,7 @@ def test_prepare_elsewhere_looks_after_the_image_alone_too(laptop, machine):
     assert done.code == 0 and f"image {host.engine.image} is there, and nothing has to be built" in done.err, done
     point(away.project, away.name, "baseDockerImage", "no-such/image:1")
     absent = away.mlw(*words)
-    assert absent.code != 0 and "error: the image could not be pulled: " in absent.err, absent
+    assert absent.code != 0 and "error: cannot pull the image: " in absent.err, absent
     assert "no-such/image:1" in absent.err
     listed = away.mlw("environment", "list", "-t", away.name, "-o", "json")
     assert (listed.code, json.loads(listed.out)) == (0, []), listed

@@ -239,8 +239,8 @@ def test_on_a_machine_elsewhere(laptop, machine, build_in):
     cleaned = laptop.mlw("experiment", "clean", "-t", "box", "-o", "json", cwd=project, check=True)
     kinds = {row["kind"]: row for row in json.loads(cleaned.out)}
     assert (kinds["environments"]["things"], kinds["environments"]["can_go"]) == (1, 0)
-    assert kinds["packages for environments"]["things"] == 3 and kinds["packages for environments"]["can_go"] == 0
-    assert "kept: environments, 1 with" in cleaned.err and "in use by runs that have not ended" in cleaned.err
+    assert kinds["package caches"]["things"] == 3 and kinds["package caches"]["can_go"] == 0
+    assert "kept: environments, 1 with" in cleaned.err and "in use by active runs" in cleaned.err
     assert "mlw environment remove --caches -t box" in cleaned.err
     laptop.mlw("cancel", run, "--grace", "0", cwd=project, check=True)
     there("remove", "--unused", "--caches", "-y", check=True)

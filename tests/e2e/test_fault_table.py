@@ -351,7 +351,7 @@ def key_revoked(case):
     keys.rename(keys.with_name("revoked"))
     end_processes(case.laptop.runtime)
     contact = case.must_be_running()
-    assert contact.startswith("no contact since") and "does not let us in" in contact, contact
+    assert contact.startswith("no contact since") and "was refused" in contact, contact
     keys.with_name("revoked").rename(keys)
     case.must_be_whole()
 

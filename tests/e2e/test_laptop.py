@@ -117,11 +117,11 @@ def test_nothing_is_left_behind(quiet):
 def test_a_home_of_nobody(quiet):
     env = {"MLW_HOME": "~nosuchuser/x"}
     done = broken(quiet, "data folder", env=env)
-    assert "~nosuchuser/x" in done.out and "no user of that name" in done.out
+    assert "~nosuchuser/x" in done.out and "no such user" in done.out
     other = quiet.mlw("history", "list", "--all", env=env)
     assert other.code == 74 and other.err.splitlines() == [
-        "error: MLW_HOME is ~nosuchuser/x, and there is no user of that name",
-        "hint: set MLW_HOME to a folder you can write",
+        "error: MLW_HOME is ~nosuchuser/x, but there is no such user",
+        "hint: set MLW_HOME to a writable folder",
         "more: mlw explain history-unusable",
     ]
 

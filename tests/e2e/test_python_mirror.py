@@ -99,7 +99,10 @@ def test_a_source_package_is_built_with_the_index_of_the_users_settings(laptop, 
         assert "odd-1.0.tar.gz" not in index.fetched(host.address), "as the check says"
     [packages] = [one["found"] for one in checked if one["what"] == "packages"]
     place = f"{index.host}:{index.port} (your settings)"
-    assert packages == f"fetched by this machine and sent there: {place} needs a password, which stays here"
+    assert (
+        packages
+        == f"downloaded by this machine and sent to the target: {place} needs a password, which stays on this machine"
+    )
     assert "backend-1.0-py3-none-any.whl" in index.fetched(host.address), "by the machine itself"
     assert SECRET not in json.dumps(laptop.info(done.run))
     held = (path for path in host.home.rglob("*") if path.is_file() and not path.is_symlink())

@@ -84,7 +84,9 @@ def test_download_of_damaged_outputs_is_told(done):
     user, project, run = done
     (user.folder(run) / "work" / "outputs" / "model.pkl").write_bytes(b"x")
     told = user.mlw("history", "download", run, "-d", "got", cwd=project)
-    assert told.code == 1 and "warning: model.pkl: is not what was recorded at the run's end" in told.err
+    assert (
+        told.code == 1 and "warning: model.pkl: content differs from what was recorded when the run ended" in told.err
+    )
     assert not (project / "got" / "model.pkl").exists()
 
 
@@ -247,8 +249,8 @@ def test_promote_refuses(done):
     user, project, run = done
     for words, text in [
         (["-ap", "nothing", "-n", "a"], "unknown output 'nothing'"),
-        (["-ap", "../x", "-n", "a"], "the name leads upwards"),
-        (["-ap", "model.pkl", "-n", "../a"], "cannot name an asset"),
+        (["-ap", "../x", "-n", "a"], "the name leads outside the folder"),
+        (["-ap", "model.pkl", "-n", "../a"], "is not a valid asset name"),
     ]:
         told = user.mlw("history", "promote", "-r", run, *words, cwd=project)
         assert told.code in (2, 66) and text in told.err, told
@@ -256,7 +258,7 @@ def test_promote_refuses(done):
     foreign = '{"assetSource": "azureml", "name": "a", "version": "7"}'
     (project / "assets" / "a.link").write_text(foreign)
     told = user.mlw("history", "promote", "-r", run, "-ap", "model.pkl", "-n", "a", cwd=project)
-    assert told.code == 2 and "is not a link of ours" in told.err
+    assert told.code == 2 and "was not created by mlw" in told.err
     assert (project / "assets" / "a.link").read_text() == foreign
     (user.folder(run) / "work" / "outputs" / "model.pkl").write_bytes(b"x")
     told = user.mlw("history", "promote", "-r", run, "-ap", "model.pkl", "-n", "b", cwd=project)
@@ -309,7 +311,7 @@ def test_restore_into_a_new_folder(done):
     assert picture(user.home / run) == before, "the name of the project is there once"
     assert (project / "train.py").read_text() == "print('changed')"
     again = user.mlw("project", "restore", "--run-id", run, cwd=project)
-    assert again.code == 2 and "exists already" in again.err
+    assert again.code == 2 and "already exists" in again.err
     assert user.mlw("project", "restore", "--run-id", run, "--path", str(user.home / "x" / "y")).code == 0
     assert picture(user.home / "x" / "y") == before
     assert sorted(os.listdir(user.home)) == ["demo", run, "x"], "no leftovers"
@@ -342,7 +344,7 @@ def test_restore_in_place_refuses_to_lose_work(done):
     before = picture(project)
     told = user.mlw("project", "restore", "--run-id", run, "--in-place", cwd=project)
     assert told.code == 2
-    assert "2 files would be lost, because no run has them as they are now: notes.txt, train.py" in told.err
+    assert "2 files would be lost, because no run has their current content: notes.txt, train.py" in told.err
     assert picture(project) == before
 
 
@@ -395,7 +397,7 @@ def test_diagnostics(done):
         assert [name for name in names if value in content[name]] == []
     assert json.loads(content["project-links.json"])["links"] == {"link": "sub/tool.sh"}
     again = user.mlw("experiment", "diagnostics", "-r", run, cwd=project, env=secret)
-    assert again.code == 2 and again.err.startswith(f"error: {bundle.name} exists already\nhint: "), again
+    assert again.code == 2 and again.err.startswith(f"error: {bundle.name} already exists\nhint: "), again
     dry = json.loads(user.mlw("submit", "--dry-run", "train.py", cwd=project).out)
     assert dry["snapshot"] == spec["snapshot"], "the bundle does not travel with the next run"
     user.mlw("experiment", "diagnostics", run, "-o", "b.zip", cwd=project, env=secret)
@@ -411,7 +413,7 @@ def test_diagnostics_warns_the_same_in_the_browser(done, tmp_path):
     run = user.mlw("submit", "--secret", "MY_SECRET", "train.py", cwd=project, env={"MY_SECRET": "hunter2-hunter2"}).run
     told = user.mlw("experiment", "diagnostics", "-r", run, cwd=project)
     warnings = [line.removeprefix("warning: ") for line in told.err.splitlines() if line.startswith("warning: ")]
-    assert [one for one in warnings if "secret MY_SECRET is not known here" in one], told
+    assert [one for one in warnings if "secret MY_SECRET is unknown here" in one], told
     assert [one for one in warnings if "review the bundle before you share it" in one], told
     with looking(user, project, tmp_path) as looker:
         page = looker.go(f"/runs/{run}")
@@ -442,7 +444,7 @@ def test_clean_shows_first(done):
     user, project, run = done
     (user.store / "history.db.damaged-20260101-000000-1").write_bytes(b"x" * 50_000)
     rows = {row["kind"]: row for row in json.loads(user.mlw("experiment", "clean", "-o", "json").out)}
-    assert rows["damaged indexes"]["bytes"] >= 50_000 and rows["spare working copies"]["things"] == 1
+    assert rows["damaged indexes"]["bytes"] >= 50_000 and rows["warm working copies"]["things"] == 1
     assert (user.store / "history.db.damaged-20260101-000000-1").exists(), "showing removes nothing"
     told = user.mlw("experiment", "clean", "--yes")
     assert told.code == 0 and "removed from" in told.err, told

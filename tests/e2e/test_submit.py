@@ -72,7 +72,7 @@ def test_module_command_and_argument_vector(user):
     config.write_text(config.read_text().replace('["tool.py", 0.10, "x y"]', '["$file"]'))
     none = user.mlw("submit", cwd=project)
     assert none.code == 2
-    assert "no script was named" in none.err
+    assert "no script specified" in none.err
     assert "hint: mlw experiment submit -c local SCRIPT" in none.err
 
 
@@ -184,7 +184,7 @@ def test_secret_that_is_nowhere(user):
     project = user.project("demo", train="print(1)")
     done = user.mlw("submit", "--secret", "TOKEN", "train.py", cwd=project)
     assert done.code == 2
-    assert "the secret TOKEN is nowhere to be found" in done.err
+    assert "secret TOKEN not found" in done.err
     assert user.runs() == []
 
 
@@ -456,7 +456,7 @@ def test_an_ignored_script_is_told_before_the_run(user):
     (project / ".gitignore").write_text("secret*\n")
     done = user.mlw("submit", "secret_sauce.py", cwd=project)
     assert done.code == 2
-    assert "secret_sauce.py does not travel" in done.err
+    assert "secret_sauce.py is excluded by an ignore file" in done.err
     (project / ".mlwignore").write_text("!/secret_sauce.py\n")
     assert user.mlw("submit", "secret_sauce.py", cwd=project).out == "2\n"
 
@@ -468,7 +468,7 @@ def test_folders_left_out_by_default_are_a_note_not_a_warning(user):
     for _ in range(2):  # the second time from what is remembered
         done = user.mlw("submit", "--dry-run", "train.py", cwd=root)
         assert done.code == 0 and "warning:" not in done.err, done
-        assert done.err.count("\nnote: 1 folder left out by default") + done.err.startswith("note: 1 folder") == 1, done
+        assert done.err.count("\nnote: 1 folder excluded by default") + done.err.startswith("note: 1 folder") == 1, done
 
 
 def test_commands_that_cannot_start_say_why(user):
@@ -506,7 +506,7 @@ def test_any_unique_part_of_an_id(user):
     assert user.mlw("logs", runs[0][-4:], cwd=project).out == "1\n"
     several = user.mlw("logs", "demo", cwd=project)
     assert several.code == 66
-    assert "error: 'demo' could be any of " in several.err
+    assert "error: 'demo' matches several runs: " in several.err
     assert all(run in several.err for run in runs)
 
 

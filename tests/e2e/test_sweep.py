@@ -88,7 +88,7 @@ def test_a_sweep_goes_on_without_a_client_and_is_found_again(user):
     every = json.loads(user.mlw("ps", "-o", "json", cwd=root).out)
     assert sorted(one["status"] for one in every) == ["Queued", "Queued", "Running", "Running"]
     assert states(user, done.run) == ["Running", "Queued", "Queued"]
-    assert children(user, done.run)[2]["detail"] == f"waits for its turn in {done.run}"
+    assert children(user, done.run)[2]["detail"] == f"waiting for its turn in {done.run}"
     (user.home / "go").touch()
     followed = user.mlw("logs", "-f", done.run, cwd=root)
     assert followed.code == 0, followed
@@ -148,11 +148,11 @@ def test_what_is_planned_and_what_makes_no_sense(user):
     assert planned["children"][1]["command"][1:] == ["train.py", "--lr", "2", "--depth", "3"]
     assert user.runs() == []
     for words, said in (
-        (["train.py", "--sweep", "lr=0.1..0.5"], "a grid cannot go through all of lr=0.1..0.5"),
+        (["train.py", "--sweep", "lr=0.1..0.5"], "a grid cannot cover the continuous range lr=0.1..0.5"),
         (["--max-runs", "3", "train.py"], "--max-runs is for sweeps"),
         (["train.py", "--sweep", "lr=1,2", "--seed", "3"], "--seed is for --random"),
         (["train.py", "--sweep", "lr=1,2", "--parallel", "0"], "--parallel"),
-        (["--sweep", "train.py"], "names no values"),
+        (["--sweep", "train.py"], "has no values"),
     ):
         wrong = user.mlw("submit", *words, cwd=root)
         assert (wrong.code, said in wrong.err) == (2, True), wrong
@@ -185,7 +185,7 @@ def test_children_queue_for_the_gpu(user, tmp_path):
     assert done.code == 0, done
     wait_until(lambda: states(user, done.run) == ["Queued", "Queued"], "both wait")
     details = [one["detail"] for one in children(user, done.run)]
-    assert details == [f"GPU 0 held by run {first.run}", f"waits for its turn in {done.run}"]
+    assert details == [f"GPU 0 held by run {first.run}", f"waiting for its turn in {done.run}"]
     (user.home / "go").touch()
     assert user.mlw("logs", "-f", done.run, cwd=root).code == 0
     assert observed(user.home) == ["wait", "a", "b"]
@@ -243,7 +243,7 @@ def test_a_child_elsewhere_is_followed_from_its_place_in_the_queue(away):
     last = away.laptop.info(run)["sweep"]["children"][1]
     process = away.start("logs", "-f", last)
     line = next(line for line in iter(process.stderr.readline, b"") if line.startswith(b"queued"))
-    assert line.decode() == f"queued: waits for its turn in {run}\n"
+    assert line.decode() == f"queued: waiting for its turn in {run}\n"
     away.let_go()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, b"done a\n"), err

@@ -226,7 +226,7 @@ def test_kinds_of_files(user, tmp_path):
         wait_until(lambda: (root / "windows.txt").read_bytes() == b"zero\r\none\r\ntwo\r\n", "saved with its line ends")
 
         page = looker.go(f"/p/{key}/files?" + urlencode({"path": "../../etc/passwd"}))
-        expect(page.get_by_text("the name leads upwards")).to_be_visible()
+        expect(page.get_by_text("the name leads outside the folder")).to_be_visible()
         looker.must_be_content()
 
 
@@ -253,7 +253,7 @@ def test_the_tree(user, tmp_path):
         page.get_by_role("button", name="Rename").click()
         page.get_by_label("Path in the project").fill("../escaped.py")
         page.get_by_role("dialog").get_by_role("button", name="Rename").click()
-        expect(page.get_by_text("the name leads upwards")).to_be_visible()
+        expect(page.get_by_text("the name leads outside the folder")).to_be_visible()
         expect(page.get_by_role("dialog")).to_have_count(0)
         assert (root / "src/new.py").exists() and not (user.home / "escaped.py").exists()
         page.get_by_role("button", name="Rename").click()

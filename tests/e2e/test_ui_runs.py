@@ -127,7 +127,7 @@ def _narrow(page, failed: str, second: str) -> None:
     page.get_by_text("3 runs", exact=True).wait_for()
     where = page.get_by_label("Where, e.g.")
     where.fill("loss <")
-    page.get_by_text(re.compile("expected a number or a text")).wait_for()
+    page.get_by_text(re.compile("expected a number or a quoted string")).wait_for()
     assert page.locator(".mlw-grid[inert]").count() == 1, "rows of another condition are not to be taken for its own"
     page.get_by_text("Not filtered: the condition cannot be used").wait_for()
     where.fill("los < 3")

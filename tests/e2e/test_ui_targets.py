@@ -111,7 +111,7 @@ def attach(targets: Targets, host: Any) -> None:
     dialog.locator(".mlw-fingerprint", has_text=host.host_key_fingerprint).wait_for()  # the lines before told it too
     targets.must_not_know(SECRET)
     dialog.get_by_role("button", name="It is another key").click()
-    dialog.get_by_text("the key was not accepted").wait_for()
+    dialog.get_by_text("the host key was rejected").wait_for()
     assert NEVER not in host.log, "no password goes to a machine that nobody vouches for"
     assert not (targets.project / "aml_config" / "box.compute").exists()
     dialog.get_by_role("button", name="Attach", exact=True).click()
@@ -146,7 +146,7 @@ def check(targets: Targets) -> None:
     targets.card("box").get_by_role("button", name="Check box").click()
     dialog = targets.page.get_by_role("dialog")
     dialog.get_by_text("Runs can be put there").wait_for(timeout=60_000)
-    assert dialog.get_by_text("there and back").is_visible(), "the findings"
+    assert dialog.get_by_text("round trip").is_visible(), "the findings"
     dialog.get_by_role("button", name="Close").click()
     targets.card("box").get_by_text("just now").wait_for()
 
@@ -176,7 +176,7 @@ def allow(targets: Targets, laptop: Any) -> None:
     dialog = targets.more("box", "Allowed mounts")
     dialog.get_by_label("One more folder").fill("--yes")
     dialog.get_by_role("button", name="Save").click()
-    targets.page.get_by_text("--allow-mount --yes is not a folder of the target").first.wait_for()
+    targets.page.get_by_text("--allow-mount --yes is not an absolute path on the target").first.wait_for()
     targets.page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
     dialog = targets.more("box", "Allowed mounts")
     dialog.get_by_label("One more folder").fill("/data")

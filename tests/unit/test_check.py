@@ -66,13 +66,13 @@ def test_no_python_is_the_error_that_submit_would_give():
     [
         ({"free": 2 * GB}, OK, "2.0 GB free", None),
         ({"free": GB // 2}, WARNING, "500 MB free", "mlw experiment clean"),
-        ({"free": 10**6}, ERROR, "1.0 MB free", "make room"),
-        ({"inodes_free": 500}, WARNING, "room for 500 more files", "make room"),
-        ({"inodes_free": 0}, ERROR, "room for 0 more files", "make room"),
+        ({"free": 10**6}, ERROR, "1.0 MB free", "free disk space"),
+        ({"inodes_free": 500}, WARNING, "room for only 500 more files", "free disk space"),
+        ({"inodes_free": 0}, ERROR, "room for only 0 more files", "free disk space"),
         ({"inodes_free": None}, OK, "50.0 GB free", None),
         ({"network": True, "filesystem": "nfs4"}, WARNING, "(nfs4)", "MLW_HOME"),
         ({"noexec": True}, WARNING, "/home/ann/store is mounted noexec", "MLW_HOME"),
-        ({"writable": False}, ERROR, "/home/ann/store cannot be written", "MLW_HOME"),
+        ({"writable": False}, ERROR, "/home/ann/store is not writable", "MLW_HOME"),
         ({"free": None, "total": None}, OK, "space unknown", None),
     ],
 )
@@ -143,7 +143,7 @@ def test_engines_matter_to_targets_with_a_container(compute, docker, podman, sta
     [
         ("permission denied while trying to connect to the docker API", "usermod -aG docker"),
         ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "systemctl start docker"),
-        ("it did not answer in time", "does not answer"),
+        ("it did not answer in time", "does not respond"),
         (engine_facts.podman_trouble("ada", "unshare failed: Operation not permitted"), "user.max_user_namespaces"),
         ("no subordinate IDs for ada in /etc/subuid, which podman needs without root", "--add-subuids"),
         ("newuidmap is not installed, which podman needs without root", "install uidmap"),
@@ -194,7 +194,7 @@ def there(facts=WELL, compute=REMOTE, skew=0.0) -> dict[str, Finding]:
 
 
 def test_the_way_to_a_machine():
-    assert there()["connection"].found == "ada@box:22, 12.3 ms there and back"
+    assert there()["connection"].found == "ada@box:22, 12.3 ms round trip"
     assert "library 0123456789abcdef" in there()["agent"].found
     assert "connection" not in found()
 
@@ -202,7 +202,7 @@ def test_the_way_to_a_machine():
 @pytest.mark.parametrize(
     ("skew", "state", "words"),
     [
-        (0.4, OK, "as here"),
+        (0.4, OK, "in sync"),
         (-50, OK, "50 s behind this machine's"),
         (119, OK, "119 s ahead of this machine's"),
         (-121, WARNING, "its clock is 2 minutes behind this machine's"),
@@ -219,15 +219,15 @@ def test_a_clock(skew, state, words):
     ("script", "compute", "state", "words"),
     [
         (Python("3.9.2", "/usr/bin/python3"), REMOTE, OK, "3.9.2, /usr/bin/python3"),
-        (Python(None, None), REMOTE, ERROR, "no python3 on that machine's PATH"),
+        (Python(None, None), REMOTE, ERROR, "python3 not found on the PATH of the machine"),
         (Python(None, "/opt/py"), replace(REMOTE, python_location="/opt/py"), ERROR, "/opt/py does not start"),
         (
             Python(None, "/opt/py", False),
             replace(REMOTE, python_location="/opt/py"),
             OK,
-            "/opt/py (runs scripts; python",
+            "/opt/py (runs scripts; from python",
         ),
-        (Python(None, None, False), replace(REMOTE, python_location="/opt/py"), ERROR, "no /opt/py on that machine"),
+        (Python(None, None, False), replace(REMOTE, python_location="/opt/py"), ERROR, "/opt/py not found on the PATH"),
     ],
 )
 def test_the_python_of_scripts(script, compute, state, words):
@@ -243,14 +243,14 @@ def test_the_python_of_an_image_is_not_looked_into():
 @pytest.mark.parametrize(
     ("reach", "state", "words"),
     [
-        (Reach("host", True), OK, "host can be reached"),
+        (Reach("host", True), OK, "host is reachable"),
         (Reach("host", False, True, "refused"), OK, "a proxy is set there"),
         (
             Reach("host", False, False, "[Errno -3] no name"),
             WARNING,
-            "no way out to host (no name)",
+            "cannot reach host (no name)",
         ),
-        (Reach("host", False, False, ""), WARNING, "no way out to host"),
+        (Reach("host", False, False, ""), WARNING, "cannot reach host"),
     ],
 )
 def test_the_way_out(reach, state, words):
@@ -266,46 +266,47 @@ INDEX = "https://index.example/simple"
 @pytest.mark.parametrize(
     ("compute", "settings", "reach", "found"),
     [
-        (REMOTE, {}, None, "those of the machine: mlw installs none (userManagedEnvironment)"),
+        (REMOTE, {}, None, "those of the machine; mlw installs none (userManagedEnvironment)"),
         (
             MANAGED,
             {"PIP_INDEX_URL": INDEX},
             Reach("x", True),
-            "fetched by the target from index.example (your settings)",
+            "downloaded by the target from index.example (your settings)",
         ),
         (
             MANAGED,
             {"PIP_INDEX_URL": INDEX},
             Reach("x", False, False),
-            "fetched by this machine and sent there: the target does not reach index.example (your settings)",
+            "downloaded by this machine and sent to the target: the target cannot reach index.example (your settings)",
         ),
         (
             MANAGED,
             {"UV_DEFAULT_INDEX": "https://ada:pw@index.example/simple"},
             Reach("x", True),
-            "fetched by this machine and sent there: index.example (your settings) needs a password, which stays here",
+            "downloaded by this machine and sent to the target: index.example (your settings) needs a password, which"
+            " stays on this machine",
         ),
         (
             MANAGED,
             {"PIP_INDEX_URL": INDEX},
             Reach("x", False, True),
-            "fetched by the target from index.example (your settings), through the proxy that is set there",
+            "downloaded by the target from index.example (your settings), through the proxy set there",
         ),
         (
             MANAGED,
             {},
             Reach("x", True),
-            "fetched by the target from the default package index if it reaches that, else fetched by this machine and"
-            " sent there",
+            "downloaded by the target from the default package index if reachable, else downloaded by this machine and"
+            " sent to the target",
         ),
         (
             MANAGED,
             {"PIP_INDEX_URL": "https://index.example/${TOK}/simple", "TOK": "pw"},
             Reach("x", True),
-            "fetched by this machine and sent there: the address of index.example (your settings) may hold a secret,"
-            " and stays here; builds of source packages there do without it",
+            "downloaded by this machine and sent to the target: the address of index.example (your settings)"
+            " may contain a secret and stays on this machine; builds of source packages do not use it",
         ),
-        (MANAGED, {"PIP_NO_INDEX": "1"}, Reach("x", True), "sent from folders of this machine (your settings)"),
+        (MANAGED, {"PIP_NO_INDEX": "1"}, Reach("x", True), "sent from local folders of this machine (your settings)"),
     ],
 )
 def test_who_fetches_packages(compute, settings, reach, found, tmp_path):
@@ -319,9 +320,12 @@ def test_who_fetches_pythons(tmp_path):
     for address, found in (
         (
             "https://ada:pw@mirror.example/p",
-            "fetched by this machine and sent there: mirror.example (UV_PYTHON_INSTALL",
+            "downloaded by this machine and sent to the target: mirror.example (UV_PYTHON_INSTALL",
         ),
-        ("https://mirror.example/p", "fetched by the target from mirror.example (UV_PYTHON_INSTALL_MIRROR) if it"),
+        (
+            "https://mirror.example/p",
+            "downloaded by the target from mirror.example (UV_PYTHON_INSTALL_MIRROR) if reachable",
+        ),
         ("file:///srv/pythons", "sent from this machine's file:///srv/pythons (UV_PYTHON_INSTALL_MIRROR)"),
     ):
         _, pythons = package_source(WELL, MANAGED, {**environ, "UV_PYTHON_INSTALL_MIRROR": address})

@@ -106,7 +106,7 @@ def test_shared_memory_is_half_of_the_machines():
 
 @pytest.mark.parametrize("text", ["data", "/a:b", "/a:/b:/c", "", "/a:/b:ro:rw", "~/data", "/a:/b\nx:ro"])
 def test_what_is_no_mount(text):
-    with pytest.raises(ConfigError, match="is not a mount"):
+    with pytest.raises(ConfigError, match="is not a valid mount"):
         mounts(Compute("c", "docker", mounts=(text,)))
 
 

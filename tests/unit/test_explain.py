@@ -61,7 +61,7 @@ TOGETHER = {
     "GPU … held by user …, which is not an mlw run": ("held by ", "user ", ", which is not an mlw run"),
     "Submitting (interrupted)": ("Submitting", "interrupted"),
     "Preparing (environment)": ("Preparing", "environment"),
-    "Queued (waits for its turn in …)": ("Queued", "waits for its turn in"),
+    "Queued (waiting for its turn in …)": ("Queued", "waiting for its turn in"),
     "failed (exit …)": ("failed", "exit "),
     "failed (signal 9)": ("failed", "signal "),
 }

@@ -164,7 +164,7 @@ def test_an_index_with_names_of_files_elsewhere(repo: Path, tmp_path: Path, name
     names = [name.format(secret=tmp_path / "secret.txt"), "train.py"]
     write_index(repo, sorted(names), version)
     state, diff = read(repo)
-    assert diff == b"# mlw: the diff is not whole: its index has names of files outside the work tree\n"
+    assert diff == b"# mlw: the diff is incomplete: the index contains files outside the work tree\n"
     assert state.commit == git(repo, "rev-parse", "HEAD")
 
 
@@ -234,14 +234,14 @@ def test_harmless_settings_are_kept(repo: Path, settings: list[str], change: str
 def test_without_git(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = git(repo, "rev-parse", "HEAD")
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert read(repo) == (Git(head, "main", False), b"# mlw: the diff is not whole: git is not installed\n")
+    assert read(repo) == (Git(head, "main", False), b"# mlw: the diff is incomplete: git is not installed\n")
 
 
 def test_large_diff_is_cut(repo: Path) -> None:
     (repo / "train.py").write_bytes(b"line of text\n" * 1_000_000)
     state, diff = read(repo)
     assert state.dirty
-    assert diff.endswith(b"# mlw: the diff is not whole: it is larger than 10 MB\n")
+    assert diff.endswith(b"# mlw: the diff is incomplete: it is larger than 10 MB\n")
     assert len(diff) < 10_000_100
 
 
@@ -253,13 +253,13 @@ def test_slow_git_is_left(repo: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", os.fspath(program.parent))
     monkeypatch.setattr(module, "TIME_LIMIT", 0.5)
     _, diff = read(repo)
-    assert diff.startswith(b"begun\n# mlw: the diff is not whole: git took more than")
+    assert diff.startswith(b"begun\n# mlw: the diff is incomplete: git took more than")
 
 
 def test_damaged_repository(repo: Path) -> None:
     shutil.rmtree(repo / ".git" / "objects")
     state, diff = read(repo)
-    assert state.branch == "main" and diff.startswith(b"# mlw: the diff is not whole: git could not read")
+    assert state.branch == "main" and diff.startswith(b"# mlw: the diff is incomplete: git could not read")
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"gitdir: /nonexistent", b"gitdir: .", b"\xff" * 100])
@@ -416,7 +416,7 @@ def test_another_repository_is_not_read_through_the_project(tmp_path: Path, way:
                 (inner / name).symlink_to(private / ".git" / name)
     state, diff = read(project)
     assert b"diary" not in diff
-    assert state.commit is None or b"its repository is outside the project" in diff
+    assert state.commit is None or b"the repository is outside the project" in diff
 
 
 @pytest.mark.parametrize("way", ["alternates", "quoted", "chain", "pack", "packs", "loose", "objects"])
@@ -457,7 +457,7 @@ def test_objects_of_another_repository_are_not_borrowed(tmp_path: Path, way: str
                 (ours / folder.name / path.name).symlink_to(path)
     _, diff = read(project)
     assert b"diary" not in diff
-    assert b"its repository takes objects from another one" in diff
+    assert b"the repository uses objects of another repository" in diff
 
 
 def test_an_empty_list_of_other_repositories_borrows_nothing(repo: Path) -> None:

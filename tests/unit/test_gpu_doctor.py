@@ -35,7 +35,7 @@ def last(found, compute=LOCAL, facts=None):
 
 def test_all_well():
     assert states(WELL) == [("driver", "ok"), ("nvml", "ok"), ("cuda", "ok"), ("framework", "ok")]
-    assert last(WELL).found == "PyTorch 2.11.0+cu130, built for CUDA 13.0: a small computation on the GPU worked"
+    assert last(WELL).found == "PyTorch 2.11.0+cu130, built for CUDA 13.0: a small computation on the GPU succeeded"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_all_well():
             {"gpus": NONE, "driver": None, "cards": ["0000:01:00.0"]},
             "driver",
             "no driver for it",
-            "install NVIDIA's driver",
+            "install the NVIDIA driver",
         ),
         (
             {"gpus": {**NONE, "problem": "the NVIDIA driver is not loaded"}, "driver": None},
@@ -55,8 +55,8 @@ def test_all_well():
             "modprobe",
         ),
         ({"gpus": {**NONE, "problem": "x (driver/library version mismatch)"}}, "nvml", "mismatch", "reboot"),
-        ({"gpus": {**GPUS, "gpus": []}}, "nvml", "knows no GPU", "dmesg"),
-        ({"devices": {"/dev/nvidiactl": False}}, "devices", "may not open /dev/nvidiactl", "usermod"),
+        ({"gpus": {**GPUS, "gpus": []}}, "nvml", "finds no GPU", "dmesg"),
+        ({"devices": {"/dev/nvidiactl": False}}, "devices", "no access to /dev/nvidiactl", "usermod"),
         (
             {"gpus": {**GPUS, "gpus": [{**CARD, "error": "it has fallen off the bus (GPU is lost)"}]}},
             "gpu 0",
@@ -72,7 +72,7 @@ def test_all_well():
         (
             {"gpus": {**GPUS, "cuda": "11.4"}, "tried": [{**TORCH, "worked": None, "cuda": "12.1", "count": 0}]},
             "framework",
-            "needs a newer driver: this one serves CUDA 11.4",
+            "needs a newer driver: this one supports CUDA 11.4",
             "update the driver",
         ),
         ({"tried": [{**TORCH, "worked": None, "count": 0}]}, "framework", "sees no GPU", "CUDA_VISIBLE_DEVICES"),
@@ -80,7 +80,7 @@ def test_all_well():
             {"tried": [{"what": "torch", "error": "no kernel image is available"}]},
             "framework",
             "kernel image",
-            "no code for",
+            "does not support that GPU",
         ),
         ({"tried": [{"what": "jax", "error": "CUDA out of memory"}]}, "framework", "out of memory", "mlw gpus"),
     ],
@@ -95,7 +95,7 @@ def test_libcuda_that_is_missing():
         {**WELL, "tried": [{"what": "cuda", "error": "OSError: libcuda.so.1: cannot open"}]}, Facts(), LOCAL
     )
     broken = next(one for one in rows if one.what == "cuda")
-    assert broken.state == "error" and "libcuda.so.1 is not found" in (broken.hint or "")
+    assert broken.state == "error" and "libcuda.so.1 of the driver not found" in (broken.hint or "")
 
 
 def test_nvidia_smi_only_is_a_warning():

@@ -162,7 +162,7 @@ def test_what_is_not_from_nvidia_smi(text):
 
 
 def test_a_host_that_tells_nonsense():
-    assert Gpus.from_json("no").problem == "the machine's answer was not understood"
+    assert Gpus.from_json("no").problem == "the response of the machine is invalid"
     nonsense = {"gpus": [7, {"uuid": 5, "name": "x" * 10**6, "memory_total": -1, "power": "much", "processes": "all"}]}
     (gpu,) = Gpus.from_json({**nonsense, "driver": ["1"], "new": 1}).gpus
     assert (gpu.uuid, len(gpu.name or ""), gpu.memory_total, gpu.power, gpu.processes) == (None, 200, None, None, ())

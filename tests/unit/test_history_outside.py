@@ -65,7 +65,7 @@ def test_while_it_goes_on_and_after_a_kill(tmp_path):
         script.send_signal(signal.SIGKILL)
         script.communicate()
     run = the_run(tmp_path)
-    assert (run.status, run.cause) == (Status.FAILED, "its process ended without a word")
+    assert (run.status, run.cause) == (Status.FAILED, "its process ended without reporting a result")
 
 
 def test_it_belongs_to_the_project_around_it(tmp_path):

@@ -80,7 +80,7 @@ TROUBLES = [
         with_part("machine", store=Store("/x", True, GB * 9, inodes_free=7)),
         "data folder",
         WARNING,
-        "room for 7 more files only",
+        "room for only 7 more files",
         "disk-full",
     ),
     (
@@ -366,7 +366,7 @@ def test_a_data_folder_that_begins_where_nothing_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     monkeypatch.setenv("MLW_HOME", "here")
-    with pytest.raises(HistoryError, match="MLW_HOME is here, and the current folder cannot be used: No such file"):
+    with pytest.raises(HistoryError, match="MLW_HOME is here, but the current folder cannot be used: No such file"):
         data_folder()
     assert gather._place()[1].startswith("MLW_HOME is here")
 

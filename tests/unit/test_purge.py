@@ -215,7 +215,7 @@ def test_a_spec_that_is_none(change):
 
 @pytest.mark.parametrize("name", ["../x", ".x", "a.b", "", "a/b", "local-20261115-171703-3fa9c1", "x" * 300])
 def test_names_that_are_no_runs(name):
-    with pytest.raises(HostError, match="cannot be the ID"):
+    with pytest.raises(HostError, match="is not a valid run ID"):
         read({**SPEC.to_json(), "id": name}, name)
 
 

@@ -55,5 +55,5 @@ def test_a_run_that_is_removed_meanwhile_costs_only_itself(history, monkeypatch)
     monkeypatch.setattr(module, "append_all", removed_first)
     told: list[str] = []
     found = refresh(history, runs, 60.0, told.append)
-    assert told == ["run demo-00003 has been removed"]
+    assert told == ["run demo-00003 was removed"]
     assert sum(run.status.final for run in found) == COUNT - COUNT // 10 - 1

@@ -189,7 +189,7 @@ def test_what_a_snapshot_relies_on_stays(store, monkeypatch):
     taken = take(project, "id", home.root, Path(home.digests("id")))
     manifest = json.loads(Path(home.root.snapshot(taken.digest)).read_text())
     assert all(Path(home.root.blob(sha256)).exists() for _, sha256, _, _ in manifest["files"])
-    assert "a submit is storing files at this moment" in cleaners[0].notes[0]
+    assert "a submit is storing files" in cleaners[0].notes[0]
     monkeypatch.setattr(Store, "has", real)
     again = cleaner(user, 0)
     again.remove(again.find())
@@ -333,5 +333,5 @@ def test_programs_in_use_stay(store, monkeypatch):
 
 
 def test_a_folder_without_our_index_is_refused(tmp_path):
-    with pytest.raises(HistoryError, match="holds no run history"):
+    with pytest.raises(HistoryError, match="contains no run history"):
         check_ours(str(tmp_path), str(tmp_path / "history.db"))

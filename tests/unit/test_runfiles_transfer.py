@@ -127,7 +127,7 @@ def test_links_and_special_files(run, tmp_path):
     outcome, _ = download(run, str(tmp_path / "got"))
     assert sorted(os.listdir(tmp_path / "got")) == ["d", "in"]
     assert os.readlink(tmp_path / "got" / "in") == "d/a"
-    assert dict(outcome.skipped) == {"out": "link to /etc/passwd, which is outside of the outputs", "fifo": "fifo"}
+    assert dict(outcome.skipped) == {"out": "link to /etc/passwd, which is outside the outputs", "fifo": "fifo"}
     assert outcome.whole
 
 
@@ -146,7 +146,7 @@ def test_what_is_there_is_not_followed_nor_overwritten(run, tmp_path, overwrite)
     (got / "way").symlink_to(tmp_path / "elsewhere")
     outcome, _ = download(run, str(got), overwrite=overwrite)
     assert victim.read_text() == "mine" and not list((tmp_path / "elsewhere").iterdir())
-    assert outcome.failed == [("way/in", "a link or a file is in the way")]
+    assert outcome.failed == [("way/in", "blocked by an existing link or file")]
     assert sorted(outcome.exists) == (["folder"] if overwrite else ["file", "folder", "link"])
     assert (got / "link").is_symlink() is not overwrite
     assert (got / "file").read_text() == ("new" if overwrite else "old")
@@ -290,7 +290,7 @@ def test_a_stage_of_somebody_else_is_not_used(run, tmp_path, monkeypatch):
     record(run)
     part = interrupted(run, tmp_path / "got", monkeypatch, 2 << 20)
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(part).st_uid + 1)
-    with pytest.raises(UsageError, match="is not yours"):
+    with pytest.raises(UsageError, match="belongs to another user"):
         download(run, str(tmp_path / "got"))
     assert not (tmp_path / "got").exists()
 
@@ -306,7 +306,7 @@ def test_changed_content_is_not_delivered(run, tmp_path):
         os.unlink(os.path.join(run.outputs, name))
     os.mkfifo(os.path.join(run.outputs, "fifo"))
     outcome, _ = download(run, str(tmp_path / "got"))
-    assert dict(outcome.failed)["a"] == "is not what was recorded at the run's end"
+    assert dict(outcome.failed)["a"] == "content differs from what was recorded when the run ended"
     assert {path for path, _ in outcome.failed} == {"a", "gone", "fifo"}
     assert everything(tmp_path / "got") == {"good": b"g"}
 
@@ -402,7 +402,7 @@ def test_full_disk_says_how_to_go_on(run, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "write_at", full)
     with pytest.raises(HistoryError, match="is full") as told:
         download(run, str(tmp_path / "got"))
-    assert "goes on where it stopped" in (told.value.hint or "")
+    assert "continues where it stopped" in (told.value.hint or "")
 
 
 def test_the_list_is_read_in_pieces(tmp_path):

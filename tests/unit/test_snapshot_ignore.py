@@ -158,8 +158,8 @@ def test_usual_folders_are_left_out_with_a_line(desk: Desk) -> None:
     assert desk.paths(snapshot.digest) == ["train.py"]
     assert snapshot.notes == (), "not a warning"
     assert snapshot.left_out == (
-        "5 folders left out by default (environments, caches and the like): .pytest_cache/, conda/, own-cache/ and"
-        " 2 more; to send one, write !.pytest_cache into .mlwignore"
+        "5 folders excluded by default (environments, caches, and similar): .pytest_cache/, conda/, own-cache/ and"
+        " 2 more; to include one, add !.pytest_cache to .mlwignore"
     )
     again = desk.take()
     assert (again.notes, again.left_out) == (snapshot.notes, snapshot.left_out)
@@ -175,7 +175,7 @@ def test_usual_folders_asked_for(desk: Desk) -> None:
     snapshot = desk.take()
     inner = "web/node_modules/left-pad/node_modules/x/index.js"
     assert desk.paths(snapshot.digest) == [".gitignore", ".mlwignore", "venv/lib/a.py", "venv/pyvenv.cfg", inner]
-    left_out = "1 folder left out by default (environments, caches and the like): .mypy_cache/"
+    left_out = "1 folder excluded by default (environments, caches, and similar): .mypy_cache/"
     assert (snapshot.left_out or "").partition(";")[0] == left_out
 
 
@@ -221,7 +221,7 @@ def test_secrets_left_out(desk: Desk) -> None:
     snapshot = desk.take()
     assert desk.paths(snapshot.digest) == sorted(NO_SECRETS)
     [note] = snapshot.notes
-    assert note.startswith("13 names left out for looking like a secret: .aws/, .env, .env.local and 10 more")
+    assert note.startswith("13 paths excluded (possible secrets): .aws/, .env, .env.local and 10 more")
     assert "!" in note and ".mlwignore" in note
     for folder, _, names in os.walk(desk.folder / "home"):
         assert not any(b"canary" in Path(folder, name).read_bytes() for name in names)

@@ -176,7 +176,7 @@ def test_links_of_all_kinds(desk: Desk) -> None:
     assert dict(desk.manifest(snapshot.digest)["links"]) == {**inside, **outside}
     assert desk.paths(snapshot.digest) == ["sub/file"]
     [note] = snapshot.notes
-    assert note == "4 links to outside of the project kept as links only: above, absolute, root and 1 more"
+    assert note == "4 links to files outside the project kept as links: above, absolute, root and 1 more"
     assert read_tree(desk.place(snapshot.digest).work, outputs=False) == read_tree(desk.project)
 
 
@@ -193,7 +193,7 @@ def test_special_files(desk: Desk) -> None:
             os.chdir(here)
         for _ in range(2):  # the second time from memory
             snapshot = desk.take()
-            assert snapshot.notes == ("2 special files (FIFO, socket or device) skipped: pipe, sock",)
+            assert snapshot.notes == ("2 special files (FIFO, socket, or device) skipped: pipe, sock",)
     assert desk.paths(snapshot.digest) == ["train.py"]
 
 
@@ -219,7 +219,7 @@ def test_a_file_of_an_absurd_size_is_refused_unread(desk: Desk) -> None:
     """8 TB that take no room on the disk: to read its zeros would take hours."""
     desk.write("train.py")
     os.truncate(desk.write("data/raw/hole.bin"), 8 << 40)
-    with pytest.raises(SnapshotError, match=r"^data/raw/hole\.bin has 8\.8 TB, .*at most 100 GB") as told:
+    with pytest.raises(SnapshotError, match=r"^data/raw/hole\.bin has 8\.8 TB; .*at most 100 GB") as told:
         desk.take()
     assert ".mlwignore" in str(told.value.hint)
     assert not os.path.exists(desk.root.blobs)
@@ -230,7 +230,7 @@ def test_a_file_of_an_absurd_size_is_refused_unread(desk: Desk) -> None:
 def test_many_large_files_are_refused_unread(desk: Desk) -> None:
     for number in range(11):
         os.truncate(desk.write(f"data/{number}"), 99 * 10**9)
-    with pytest.raises(SnapshotError, match=r"^the project has 1\.1 TB in 11 files, .*at most 1\.0 TB"):
+    with pytest.raises(SnapshotError, match=r"^the project has 1\.1 TB in 11 files; .*at most 1\.0 TB"):
         desk.take()
     assert not os.path.exists(desk.root.blobs)
 
@@ -248,7 +248,7 @@ def test_collisions_noted(desk: Desk) -> None:
     for name in ("Model.py", "model.py", "sub/caf\u00e9", "sub/cafe\u0301", "other/model.py"):
         desk.write(name)
     [note] = desk.take().notes
-    assert note.startswith("2 pairs of names would collide on most disks of macOS and Windows: Model.py and model.py")
+    assert note.startswith("2 pairs of names would collide on macOS and Windows: Model.py and model.py")
 
 
 def test_size_noted(desk: Desk) -> None:
@@ -260,7 +260,7 @@ def test_size_noted(desk: Desk) -> None:
         os.truncate(path, size * 1_000_000)
     [note] = desk.take().notes
     assert note == (
-        "the project is large, 259 MB in 6 files; the largest are data/raw/2019/a (150 MB), big.bin (60.0 MB), "
+        "the project is large, 259 MB in 6 files; largest: data/raw/2019/a (150 MB), big.bin (60.0 MB), "
         "models/ (40.0 MB in 2 files), train.py (1 B); list what the run does not need in .mlwignore"
     )
     assert desk.take().notes == (note,)
@@ -434,8 +434,8 @@ def test_unreadable_files(open_desk: Desk) -> None:
         return "\n".join(texts)
 
     first, second = in_child(take_refused).split("\n")
-    assert first.startswith("cannot read a file of the project: closed (Permission denied) | ")
-    assert second.startswith("cannot read 5 files of the project: ") and " and 2 more | " in second
+    assert first.startswith("cannot read a file in the project: closed (Permission denied) | ")
+    assert second.startswith("cannot read 5 files in the project: ") and " and 2 more | " in second
     assert "(Permission denied)" in second and second.endswith("if the run does not need them")
     assert ".mlwignore" in second
     assert not os.path.exists(open_desk.root.snapshots)
@@ -483,7 +483,7 @@ def test_changed_under_way(desk: Desk) -> None:
     assert [file[0] for file in manifest["files"]] == ["first", "in/grows"]
     assert manifest["files"][1][1:3] == [hashlib.sha256(b"content and more").hexdigest(), 16]
     [note] = snapshot.notes
-    assert note.startswith("6 names vanished while being read, not included: ")
+    assert note.startswith("6 paths disappeared while being read, not included: ")
     desk.check_store()
     again = desk.take()
     assert desk.paths(again.digest) == ["first", "in/grows"] and len(again.notes) == 2

@@ -56,19 +56,19 @@ def test_values_of_an_axis(word, expected):
         ("lr=", "a value is missing"),
         ("lr=0.1,,0.2", "a value is missing"),
         ("lr=0.1,", "a value is missing"),
-        ("depth=8..2", "ends before it begins"),
+        ("depth=8..2", "the range ends below its start"),
         ("depth=2..8..0", "step must be above 0"),
         ("depth=2..8..-1", "step must be above 0"),
         ("depth=2..x", "is not a range"),
         ("lr=log:0..1", "two numbers above 0"),
         ("lr=log:1", "is not a range"),
-        ("lr=1,1", "stands there twice"),
-        ("n=1..3,2", "stands there twice"),
-        ("lr=0.1..0.2,0.5", "cannot stand in a list"),
+        ("lr=1,1", "duplicate value"),
+        ("n=1..3,2", "duplicate value"),
+        ("lr=0.1..0.2,0.5", "cannot be part of a list"),
         ("lr=lin:1..2", "lin:1..2 is not a range"),
         ("lr=log10:0.1..1", "is not a range"),
         ("lr=0.1, ", "a value is missing"),
-        ("--lr=0.1", "--sweep --lr=0.1 names no values"),
+        ("--lr=0.1", "--sweep --lr=0.1 has no values"),
     ],
 )
 def test_axes_that_mean_nothing(word, words):
@@ -79,14 +79,14 @@ def test_axes_that_mean_nothing(word, words):
 @pytest.mark.parametrize(
     ("words", "more", "said"),
     [
-        (["lr=0.1..0.2"], {}, "a grid cannot go through all of lr=0.1..0.2"),
-        (["lr=log:0.1..0.2"], {}, "a grid cannot go through"),
-        (["lr=0.1..0.2"], {"way": RANDOM, "seed": 1}, "how many values of lr"),
-        (["a=1..2000"], {}, "these are 2000 runs"),
-        (["a=1..100", "b=1..100"], {"way": RANDOM, "seed": 1}, "these are 10000 runs"),
-        (["a=1,2", "a=3"], {}, "names a twice"),
-        (["a=1,2"], {"most": 0}, "--max-runs 0 is not possible"),
-        (["a=1,2"], {"most": 5001}, "--max-runs 5001 is not possible"),
+        (["lr=0.1..0.2"], {}, "a grid cannot cover the continuous range lr=0.1..0.2"),
+        (["lr=log:0.1..0.2"], {}, "a grid cannot cover"),
+        (["lr=0.1..0.2"], {"way": RANDOM, "seed": 1}, "the range lr"),
+        (["a=1..2000"], {}, "the sweep has 2000 runs"),
+        (["a=1..100", "b=1..100"], {"way": RANDOM, "seed": 1}, "the sweep has 10000 runs"),
+        (["a=1,2", "a=3"], {}, "has a twice"),
+        (["a=1,2"], {"most": 0}, "--max-runs 0 is out of range"),
+        (["a=1,2"], {"most": 5001}, "--max-runs 5001 is out of range"),
     ],
 )
 def test_sweeps_that_cannot_be(words, more, said):
@@ -164,7 +164,7 @@ def test_values_go_behind_the_arguments_or_where_their_names_stand():
 
 @pytest.mark.parametrize("words", [("--lr", "0.5"), ("--lr=0.5",)])
 def test_what_is_swept_cannot_be_given_too(words):
-    with pytest.raises(UsageError, match="lr is swept, and given as --lr, too"):
+    with pytest.raises(UsageError, match="lr is both swept and passed as --lr"):
         entry_of(Entry("script", "train.py", words), {"lr": "0.1"})
     assert entry_of(Entry("script", "train.py", ("--lr", "{lr}")), {"lr": "0.1"}).arguments == ("--lr", "0.1")
 

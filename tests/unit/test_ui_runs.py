@@ -217,7 +217,7 @@ def test_all_that_fit_are_chosen_up_to_a_bound(history, monkeypatch):
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ("loss <", "expected a number or a text at position 7, at its end – for example: accuracy > 0.9 and"),
+        ("loss <", "expected a number or a quoted string at position 7, at the end – for example: accuracy > 0.9 and"),
         ("los < 3", "unknown metric, parameter or key 'los' – did you mean 'loss'? – available: accuracy, "),
     ],
 )

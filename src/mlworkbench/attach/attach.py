@@ -147,12 +147,12 @@ def _sees_to_sessions(host: SshHost, facts: Facts, attempt: Attempt) -> bool:
     if not reply.ok:
         attempt.linger = False
         raise LaunchError(
-            f"{host.identity} ends all processes of a user at logout (KillUserProcesses), and would not except you:"
+            f"{host.identity} ends all user processes at logout (KillUserProcesses), and lingering cannot be enabled:"
             f" {reply.problem}",
-            f"ask its administrator for: loginctl enable-linger {host.attachment.username}",
+            f"ask its administrator to run: loginctl enable-linger {host.attachment.username}",
             more="logout-ends-runs",
         )
-    attempt.talk.say("runs there outlive logouts now: loginctl enable-linger was called for you; detach undoes it")
+    attempt.talk.say("enabled lingering so that runs survive logout (loginctl enable-linger); detach reverts it")
     return True
 
 
@@ -193,7 +193,7 @@ def _packages(project: Project, attempt: Attempt, compute: Compute, anew: bool) 
     if not has_gpus or not (project.folder / GPU_PACKAGES).is_file():
         return {}
     if is_managed(compute):
-        attempt.talk.say(f"the machine has NVIDIA GPUs: runs get the packages of {FOLDER}/{GPU_PACKAGES}")
+        attempt.talk.say(f"NVIDIA GPUs detected: runs use the packages in {FOLDER}/{GPU_PACKAGES}")
     return {"CondaDependenciesFile": f"{FOLDER}/{GPU_PACKAGES}"}
 
 

@@ -67,7 +67,7 @@ class Attempt:
                 host.ask({"do": "key", "action": "remove", "line": self.line})
         except HostError as error:
             left = "~/.mlw and a key in ~/.ssh/authorized_keys" if self.line else "~/.mlw"
-            self.talk.say(f"{left} may be left on {host.identity}, which did not answer any more: {error.message}")
+            self.talk.say(f"{left} may remain on {host.identity}, which stopped responding: {error.message}")
         finally:
             host.disconnect()
 
@@ -86,7 +86,7 @@ class Attempt:
                 for line in lines:
                     host.ask({"do": "key", "action": "remove", "line": line})
             except HostError as error:
-                self.talk.say(f"a key without use is left in ~/.ssh/authorized_keys there: {error.message}")
+                self.talk.say(f"an unused key remains in ~/.ssh/authorized_keys there: {error.message}")
             finally:
                 host.close()
         if self.old is not None and self.old.password:
@@ -127,12 +127,12 @@ def line_of(attachment: Attachment) -> str:
 def key_in_words(attachment: Attachment) -> str:
     """How this target is logged in to."""
     if attachment.password:
-        return "password, kept in this machine's keyring"
+        return "a password stored in the keyring of this machine"
     if attachment.key == MADE:
-        return "a key that attach made for this target"
+        return "a key created for this target"
     if attachment.key.startswith(FILE):
         return f"the key {Path(attachment.key[len(FILE) :])}"
-    return "your own keys, as ssh finds them"
+    return "your own SSH keys"
 
 
 @contextmanager

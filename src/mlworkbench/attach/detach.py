@@ -48,7 +48,7 @@ def attachment_of(project: Project, name: str, paths: UserPaths) -> Attachment |
     if compute.kind == "cluster" and compute.address is None:
         return None  # reached from here: its files are all there is to it
     if compute.address is None:
-        raise UsageError(f"{name} is a target of type {compute.type}, which is not attached")
+        raise UsageError(f"{name} has type {compute.type}, which needs no attached machine")
     return find_attachment(compute, paths)
 
 
@@ -93,7 +93,7 @@ def detach(
             _tell_left(told, left, found, purge is not None, compute)
         if others:
             Attachments(paths).save(replace(found, projects=others))
-            done.append(f"{found.where} stays attached: {others[0][0]} uses it as {others[0][1]}")
+            done.append(f"{found.where} stays attached: project {others[0][0]} uses it as {others[0][1]}")
     if not keep_files:
         for suffix in (".compute", ".runconfig"):
             path = project.folder / (name + suffix)
@@ -139,7 +139,9 @@ def _foresee(plan: Plan, history: History, found: Attachment, force: bool) -> No
     _check_plan(plan, found.where, force, known={run.id for run in mine})
     left = left_at_home(mine, history)
     if left.missing and not force:
-        raise Busy(f"~/.mlw on {found.where} holds results that are not here: {_missing(left)}", _rescue(left, found))
+        raise Busy(
+            f"~/.mlw on {found.where} has results that were not downloaded: {_missing(left)}", _rescue(left, found)
+        )
 
 
 @dataclass(frozen=True)
@@ -168,14 +170,14 @@ def _leave(found: Attachment, paths: UserPaths, told: Told, wish: _Wish) -> Left
         raise Busy(f"nothing was detached: {error.message}", error.hint, more=error.more) from None
     except HostError as error:
         if not wish.force:
-            more = "say --force to forget it without contact"
+            more = "use --force to detach without contacting the machine"
             hint = "; ".join(word for word in (error.hint, more) if word)
             raise HostError(f"nothing was detached: {error.message}", hint) from None
         left = as_known(history, found)
-        done.append(f"the machine was not asked: {error.message}")
+        done.append(f"the machine was not contacted: {error.message}")
         if found.key == MADE:
             mark = line_of(found).rpartition(" ")[2]
-            done.append(f"its ~/.ssh/authorized_keys still has a line that ends in {mark}")
+            done.append(f"its ~/.ssh/authorized_keys still contains a line that ends in {mark}")
     host.disconnect()
     if wish.stays:
         return left
@@ -184,7 +186,7 @@ def _leave(found: Attachment, paths: UserPaths, told: Told, wish: _Wish) -> Left
     for one in (*dead, found):
         attachments.remove(one)
     history.close()
-    done.append(f"forgot {found.where}")
+    done.append(f"detached {found.where}")
     return left
 
 
@@ -192,21 +194,23 @@ def _check(left: Left, found: Attachment, wish: _Wish) -> None:
     """Nothing is deleted that a run needs, or that is there alone."""
     if wish.purge and left.busy:
         raise Busy(
-            f"~/.mlw on {found.where} could not be deleted: runs are going on: {named([run.id for run in left.busy])}",
-            "wait for its runs, or end them with mlw cancel",
+            f"~/.mlw on {found.where} cannot be deleted while runs are active: {named([run.id for run in left.busy])}",
+            "wait for the runs to finish, or stop them with mlw cancel",
         )
     if wish.purge and left.missing and not wish.force:
-        raise Busy(f"~/.mlw on {found.where} holds results that are not here: {_missing(left)}", _rescue(left, found))
+        raise Busy(
+            f"~/.mlw on {found.where} has results that were not downloaded: {_missing(left)}", _rescue(left, found)
+        )
 
 
 def _rescue(left: Left, found: Attachment) -> str:
     """How the results come here: what could not be collected, only by a copy of the working copy there."""
     uncollected = left.uncollected
     fetchable = [run for run, _ in left.missing if run not in uncollected]
-    ways = [f"bring them here with mlw history download -r {fetchable[0].id}"] if fetchable else []
+    ways = [f"download them with mlw history download -r {fetchable[0].id}"] if fetchable else []
     if uncollected:
-        ways.append(f"copy what could not be collected with: {copy_command(uncollected[0], found)}")
-    return "; ".join([*ways, "or say --force to delete them all the same"])
+        ways.append(f"copy the outputs that were not collected with: {copy_command(uncollected[0], found)}")
+    return "; ".join([*ways, "or use --force to delete them anyway"])
 
 
 def copy_command(run: Run, found: Attachment) -> str:
@@ -227,26 +231,26 @@ def _missing(left: Left) -> str:
 def _tell_left(told: Told, left: Left, found: Attachment, purged: bool, compute: Compute | None) -> None:
     """Which runs nobody can be asked about from now on, and how that is changed."""
     if left.brought:
-        told.done.insert(0, f"brought home: {named([f'run {one}' for one in left.brought])}")
+        told.done.insert(0, f"downloaded the results of {named([f'run {one}' for one in left.brought])}")
     deleted = purged and left.asked
     if left.missing:
-        words = "deleted without being brought home" if deleted else "results that stay there and are not here"
+        words = "deleted without being downloaded" if deleted else "results that remain on the machine only"
         told.warnings.append(f"{words}: {_missing(left)}")
     if left.busy:
         runs = named([f"run {run.id} ({_standing(run)})" for run in left.busy])
         told.warnings.append(
-            f"not ended: {runs}; what runs there goes on, and mlw ps, logs and cancel cannot reach it until the machine"
-            " is attached again"
+            f"still active: {runs}; they continue, but mlw ps, logs, and cancel cannot reach them until you attach the"
+            " machine again"
         )
     if left.interrupted:
         runs = named([f"run {run.id}" for run in left.interrupted])
-        told.warnings.append(f"not started: {runs}; to resume or cancel it, the machine has to be attached again")
+        told.warnings.append(f"not started: {runs}; attach the machine again to resume or cancel")
     mine = [*left.busy, *left.interrupted, *(run for run, _ in left.missing if not deleted)]
     if mine:
         compute = compute or as_attached(mine[0].spec.compute, found)
         own = found.key_file if found.key.startswith(FILE) else None
         lost = own is None or own.is_relative_to(found.folder.parent)  # a key of ours goes with the attachment
-        told.hint = f"attach it again with: {attach_command(compute, None if lost else str(own))}"
+        told.hint = f"attach it again: {attach_command(compute, None if lost else str(own))}"
 
 
 def _standing(run: Run) -> str:
@@ -264,36 +268,36 @@ def _purge(host: SshHost, history: History, told: Told, options: Options, force:
     if not reply.ok:
         raise Busy(
             f"~/.mlw on {host.attachment.where} could not be deleted: {reply.problem}",
-            "wait for its runs, or end them with mlw cancel",
+            "wait for the runs to finish, or stop them with mlw cancel",
         )
     left = reply.texts("left")
-    told.done.append(f"deleted ~/.mlw on {host.attachment.where}{f', but for {named(left)}' if left else ''}")
+    told.done.append(f"deleted ~/.mlw on {host.attachment.where}{f', except {named(left)}' if left else ''}")
     if plan.survey.shared and not options.shared:
-        told.done.append("shared folders were kept; --shared-folders deletes them, too")
+        told.done.append("shared folders were kept; --shared-folders also deletes them")
     if plan.given_up():
-        told.warnings.append(f"deleted without being fetched: {_theirs(plan, plan.given_up())}")
+        told.warnings.append(f"deleted without being downloaded: {_theirs(plan, plan.given_up())}")
 
 
 def _check_plan(plan: Plan, who: str, force: bool, known: Collection[str] = ()) -> None:
     """Nothing is deleted that another laptop still needs. ``known``: runs of this history, not fetched yet."""
     if plan.going():
         raise Busy(
-            f"~/.mlw on {who} could not be deleted: runs are going on: {_theirs(plan, plan.going())}",
-            "wait for its runs, or end them with mlw cancel",
+            f"~/.mlw on {who} cannot be deleted while runs are active: {_theirs(plan, plan.going())}",
+            "wait for the runs to finish, or stop them with mlw cancel",
         )
     theirs = plan.others_lacking()
     if theirs:
         raise Busy(
-            f"~/.mlw on {who} holds results that other laptops have not fetched: {_theirs(plan, theirs)}",
-            "on that laptop, fetch them with mlw history download, or delete what cannot be fetched with"
-            " mlw experiment clean -t TARGET --unfetched --yes; for laptops that never return: --others-older-than 90d",
+            f"~/.mlw on {who} has results that other laptops have not downloaded: {_theirs(plan, theirs)}",
+            "on that laptop, download them with mlw history download, or delete them with"
+            " mlw experiment clean -t TARGET --unfetched --yes; for laptops no longer in use: --others-older-than 90d",
             more="purge-refused",
         )
     removed = [one.id for one in plan.removed_mine() if one.id not in known]
     if removed and not force:
         raise Busy(
-            f"~/.mlw on {who} holds results of runs that are not in this history: {named(removed)}",
-            "they were removed from it before they were fetched; --force deletes them there, too",
+            f"~/.mlw on {who} has results of runs that are not in this history: {named(removed)}",
+            "they were removed from the history before they were downloaded; --force deletes them",
             more="purge-refused",
         )
 
@@ -308,13 +312,13 @@ def _leave_there(host: SshHost, found: Attachment, client: str, lines: list[str]
         host.ask({"do": "leave", "client": client})
     if found.linger:
         off = Reply(host.identity, host.ask({"do": "linger", "on": False})).ok
-        done.append("switched linger off again" if off else "linger could not be switched off again")
+        done.append("disabled lingering" if off else "lingering could not be disabled")
     for line in lines:
         host.ask({"do": "key", "action": "remove", "line": line})
     if found.key == MADE and login.remove_key(host, found):
-        done.append("removed the key that attach had installed")
+        done.append("removed the SSH key that attach installed")
     elif found.key.endswith(f"{os.sep}key") and found.key.startswith("file:"):
-        done.append("the line that you appended to ~/.ssh/authorized_keys there is still in it")
+        done.append("~/.ssh/authorized_keys there still contains the line that you appended")
     return done
 
 
@@ -330,7 +334,7 @@ def update(
     for one in forbid:
         if kept.pop((one.kind, one.value), None) is None:
             what = ", ".join(known.text for known in found.allowed) or "nothing"
-            raise UsageError(f"{one.text} was not allowed on {name}, {found.where}", f"allowed is: {what}")
+            raise UsageError(f"{one.text} was not allowed on {name}, {found.where}", f"currently allowed: {what}")
     changed = replace(found, allowed=tuple(kept.values()))
     if allow or not forbid:  # to withdraw something needs no contact
         host = SshHost(found, paths)
@@ -347,8 +351,8 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
         return [_accept(found, paths, talk, host_key)]
     if found.key != MADE:
         raise UsageError(
-            f"{name}, {found.where}, uses keys of your own; there is none of mlw's to be replaced",
-            "a changed key of the machine itself: --host-key FINGERPRINT",
+            f"{name}, {found.where}, uses your own SSH keys; there is no key that mlw can replace",
+            "to accept a new host key: --host-key FINGERPRINT",
         )
     host = SshHost(found, paths)
     host.connect()
@@ -360,7 +364,7 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
         host.ask({"do": "key", "action": "add", "line": line})
         failpoint("key-added")
         if not contact.key_works(made):
-            raise HostError(f"{found.where} does not accept the new key; the old one stays")
+            raise HostError(f"{found.where} rejected the new key; the old key stays in use")
         saved = Attachments(paths).save(made)
     except BaseException:
         if line:
@@ -371,7 +375,7 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
     host.ask({"do": "key", "action": "remove", "line": old})
     host.disconnect()  # what comes next is let in by the new key
     contact.forget(saved)
-    return [f"a new key was installed on {found.where}, and the old one removed"]
+    return [f"installed a new key on {found.where} and removed the old one"]
 
 
 def _accept(found: Attachment, paths: UserPaths, talk: Talk, host_key: str) -> str:
@@ -383,7 +387,7 @@ def _accept(found: Attachment, paths: UserPaths, talk: Talk, host_key: str) -> s
     except BaseException:
         Attachments(paths).remove(draft)
         raise
-    return f"{found.where} has the key {met.host_key} from now on"
+    return f"accepted host key {met.host_key} for {found.where}"
 
 
 def _copy(found: Attachment, paths: UserPaths) -> Attachment:

@@ -96,7 +96,7 @@ def left_at_home(runs: list[Run], history: History) -> Left:
         if why_not_home(run, folder) == UNCOLLECTED:
             left.missing.append((run, _NOT_COLLECTED))
         elif run.status.final and run.outputs and most_bytes(run.spec.fetch) < 0:
-            left.missing.append((run, f"{run.outputs} outputs that FetchOutputs leaves there"))
+            left.missing.append((run, f"{run.outputs} outputs that FetchOutputs excludes"))
     return left
 
 
@@ -108,7 +108,7 @@ def as_known(history: History, found: Attachment) -> Left:
             if run.ending == TARGET_LOST:
                 continue  # nothing of it was there any more
             if run.status.final:
-                left.missing.append((run, "the machine was not asked"))
+                left.missing.append((run, "the machine was not contacted"))
             else:
                 left.going.append(run)
     return left
@@ -178,10 +178,10 @@ def _bring(history: History, run: Run, compute: Compute, progress: Progress) -> 
 
 def _why(follower: Follower, brought: Brought | None) -> str:
     if not follower.log_is_home():
-        return "its log" if follower.run.contact == IN_CONTACT else follower.run.contact
+        return "log not downloaded" if follower.run.contact == IN_CONTACT else follower.run.contact
     if brought is not None and brought.outcome.failed:
         path, why = brought.outcome.failed[0]
         return f"{printable(path)}: {why}"
     if brought is not None and brought.left:
-        return f"{brought.left} outputs that FetchOutputs leaves there"
-    return "its outputs"
+        return f"{brought.left} outputs that FetchOutputs excludes"
+    return "outputs not downloaded"

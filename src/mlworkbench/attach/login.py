@@ -34,8 +34,8 @@ def meet(
     if host_key is not None:
         if not contact.key_fits(shown, host_key):
             raise HostError(
-                f"{draft.where} shows the key {shown.fingerprint}, not {host_key}; nothing was sent",
-                "compare it with the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+                f"host key of {draft.where} is {shown.fingerprint}, not {host_key}; nothing was sent",
+                "verify it on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
                 more="host-key-changed",
             )
     elif before and shown.fingerprint and before != shown.fingerprint:
@@ -46,18 +46,18 @@ def meet(
 
 
 def _ask_about_key(draft: Attachment, shown: contact.Contact, talk: Talk) -> None:
-    talk.say(f"{draft.where} has never been met; it shows the key {shown.fingerprint} ({shown.kind})")
-    answer = talk.confirm("Is that the key of the machine?")
+    talk.say(f"First connection to {draft.where}; its host key is {shown.fingerprint} ({shown.kind})")
+    answer = talk.confirm("Trust this host key?")
     if answer is None:
         raise Unanswered(
-            f"the key of {draft.where} is unknown, and there is no terminal to ask at",
-            f"compare it with the machine itself, then say --host-key {shown.fingerprint}",
+            f"unknown host key for {draft.where}, and no terminal to confirm it",
+            f"verify the fingerprint on the machine itself, then add --host-key {shown.fingerprint}",
             {"asks": "host_key", "identity": draft.where, "host_key": shown.fingerprint, "kind": shown.kind},
         )
     if not answer:
         raise UsageError(
-            "nothing was attached: the key was not accepted",
-            "the machine shows its own with: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+            "nothing was attached: the host key was rejected",
+            "print the key on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
         )
 
 
@@ -75,8 +75,8 @@ def get_in(attempt: Attempt, wish: Wish, methods: tuple[str, ...]) -> None:
         return
     if methods and not {"password", "keyboard-interactive"} & set(methods):
         raise LoginRefused(
-            f"{draft.where} does not know any of your keys, and takes no passwords",
-            "say --private-key-file, or -k for a key to be appended to ~/.ssh/authorized_keys there",
+            f"{draft.where} rejected all your SSH keys, and does not accept passwords",
+            "use --private-key-file, or -k to create a key that you append to ~/.ssh/authorized_keys there",
             methods,
         )
     password = _log_in_with_password(attempt, wish.password, methods)
@@ -88,20 +88,20 @@ def _log_in_with_password(attempt: Attempt, given: str | None, methods: tuple[st
     """The password that was accepted. One that is typed may be wrong twice, as with ssh itself."""
     draft, talk = attempt.draft, attempt.talk
     for rest in (0,) if given else range(_TRIES - 1, -1, -1):
-        password = given or talk.secret(f"Password of {draft.where}")
+        password = given or talk.secret(f"Password for {draft.where}")
         if not password:
             break
         try:
             contact.login_with_password(draft, password, talk.secret)
             return password
         except LoginRefused as error:
-            refused = f"{draft.where} does not accept the password"
+            refused = f"{draft.where} rejected the password"
             if not rest:
                 raise LoginRefused(refused, "check user name and password", error.methods) from None
             talk.say(f"{refused}; try again")
     raise LoginRefused(
-        f"none of your keys opens {draft.where}, and no password was given",
-        "say --password-stdin or --private-key-file, or run it at a terminal to be asked",
+        f"{draft.where} rejected all your SSH keys, and no password was given",
+        "use --password-stdin or --private-key-file, or run the command in a terminal",
         methods,
     )
 
@@ -110,17 +110,17 @@ def _keep_access(attempt: Attempt, password: str) -> None:
     """From now on without the password, if the server takes keys."""
     draft, talk = attempt.draft, attempt.talk
     if _install_key(attempt):
-        talk.say("a key for this target was installed; the password is not needed any more and stored nowhere")
+        talk.say("installed an SSH key for this target; the password is no longer needed and was not stored")
         return
     if not secret.keep(draft.keyring_name, password):
         raise HostError(
-            f"{draft.where} accepts no keys, and this machine has no keyring to keep the password in",
+            f"{draft.where} accepts no keys, and this machine has no keyring to store the password",
             "install one (gnome-keyring, KWallet), or let the server accept keys: PubkeyAuthentication yes",
             more="permission-denied",
         )
     attempt.password = True
     attempt.entered(replace(draft, password=True))
-    talk.say("the server accepts no keys: the password is kept in this machine's keyring")
+    talk.say("the server accepts no keys; the password was stored in the keyring of this machine")
 
 
 def _install_key(attempt: Attempt) -> bool:
@@ -133,8 +133,8 @@ def _install_key(attempt: Attempt) -> bool:
     added = Reply(host.identity, host.ask({"do": "key", "action": "add", "line": line}))
     if not added.ok:
         raise HostError(
-            f"no key could be put into ~/.ssh/authorized_keys on {draft.where}: {added.problem}",
-            "see that your user can write that file, or say --private-key-file",
+            f"cannot add a key to ~/.ssh/authorized_keys on {draft.where}: {added.problem}",
+            "make sure that your user can write that file, or use --private-key-file",
         )
     failpoint("key-installed")
     if contact.key_works(with_key):
@@ -158,8 +158,8 @@ def _with_key_file(attempt: Attempt, wish: Wish) -> None:
             attempt.entered(draft)
             return
         raise LoginRefused(
-            f"{draft.where} does not know the key {path}",
-            "append its public half to ~/.ssh/authorized_keys there, or give another key",
+            f"{draft.where} rejected the key {path}",
+            "append its public key to ~/.ssh/authorized_keys there, or use another key",
             (),
         )
     given = [wish.passphrase] if wish.passphrase else []
@@ -172,18 +172,16 @@ def _with_key_file(attempt: Attempt, wish: Wish) -> None:
 
     if not contact.try_keys(draft, ask):
         if not any(answers) and answers:
-            why = f"the key {path} has a passphrase, and there is no terminal to ask for it"
-            raise UsageError(why, "load it into your ssh-agent (ssh-add) and leave --private-key-file out")
-        raise LoginRefused(
-            f"{draft.where} does not let us in with the key {path}", "is it the right key and passphrase?", ()
-        )
+            why = f"the key {path} has a passphrase, and there is no terminal to enter it"
+            raise UsageError(why, "add it to your ssh-agent (ssh-add), and omit --private-key-file")
+        raise LoginRefused(f"{draft.where} rejected the key {path}", "check the key and its passphrase", ())
     attempt.entered(draft)
     if not _install_key(attempt):
         raise HostError(
-            f"the key {path} has a passphrase, and no other key could be installed",
-            "load it into your ssh-agent (ssh-add) and attach without --private-key-file",
+            f"the key {path} has a passphrase, and another key could not be installed",
+            "add it to your ssh-agent (ssh-add), and attach without --private-key-file",
         )
-    talk.say("the key has a passphrase, so another key was installed for this target")
+    talk.say("the key has a passphrase; installed a separate key for this target")
 
 
 def _with_own_key(attempt: Attempt) -> None:
@@ -199,11 +197,11 @@ def _with_own_key(attempt: Attempt) -> None:
         return
     line = path.with_suffix(".pub").read_text().strip()
     talk.say(f"append this line to ~/.ssh/authorized_keys of {draft.username} on {draft.address}:\n\nrestrict {line}\n")
-    answer = talk.confirm("Is it there?")
+    answer = talk.confirm("Is the line in place?")
     if answer and contact.key_works(with_key):
         attempt.entered(with_key)
         return
-    words = f"{draft.where} does not know that key yet", "append the line, and attach again"
+    words = f"{draft.where} does not accept this key yet", "append the line, then attach again"
     if answer is None:
         raise Unanswered(*words, {"asks": "public_key", "identity": draft.where, "line": f"restrict {line}"})
     raise LoginRefused(*words, ())

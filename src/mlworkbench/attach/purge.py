@@ -21,8 +21,8 @@ from ..remote.purge import stage_of
 from ..runfiles.home_state import is_home
 
 FETCHED, NOT_FETCHED, EXPIRED, RUNNING = "fetched", "not fetched", "not fetched, expired", "running"
-STAYS, GOES = "stays", "will be deleted"
-HOME_STAYS = "stays: another laptop may need it"
+STAYS, GOES = "kept", "will be deleted"
+HOME_STAYS = "kept: another laptop may need it"
 THIS = "this laptop"
 COLUMNS = ("kind", "name", "project", "laptop", "size", "date", "state")
 Row = dict[str, Any]

@@ -67,7 +67,9 @@ def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
     machine: then it stays as it is.
     """
     if not is_plain_name(wish.name):
-        raise UsageError(f"{wish.name!r} cannot be the name of a target", "it becomes the name of two files")
+        raise UsageError(
+            f"{wish.name!r} is not a valid target name", "it becomes a file name: use letters, digits, - and _"
+        )
     there = _there(project, wish)
     _check_master(wish, None if wish.replace else there)
     given = wish if there is None or wish.replace else _filled(wish, there)
@@ -78,8 +80,8 @@ def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
     same = there is not None and _is_same(given, there)
     if there is not None and not same and not wish.replace:
         raise UsageError(
-            f"aml_config/{wish.name}.compute is there and names another machine: {there.type} {_machine(there)}",
-            "choose another --name, or say --replace",
+            f"aml_config/{wish.name}.compute already exists for another machine: {there.type} {_machine(there)}",
+            "choose another --name, or use --replace",
         )
     return given, there if same else None
 
@@ -109,14 +111,16 @@ def confirm_way(typed: Wish, filled: Wish, machine: str, talk: Talk) -> None:
     if not added:
         return
     file, machine = f"aml_config/{filled.name}.compute", printable(machine)
-    answer = talk.confirm(f"Connect to {machine}, as {file} says?")
+    answer = talk.confirm(f"Connect to {machine}, the address in {file}?")
     if answer:
         return
     words = printable(shlex.join(word for name, value in added.items() for word in (name, str(value))))
-    hint = f"if you trust this project with that machine, add: {words}"
+    hint = f"if you trust this project, add: {words}"
     if answer is None:
-        raise UsageError(f"nothing was attached: {file} says {machine}, and there is no terminal to confirm it", hint)
-    raise UsageError(f"nothing was attached: {file} says {machine}, and you did not confirm it", hint)
+        raise UsageError(
+            f"nothing was attached: {file} contains the address {machine}, and there is no terminal to confirm it", hint
+        )
+    raise UsageError(f"nothing was attached: {file} contains the address {machine}, and you did not confirm it", hint)
 
 
 def _machine(compute: Compute) -> str:
@@ -130,16 +134,16 @@ def _check_master(wish: Wish, there: Compute | None) -> None:
     login = (wish.username, wish.port, wish.jump, wish.password, wish.private_key_file, wish.own_key or None)
     if wish.address is None and not (there and there.address) and any(one is not None for one in login):
         raise UsageError(
-            "--address is missing: a user, a port or a key is for a machine that is reached by SSH",
-            "name the edge node with --address; without it the cluster is reached from this machine",
+            "--address is missing: user, port, and key options need a machine to connect to over SSH",
+            "set --address to the edge node, or remove these options to use the cluster from this machine",
         )
     if kind != "cluster":
         raise UsageError(
-            f"--master is for clusters, and this is a {kind} target",
+            f"--master works only with cluster targets, not {kind}",
             f"mlw computetarget attach cluster --name {wish.name} …",
         )
     if not is_master(wish.master):
-        raise UsageError(f"{wish.master!r} is no master that Spark knows", "spark://host:7077, for example, or yarn")
+        raise UsageError(f"{wish.master!r} is not a valid Spark master", "for example: spark://host:7077 or yarn")
 
 
 def _there(project: Project, wish: Wish) -> Compute | None:
@@ -153,7 +157,7 @@ def _there(project: Project, wish: Wish) -> Compute | None:
         raise
     if found.kind in ("local", "docker") and not wish.replace:
         raise UsageError(
-            f"{wish.name} is a target of type {found.type}, which needs no attach",
-            "choose another --name, or say --replace",
+            f"{wish.name} is a target of type {found.type}, which does not need attaching",
+            "choose another --name, or use --replace",
         )
     return found

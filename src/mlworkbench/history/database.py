@@ -106,7 +106,7 @@ class Database:
             except apsw.BusyError as error:
                 raise HistoryError(
                     f"{self._path} was locked by another program for {_WAIT_MS // 1000} s",
-                    "look for a program that holds it open: fuser " + str(self._path),
+                    "find the program that has it open: fuser " + str(self._path),
                     more="history-unusable",
                 ) from error
             except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError) as error:
@@ -118,7 +118,7 @@ class Database:
             if self._is_current():
                 return answer
             self.close()  # another process has set the file aside: what we did went into the old one
-        what = f"the run history {self._path} is damaged again and again"
+        what = f"the run history {self._path} was damaged repeatedly"
         raise HistoryError(what, "check the disk", more="history-damaged")
 
     def _commit(self, connection: apsw.Connection, body: Callable[[apsw.Connection], Answer]) -> Answer:
@@ -159,7 +159,7 @@ class Database:
         version = _value(connection, "PRAGMA user_version")
         if VERSION < version < _NEVER:
             raise HistoryError(
-                f"{self._path} was written by a newer mlw (version {version}, this one knows {VERSION})",
+                f"{self._path} was written by a newer mlw (version {version}; this one supports {VERSION})",
                 "upgrade mlworkbench, or set MLW_HOME to another folder",
                 more="history-unusable",
             )
@@ -281,7 +281,7 @@ def _unusable(path: Path, error: apsw.Error) -> HistoryError:
     free = _free(path)
     if free < 1024 * 1024:
         what = f"the disk that holds {path} is full"
-        return HistoryError(what, "make room on it; runs go on meanwhile", more="disk-full")
+        return HistoryError(what, "free disk space; runs continue meanwhile", more="disk-full")
     return HistoryError(f"the run history {path} cannot be used: {error}", more="history-damaged")
 
 

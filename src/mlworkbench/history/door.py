@@ -58,7 +58,7 @@ class History(store.History):
         from .series.measured import Measured  # noqa: PLC0415 - most programs need no series
 
         if not isinstance(run, (str, Run)):
-            raise UsageError(f"{run!r} is no run", "give its id, or a Run that list() found")
+            raise UsageError(f"{run!r} is not a run", "pass a run ID, or a Run returned by list()")
         with Measured(self, self.get(run) if isinstance(run, str) else run) as measured:
             known = dict.fromkeys(one.name for one in measured.names() if one.kind == "number")
             for name in names:

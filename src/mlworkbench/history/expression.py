@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 
-_HINT = "for example: --where 'accuracy > 0.9 and lr < 0.01 and status = \"Completed\"'; odd names go in `backticks`"
+_HINT = (
+    "for example: --where 'accuracy > 0.9 and lr < 0.01 and status = \"Completed\"'; put special names in `backticks`"
+)
 _DEEPEST = 50
 _MOST = 200
 _LARGEST = 2**63 - 1  # a whole number that SQLite can hold
@@ -134,7 +136,7 @@ class _Parser:
             raise self._wrong(sign, "one of = != < <= > >= ~")
         mark = _SIGNS.get(sign.text, sign.text)
         if mark == "~" and (turned or value.kind not in ("double", "single")):
-            raise self._wrong(value, "a name before ~ and a text in quotes after it")
+            raise self._wrong(value, "a name before ~ and a quoted string after it")
         return Compare(_name(name), _TURNED.get(mark, mark) if turned else mark, self._value(value))
 
     def _value(self, token: _Token) -> Value:
@@ -145,8 +147,8 @@ class _Parser:
         if token.kind == "name" and token.text.lower() in _VALUES:
             return _VALUES[token.text.lower()]
         if token.kind == "name" and not _is_word(token):
-            raise self._wrong(token, f'a number, or a text in quotes ("{token.text}")')
-        raise self._wrong(token, "a number or a text")
+            raise self._wrong(token, f'a number or a quoted string ("{token.text}")')
+        raise self._wrong(token, "a number or a quoted string")
 
     def _take_word(self, word: str) -> bool:
         token = self._peek()
@@ -174,7 +176,7 @@ def _split(text: str) -> list[_Token]:
         found = _TOKEN.match(text, at)
         if found is None or found.lastgroup is None:
             start = len(text) - len(text[at:].lstrip())
-            raise _mistake(text, start, "cannot be understood")
+            raise _mistake(text, start, "invalid syntax")
         kind = found.lastgroup
         # A quoted text begins at its quote.
         start = found.start(kind) - (kind in ("quoted", "double", "single"))
@@ -187,7 +189,7 @@ def _split(text: str) -> list[_Token]:
 
 
 def _mistake(text: str, at: int, what: str) -> UsageError:
-    near = f", near {text[at : at + 20]!r}" if text[at:].strip() else ", at its end"
+    near = f", near {text[at : at + 20]!r}" if text[at:].strip() else ", at the end"
     return UsageError(f"--where {text!r}: {what} at position {at + 1}{near}", _HINT)
 
 

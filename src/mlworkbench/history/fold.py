@@ -134,11 +134,11 @@ def _started(run: Run, event: Event) -> Run:
 
 
 def _stopping(run: Run, event: Event) -> Run:
-    why = {"cancel": "being cancelled", "timeout": "over its time limit, being stopped"}
+    why = {"cancel": "being canceled", "timeout": "time limit exceeded, being stopped"}
     detail = why.get(str(event.data.get("why")), "being stopped")
     stuck = _pids(event.data.get("stuck"))
     if stuck:
-        detail += f"; will not die: process {', '.join(str(pid) for pid in stuck)}"
+        detail += f"; cannot be killed: process {', '.join(str(pid) for pid in stuck)}"
     return replace(run, detail=detail)
 
 

@@ -13,7 +13,7 @@ from ..remote.journal import read_json
 
 FACTS, ENDED = "local.json", "ended.json"
 _STATUS = {"completed": (Status.COMPLETED, endings.SUCCEEDED), "failed": (Status.FAILED, endings.FAILED)}
-_UNTOLD = "its process ended without a word"
+_UNTOLD = "its process ended without reporting a result"
 _LATEST = 1e11
 
 

@@ -53,7 +53,7 @@ class RowTooLarge(HistoryError):
     """SQLite cannot hold the run. The index is not damaged, and all other runs are as they were."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"{run_id} is too large for the run history", "submit it with shorter arguments and settings")
+        super().__init__(f"{run_id} is too large for the run history", "submit with shorter arguments and settings")
 
 
 @dataclass(frozen=True)

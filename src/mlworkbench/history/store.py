@@ -157,9 +157,9 @@ class History:
             return found[0]
         if found:
             names = ", ".join(run.id for run in found[:5]) + (", …" if len(found) > 5 else "")
-            raise Ambiguous(f"{prefix!r} could be any of {names}", "give more of the id")
+            raise Ambiguous(f"{prefix!r} matches several runs: {names}", "use more characters of the ID")
         recent = [run.id for run in self.search(Query(hidden=True, limit=5))]
-        raise UnknownName("run", prefix, recent, "list them with: mlw history list")
+        raise UnknownName("run", prefix, recent, "list runs with: mlw history list")
 
     def _look_up(self, connection: apsw.Connection, prefix: str) -> Runs:
         """The run of this id, else up to six that begin so, else that have it in them, else that are called so."""
@@ -289,7 +289,7 @@ def _one(connection: apsw.Connection, run_id: str) -> rows.Stored:
     for found in rows.select(connection, "id = ?", (run_id,)):
         return found
     rows.verify(connection)
-    raise RunRemoved(f"run {run_id} has been removed")
+    raise RunRemoved(f"run {run_id} was removed")
 
 
 def _write_children(connection: apsw.Connection, before: Run, run: Run) -> None:

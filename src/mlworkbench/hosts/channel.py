@@ -76,7 +76,7 @@ class Channel:
             self.say_hello(soon, patience)
         self.hello = self._receive(patience)[0]
         if not self.hello.get("ok"):
-            raise HostError(f"the other machine cannot be used: {printable(str(self.hello.get('problem')))}")
+            raise HostError(f"the target cannot be used: {printable(str(self.hello.get('problem')))}")
 
     def say_hello(self, soon: Sequence[str], patience: float) -> None:
         """May be said before the agent's mark has come, which saves a journey there and back; but once only."""
@@ -140,7 +140,7 @@ class Channel:
                 return
             count, empty = count + len(body), empty + (not body)
             if count > most or empty > _MOST_EMPTY:
-                raise FrameError("an answer with more than was asked for")
+                raise FrameError("a response larger than requested")
             self.pipe.check_pace(patience, since, count)
             yield message, body
 
@@ -181,10 +181,10 @@ class Channel:
 def as_unreachable(name: str, error: FrameError, said: str) -> Unreachable:
     last = printable((said.strip().splitlines() or [""])[-1])
     if isinstance(error, Silent):
-        return Unreachable(f"{name} does not answer")
+        return Unreachable(f"{name} does not respond")
     if isinstance(error, Closed):
-        return Unreachable(f"the connection to {name} broke" + (f": {last}" if last else ""))
-    return Unreachable(f"{name} answered with something that is not a message of ours: {error}")
+        return Unreachable(f"lost the connection to {name}" + (f": {last}" if last else ""))
+    return Unreachable(f"{name} sent an invalid message: {error}")
 
 
 class _Tail:

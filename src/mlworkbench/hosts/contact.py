@@ -67,10 +67,10 @@ def resolve(address: str, username: str | None = None, port: int | None = None, 
                 words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise HostError(f"ssh could not be asked about {address}: {error}") from error
+            raise HostError(f"ssh could not resolve {address}: {error}") from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()
-        raise HostError(f"ssh does not understand {address}: {said}", "check ~/.ssh/config")
+        raise HostError(f"ssh rejected {address}: {said}", "check ~/.ssh/config")
     found = dict(line.partition(" ")[::2] for line in reversed(done.stdout.decode(errors="replace").splitlines()))
     host, user, number = found.get("hostname", address), found["user"], int(found.get("port", 22))
     check_names(host, user)
@@ -117,7 +117,7 @@ def first_contact(draft: Attachment, alone: bool = False, known: Path | None = N
     keys = {fingerprint_of(line): line for line in added or [_shown_key(draft, before)]}
     if len(keys) != 1 or "" in keys:
         raise HostError(
-            f"the host key of {draft.identity} is not clear: ssh stored {len(keys)}", "attach it with --host-key"
+            f"the host key of {draft.identity} is ambiguous: ssh stored {len(keys)} keys", "attach with --host-key"
         )
     [(fingerprint, line)] = keys.items()
     return Contact(False, fingerprint, line.split()[1], methods(said))
@@ -233,7 +233,7 @@ def make_key(draft: Attachment, comment: str) -> tuple[Attachment, str]:
     words = [program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=60)
     if done.returncode:
-        raise HostError(f"no key could be made: {done.stderr.decode(errors='replace').strip()}")
+        raise HostError(f"cannot create an SSH key: {done.stderr.decode(errors='replace').strip()}")
     return replace(draft, key=MADE), path.with_suffix(".pub").read_text().strip()
 
 
@@ -242,7 +242,7 @@ def use_key_file(draft: Attachment, path: Path) -> Attachment:
     path = Path(os.path.abspath(path.expanduser()))
     if not path.is_file():
         raise UsageError(
-            f"there is no key file {path}", "--private-key-file takes the private half, such as ~/.ssh/id_ed25519"
+            f"key file {path} not found", "--private-key-file needs the private key, such as ~/.ssh/id_ed25519"
         )
     return replace(draft, key=f"{FILE}{path}")
 
@@ -253,16 +253,18 @@ def has_passphrase(path: Path) -> bool:
         with open(path, "rb") as file:
             private = b"PRIVATE KEY" in file.read(4096)
     except OSError as error:
-        raise UsageError(f"the key {path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"cannot read the key {path}: {error.strerror}") from None
     if not private:
-        raise UsageError(f"{path} is not a private key", "give the private half, not the one that ends in .pub")
+        raise UsageError(f"{path} is not a private key", "use the private key, not the file that ends in .pub")
     words = [program("ssh-keygen"), "-y", "-P", "", "-f", str(path)]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=30)
     said = done.stderr.decode(errors="replace")
     if done.returncode and ("UNPROTECTED" in said or "bad permissions" in said):
-        raise UsageError(f"others may read the key {path}, so ssh does not take it", f"run: chmod 600 {path}")
+        raise UsageError(
+            f"the private key {path} is readable by other users, so ssh rejects it", f"run: chmod 600 {path}"
+        )
     if done.returncode and "incorrect passphrase" not in said:
-        raise UsageError(f"ssh cannot use the key {path}: {printable(said)}", "is the file damaged?")
+        raise UsageError(f"ssh cannot use the key {path}: {printable(said)}", "check whether the file is damaged")
     return bool(done.returncode)
 
 

@@ -84,7 +84,7 @@ class Gpus:
     def from_json(cls, data: object) -> Gpus:
         """What is not as it should be is left out."""
         if not isinstance(data, Mapping):
-            return cls(problem="the machine's answer was not understood")
+            return cls(problem="the response of the machine is invalid")
         cards = data.get("gpus")
         plain = {name: _text(data.get(name)) for name in ("driver", "cuda", "source", "problem")}
         return cls(gpus=tuple(_gpu(one) for one in _list(cards, _MOST)), **plain)
@@ -93,7 +93,7 @@ class Gpus:
 def ask_gpus(host: Host) -> Gpus:
     """As they are now."""
     reply = Reply(host.identity, host.ask({"do": "gpus"}, patience=_PATIENCE))
-    return Gpus.from_json(reply.require_ok(f"{host.identity} could not list its GPUs").mapping("gpus"))
+    return Gpus.from_json(reply.require_ok(f"{host.identity} cannot list its GPUs").mapping("gpus"))
 
 
 def _gpu(data: Mapping[str, Any]) -> Gpu:

@@ -63,7 +63,7 @@ class LocalHost:
         except ValueError:
             if self._heal():
                 return self.call(verb, run_id, words, message)
-            last = (said.decode(errors="replace").strip().splitlines() or ["nothing was said"])[-1]
+            last = (said.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
             raise HostError(f"the supervisor program failed on this machine: {last}") from None
 
     def send_code(self, digest: str, store: Root, progress: Progress | None = None) -> None:

@@ -117,7 +117,9 @@ class Master:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                raise Unreachable(f"{self.attachment.identity} did not let us in within {OPENING:.0f} s") from None
+                raise Unreachable(
+                    f"{self.attachment.identity} did not accept the login within {OPENING:.0f} s"
+                ) from None
             except OSError as error:
                 raise HostError(f"cannot start {words[0]}: {error.strerror}") from error
             said.seek(0)
@@ -139,7 +141,7 @@ class Master:
             pass  # it does not listen any more
 
     def _tired(self) -> HostError:
-        return HostError(f"another command has been opening a connection to {self.attachment.identity} for too long")
+        return HostError(f"timed out while another command was connecting to {self.attachment.identity}")
 
 
 def _note_failure(lock: int, error: Unreachable) -> None:
@@ -189,8 +191,8 @@ def _runtime(make: bool) -> Path:
         except OSError:
             continue
     raise HostError(
-        f"{places[-1]} cannot be used for connections: it is not this user's alone",
-        f"remove it, or set XDG_RUNTIME_DIR to a private folder with a name of less than {_LONGEST - 21} letters",
+        f"{places[-1]} cannot be used for connections: it is not private to this user",
+        f"remove it, or set XDG_RUNTIME_DIR to a private folder whose path is shorter than {_LONGEST - 21} characters",
     )
 
 

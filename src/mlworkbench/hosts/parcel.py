@@ -55,4 +55,4 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise SolveError(f"the package {path} cannot be read: {error.strerror}", "submit again") from error
+        raise SolveError(f"cannot read the package {path}: {error.strerror}", "submit again") from error

@@ -20,7 +20,7 @@ class MalformedReply(HostError):
     def __init__(self, who: str, what: str) -> None:
         super().__init__(
             f"{who} sent a malformed reply: {what}",
-            "its agent is damaged or not ours; check the machine, then detach and attach it again",
+            "the agent there is damaged or was replaced; check the machine, then detach and attach it again",
         )
 
 
@@ -29,7 +29,7 @@ class Reply:
 
     def __init__(self, who: str, data: object) -> None:
         if not isinstance(data, Mapping):
-            raise MalformedReply(who, "it is not an object")
+            raise MalformedReply(who, "not an object")
         self._who = who
         self._data: Mapping[str, Any] = data
 
@@ -59,7 +59,7 @@ class Reply:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self._wrong(name, "a text")
+            raise self._wrong(name, "a string")
         return value
 
     def number(self, name: str) -> float | None:
@@ -76,7 +76,7 @@ class Reply:
         """0 if it is not there."""
         value = self.number(name) or 0
         if not isinstance(value, int):
-            raise self._wrong(name, "a whole number")
+            raise self._wrong(name, "an integer")
         return value
 
     def flag(self, name: str) -> bool:
@@ -102,7 +102,7 @@ class Reply:
         """Empty if it is not there; each fit for a terminal."""
         value = self._data.get(name, [])
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise self._wrong(name, "a list of texts")
+            raise self._wrong(name, "a list of strings")
         return [printable(one) for one in value]
 
     def _wrong(self, name: str, kind: str) -> MalformedReply:

@@ -42,7 +42,7 @@ class Slots:
                 if time.monotonic() > end:
                     raise HostError(
                         f"all {COUNT} channels to the machine are in use by other mlw commands",
-                        "end some of them, or try again later",
+                        "stop some of them, or try again later",
                     )
                 time.sleep(_LOOK)
         finally:

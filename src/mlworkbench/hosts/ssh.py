@@ -124,9 +124,9 @@ class SshHost:
                 return News(parts, **standing, unwritten=printable(told.text("unwritten")))
             name = str(message.get("name"))
             if (name not in offsets and not _is_metrics(name)) or len(parts) > _MOST_PARTS:
-                raise FrameError(f"a file that nobody asked for: {name[:80]!a}")
+                raise FrameError(f"an unrequested file: {name[:80]!a}")
             parts[name] = body
-        raise Closed("the answer has no end")
+        raise Closed("incomplete response")
 
     def read_file(self, run_id: str, name: str, offset: int, limit: int) -> bytes:
         limit = min(limit, CHUNK)
@@ -164,7 +164,7 @@ class SshHost:
                     elif type(message.get("file")) is int and 0 <= message["file"] < count:
                         yield first + message["file"], body
                     else:
-                        raise FrameError("bytes of a file that nobody asked for")
+                        raise FrameError("data of an unrequested file")
             except FrameError as error:
                 raise as_unreachable(self.identity, error, channel.words()) from None
             finally:
@@ -189,7 +189,7 @@ class SshHost:
             self._checked(self.ask({"do": "packages", "digest": parcel.digest, "files": parcel.files}))
 
     def _checked(self, message: Mapping[str, Any]) -> Reply:
-        return Reply(self.identity, message).require_ok("the target could not answer")
+        return Reply(self.identity, message).require_ok("the target reported an error")
 
     # -- the connection ----------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class SshHost:
             return self._open(ahead)
         except Unreachable as error:
             if not isinstance(error, HostKeyChanged):
-                error.message = f"the connection broke, and {error.message}"
+                error.message = f"the connection was lost: {error.message}"
             raise
 
     def _let_go(self) -> None:
@@ -298,7 +298,7 @@ class SshHost:
         """Where things are there: the next connection is quicker for it."""
         found = replace(self.attachment, root=str(hello.get("root")), python=str(hello.get("python") or ""))
         if not found.root.startswith("/") or not (_is_path(found.root) and _is_path(found.python)):
-            raise HostError(f"{self.identity} says that its folder is {printable(found.root)}")
+            raise HostError(f"{self.identity} reported an invalid folder: {printable(found.root)}")
         if found != self.attachment:
             self.attachment = found
             if (found.folder / "attachment.json").exists():
@@ -331,8 +331,8 @@ class SshHost:
         password = stored(self.attachment.keyring_name)
         if password is None:
             raise HostError(
-                f"the password for {self.identity} is not in the keyring any more",
-                "attach the machine again",
+                f"the password for {self.identity} is no longer in the keyring",
+                "attach the target again",
                 more="permission-denied",
             )
         from .askpass import Askpass, once  # noqa: PLC0415

@@ -74,7 +74,7 @@ def ask_survey(host: Host, *, sizes: bool) -> Survey:
     page = first
     while page.given("more"):
         if not runs or len(runs) > _MOST:
-            raise MalformedReply(host.identity, "its list of runs has no end")
+            raise MalformedReply(host.identity, "the list of runs is too long")
         page = _page(host, runs[-1].id, sizes)
         runs += _runs(host, page, runs[-1].id)
     return Survey(
@@ -92,7 +92,7 @@ def ask_survey(host: Host, *, sizes: bool) -> Survey:
 def _page(host: Host, after: str, sizes: bool) -> Reply:
     request = {"do": "survey", "after": after, "sizes": sizes}
     reply = Reply(host.identity, host.ask(request, patience=_PATIENCE))
-    return reply.require_ok(f"{host.identity} could not list its runs")
+    return reply.require_ok(f"{host.identity} cannot list its runs")
 
 
 def _runs(host: Host, page: Reply, last: str) -> Iterator[TargetRun]:
@@ -100,7 +100,7 @@ def _runs(host: Host, page: Reply, last: str) -> Iterator[TargetRun]:
         raw = part_of(_RawRun, told, _LONGEST)
         name = raw.id or ""
         if name <= last or len(name) > _LONGEST - 1:
-            raise MalformedReply(host.identity, "its runs are not in order")
+            raise MalformedReply(host.identity, "the list of runs is not sorted")
         last = name
         fetched = told.get("fetched")
         yield TargetRun(

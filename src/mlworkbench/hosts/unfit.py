@@ -13,9 +13,7 @@ from .replies import printable
 
 _CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)
 _GUARD = "case $- in *i*) ;; *) return;; esac"
-_STARTUP = (
-    f"~/.bashrc there must not exit or start another shell: put  {_GUARD}  at its top (ssh HOST true must end well)"
-)
+_STARTUP = f"~/.bashrc must not exit or start another shell: put  {_GUARD}  at its top ('ssh HOST true' must succeed)"
 
 
 def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
@@ -23,7 +21,7 @@ def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
     where, said = attachment.identity, error.said
     if said == NO_PYTHON:
         return HostError(
-            f"there is no Python 3.8 or newer on {where}",
+            f"no Python 3.8 or newer found on {where}",
             "install one, for example: apt install python3, or put one into ~/.mlw/tools/python",
             more="python-too-old",
         )
@@ -35,11 +33,11 @@ def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
     if error.code is None:
         return silent(where)
     if said:
-        what = f"{where} lets us in but runs no commands; it says: {printable(said)}"
-        hint = f"the account needs a login shell, and its key no forced command; {_STARTUP}"
+        what = f"connected to {where}, but it runs no commands; it printed: {printable(said)}"
+        hint = f"the account needs a login shell and a key without a forced command; {_STARTUP}"
         return HostError(what, hint, more="unfit-target")
     return HostError(
-        f"{where} lets us in but runs no commands: its shell ends first, with exit code {error.code}; the usual cause"
+        f"connected to {where}, but it runs no commands: its shell exits with code {error.code}; the usual cause"
         " is a startup file such as ~/.bashrc",
         _STARTUP,
         more="unfit-target",
@@ -48,7 +46,7 @@ def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
 
 def _no_home(where: str, what: str) -> HostError:
     full = "space" in what or "quota" in what
-    hint = "make room on that disk" if full else "it must be a folder that you can write"
+    hint = "free disk space there" if full else "your user must be able to write to it"
     problem = f"the home folder of {where} cannot be used: {what}"
     return HostError(problem, hint, more="disk-full" if full else "unfit-target")
 
@@ -56,7 +54,7 @@ def _no_home(where: str, what: str) -> HostError:
 def silent(where: str) -> Unreachable:
     """The login was accepted, and then nothing came: the machine is overloaded, or another program took our place."""
     return Unreachable(
-        f"{where} lets us in but does not run our command; if it is not overloaded, a startup file such as ~/.bashrc"
+        f"connected to {where}, but it does not respond; if it is not overloaded, a startup file such as ~/.bashrc"
         " waits or starts another shell",
         _STARTUP,
         more="unfit-target",

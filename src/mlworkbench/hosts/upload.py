@@ -50,7 +50,7 @@ class Upload:
         if plan.get("ok") and plan.get("base") is False:
             plan = self._ask(digest, None, text)
         if not plan.get("ok") or not plan.get("more"):
-            raise HostError(f"the code could not be sent: {printable(str(plan.get('problem')))}")
+            raise HostError(f"cannot upload the code: {printable(str(plan.get('problem')))}")
         self._pour(*_checked(plan, _blobs(manifest)))
         self._remember(digest)
 
@@ -59,7 +59,9 @@ class Upload:
             text = Path(self._store.snapshot(digest)).read_bytes()
             return text, parse_json(text)
         except (OSError, ValueError) as error:
-            raise SnapshotError(f"the snapshot {digest[:12]} is not in the store any more", "submit again") from error
+            raise SnapshotError(
+                f"the snapshot {digest[:12]} is no longer in the content store", "submit again"
+            ) from error
 
     # -- the manifest ------------------------------------------------------------------------------
 
@@ -122,7 +124,7 @@ class Upload:
         for answer, _ in self._channel.stream(_FINISHING, 0):
             if not answer.get("more") and not answer.get("ok"):
                 problem = printable(str(answer.get("problem")))
-                raise HostError(f"the code could not be stored on the target: {problem}", more=full_disk(problem))
+                raise HostError(f"cannot store the code on the target: {problem}", more=full_disk(problem))
 
     def _send(self, data: bytes) -> None:
         begun = time.monotonic()
@@ -160,11 +162,11 @@ class Upload:
                     while left:
                         data = file.read(min(left, self._frame))
                         if not data:
-                            raise SnapshotError("a stored file became shorter while it was sent", "submit again")
+                            raise SnapshotError("a stored file was truncated during the upload", "submit again")
                         left -= len(data)
                         yield data
             except OSError as error:
-                raise SnapshotError(f"a stored file cannot be read: {error.strerror}", "submit again") from error
+                raise SnapshotError(f"cannot read a stored file: {error.strerror}", "submit again") from error
 
 
 def _blobs(manifest: dict[str, Any]) -> list[tuple[str, int]]:
@@ -189,7 +191,7 @@ def _checked(plan: dict[str, Any], blobs: list[tuple[str, int]]) -> tuple[list[t
         if any(index < 0 or not 0 <= done <= missing[index][1] for index, done in have.items()):
             raise ValueError
     except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-        raise HostError("the target's word about the code that it lacks makes no sense") from None
+        raise HostError("the target sent an invalid list of missing files") from None
     return missing, have
 
 

@@ -51,12 +51,12 @@ def promote(
 ) -> tuple[Asset, Outcome]:
     """Copy an output, or a folder of outputs, to where no removal of the run reaches it; all files or nothing."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name an asset", "letters, digits, '.', '_' and '-', up to 100 of them")
+        raise UsageError(f"{name!r} is not a valid asset name", "use up to 100 letters, digits, '.', '_', and '-'")
     folder = paths.root.run(run.id)
     wanted = plain_name(artifact)
     outputs, recorded = outputs_of(folder)
     if not recorded:
-        raise UsageError(f"run {run.id} has no list of outputs yet", "promote once it has ended")
+        raise UsageError(f"run {run.id} has no list of outputs yet", "promote outputs after the run has ended")
     check_known([wanted], outputs)
     check_source(folder)
     versions = os.path.join(_assets(paths, run.spec.project_id), name)
@@ -68,7 +68,7 @@ def promote(
         outcome, count, size = _fill(part, folder.outputs, outputs, wanted, report)
         for path, why in outcome.failed:
             remove(part)
-            raise HistoryError(f"output {path} of run {run.id} {why}", "nothing was promoted")
+            raise HistoryError(f"nothing was promoted: output {path} of run {run.id}: {why}")
         _sync(held)
         made = Asset(name, "", run.spec.project_id, run.id, wanted, time.time(), count, size)
         return _publish(part, versions, made), outcome
@@ -83,7 +83,7 @@ def _hold(part: str) -> int:
         held = os.open(part, FOLDER | NOFOLLOW)
         if not lock(held):
             os.close(held)
-            raise HistoryError("another command is promoting the same output", "wait for its end")
+            raise HistoryError("another command is promoting the same output", "wait until it finishes")
         try:
             if os.stat(part).st_ino == os.fstat(held).st_ino:
                 return held
@@ -133,7 +133,7 @@ def _sync(folder: int) -> None:
 
 def _assets(paths: UserPaths, project_id: str) -> str:
     if not _NAME.fullmatch(project_id):
-        raise HistoryError(f"the project has an odd id: {project_id!r}")
+        raise HistoryError(f"the project has an invalid ID: {project_id!r}")
     return os.path.join(paths.home, "assets", project_id)
 
 
@@ -160,7 +160,7 @@ def check_link(project: Path, name: str) -> None:
     """Before a promotion: a link file of the same name that is not ours is the user's."""
     path = project / "assets" / f"{name}.link"
     if os.path.lexists(path) and _read_link(path).get("assetSource") != SOURCE:
-        raise UsageError(f"{path} is not a link of ours", "choose another name, or move that file away")
+        raise UsageError(f"{path} was not created by mlw", "choose another name, or move that file")
 
 
 def write_link(project: Path, asset: Asset) -> Path:
@@ -177,7 +177,7 @@ def write_link(project: Path, asset: Asset) -> Path:
     except OSError as error:
         place = project / "assets" / name
         raise HistoryError(
-            f"version {asset.version} of asset {asset.name} is kept, but {place} cannot be written: {error.strerror}"
+            f"version {asset.version} of asset {asset.name} is stored, but {place} cannot be written: {error.strerror}"
         ) from error
     return project / "assets" / name
 
@@ -187,11 +187,11 @@ def _read_link(path: Path) -> JsonDict:
         with open(os.open(path, READ | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             data = parse_json(file.read(_LARGEST_LINK))
     except FileNotFoundError:
-        raise UsageError(f"there is no file {path}", "name a file such as assets/NAME.link with -l") from None
+        raise UsageError(f"file {path} not found", "pass a file such as assets/NAME.link with -l") from None
     except (OSError, ValueError):
         data = None
     if not isinstance(data, dict):
-        raise ConfigError("this is no link to an asset", path=str(path))
+        raise ConfigError("not a link to an asset", path=str(path))
     return data
 
 
@@ -201,14 +201,14 @@ def read_link(path: Path) -> tuple[str, str]:
     source, name, version = (data.get(key) for key in ("assetSource", "name", "version"))
     if source == "azureml":
         raise ConfigError(
-            "this link leads to an asset of Azure Machine Learning Workbench, which was retired in 2019: its files"
-            " cannot be fetched any more",
-            "if you have them, or can make them again: mlw history promote -r RUN -ap PATH -n NAME",
+            "this is a link to an asset of Azure Machine Learning Workbench, which was retired in 2019: its files"
+            " can no longer be downloaded",
+            "if you have the files or can create them again: mlw history promote -r RUN -ap PATH -n NAME",
             path=str(path),
         )
     sound = isinstance(name, str) and _NAME.fullmatch(name) and isinstance(version, str) and version.isdecimal()
     if source != SOURCE or not sound:
-        raise ConfigError("this is no link to an asset of ours", path=str(path))
+        raise ConfigError("not a link to an asset of ML Workbench", path=str(path))
     return str(name), str(version)
 
 
@@ -223,11 +223,11 @@ def find_asset(paths: UserPaths, name: str, version: str, project_id: str | None
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(f"several projects have version {version} of an asset {name}", "run this in the project")
+        raise UsageError(f"several projects have version {version} of asset {name}", "run the command in the project")
     if fitting:
         raise UsageError(
             f"version {version} of asset {name} belongs to another project",
-            f"to fetch it, name the link file in that project: mlw asset download -l PROJECT/assets/{name}.link",
+            f"to download it, use the link file in that project: mlw asset download -l PROJECT/assets/{name}.link",
         )
     raise UnknownName("asset", f"{name} {version}", [f"{one.name} {one.version}" for one in known])
 

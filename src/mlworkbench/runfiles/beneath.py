@@ -16,22 +16,22 @@ _LONGEST = 255  # bytes of a name, on every file system in use
 def refusal(path: str) -> str | None:
     """Why this is no name of a file below a folder; None if it is one."""
     if "\0" in path:
-        return "the name holds a NUL"
+        return "the name contains a NUL character"
     try:
         longest = max(map(len, os.fsencode(path).split(b"/")))
     except UnicodeEncodeError:
-        return "the name holds half a character"
+        return "the name contains an invalid character"
     if longest > _LONGEST:
         return "the name is too long for a file"
     if path.startswith("/"):
         return "the name is absolute"
     parts = path.split("/")
     if ".." in parts:
-        return "the name leads upwards"
+        return "the name leads outside the folder"
     if "" in parts or "." in parts:
-        return "the name is not in its plain form"
+        return "the name is not normalized"
     if WINDOWS and any(letter in path for letter in '\\:<>"|?*'):
-        return "Windows has no such names"
+        return "the name is not valid on Windows"
     return None
 
 

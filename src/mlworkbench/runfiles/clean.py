@@ -96,7 +96,7 @@ class Cleaner:
                     self._put_back(folders, self._runs(folders)[1])  # what a killed clean had set aside
                     gone += self._remove_code(folders, [one for one in found if one.kind == CODE])
                 elif any(one.kind == CODE for one in found):
-                    self.notes.append("a submit is storing files at this moment, so no stored code was removed")
+                    self.notes.append("a submit is storing files, so no stored code was removed")
             for one in found:
                 if one.kind != CODE and self._remove_one(folders, one):
                     gone.append(one)
@@ -185,7 +185,7 @@ class Cleaner:
                 with open(os.open(name, READ, dir_fd=folders.open("snapshots")), "rb") as file:
                     used.update(entry[1] for entry in parse_json(file.read())["files"])
             except (OSError, ValueError, KeyError, TypeError, IndexError):
-                self.notes.append(f"snapshots/{name} cannot be read, so no stored file was looked at")
+                self.notes.append(f"snapshots/{name} cannot be read, so stored files were not checked")
                 return None
         return used
 
@@ -289,7 +289,7 @@ class Cleaner:
         except stock.InUse:
             return False  # a run has come that needs it
         except OSError as error:
-            self.notes.append(f"{one.folder}/{one.name} could not be removed: {error.strerror}")
+            self.notes.append(f"cannot remove {one.folder}/{one.name}: {error.strerror}")
             return False
         return True
 
@@ -305,7 +305,7 @@ class Cleaner:
         try:
             remove_at(folders.open(one.folder), name)
         except OSError as error:
-            self.notes.append(f"{one.folder}/{one.name} could not be removed: {error.strerror}")
+            self.notes.append(f"cannot remove {one.folder}/{one.name}: {error.strerror}")
             return False
         return True
 
@@ -321,7 +321,7 @@ class Cleaner:
 def check_ours(home: str, index: str) -> None:
     """Our mark: a folder without an index is not ours to clean."""
     if not os.path.isfile(index) or os.path.islink(index):
-        raise HistoryError(f"{home} holds no run history of mlw", "check MLW_HOME")
+        raise HistoryError(f"{home} contains no run history of mlw", "check MLW_HOME")
 
 
 def _names(folders: Beneath, folder: str) -> list[str]:

@@ -33,26 +33,26 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 YOUNG = 3600.0  # code that came in the last hour stays: a submit may be about to use it
 KINDS = {
     "runs": "runs",
-    "snapshots": "lists of code",
-    "blobs": "files of code",
-    "spares": "spare working copies",
-    "lib": "programs of mlw",
+    "snapshots": "snapshots",
+    "blobs": "code files",
+    "spares": "warm working copies",
+    "lib": "mlw programs",
     "envs": "environments",
-    "caches": "packages for environments",
+    "caches": "package caches",
 }
 
 
 # Why something stays, and how it is removed all the same. ``{t}``: the target; ``{clean}``: the command for it.
 WHY = {
-    GOING: "not ended; end a run with: mlw cancel RUN",
-    UNFETCHED: "log or outputs are not here; fetch: mlw history download -r RUN; remove: {clean} --unfetched",
-    UNCOLLECTED: "some outputs are only there, see mlw history info -r RUN; remove: {clean} --unfetched",
-    OTHER: "submitted by another laptop, which removes them; to see them here: mlw history fetch -t {t}",
-    UPLOADING: "an upload is under way; try again after it",
-    YOUNG_CODE: "uploaded within the last hour, a submit may need it; remove: {clean} --recent",
-    USED: "in use by runs that have not ended, or by mlw itself",
+    GOING: "still active; stop a run with: mlw cancel RUN",
+    UNFETCHED: "log or outputs not downloaded; download: mlw history download -r RUN; remove: {clean} --unfetched",
+    UNCOLLECTED: "some outputs exist only there, see mlw history info -r RUN; remove: {clean} --unfetched",
+    OTHER: "submitted by another laptop, which can remove them; show them here: mlw history fetch -t {t}",
+    UPLOADING: "an upload is in progress; try again later",
+    YOUNG_CODE: "uploaded within the last hour, may be needed by a submit; remove: {clean} --recent",
+    USED: "in use by active runs or by mlw itself",
     RECENT: "used within the last 30 days; remove: mlw environment remove --unused -t {t}",
-    SHARED: "downloads that environments are built from; remove: mlw environment remove --caches -t {t}",
+    SHARED: "downloads used to build environments; remove: mlw environment remove --caches -t {t}",
 }
 
 
@@ -131,7 +131,7 @@ class CleanerElsewhere:
             "young": self._young,
         }
         who = self._host.identity
-        return Reply(who, self._host.ask(request, patience=600.0)).require_ok(f"{who} could not look after its space")
+        return Reply(who, self._host.ask(request, patience=600.0)).require_ok(f"{who} cannot report its disk usage")
 
 
 def _part(kind: str, said: object) -> Part:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 UNUSED = " unused for 30 days"
 SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS = (
-    "spare working copies",
+    "warm working copies",
     "code that no run needs",
     "old supervisor programs",
     "leftovers of killed commands",
@@ -17,10 +17,10 @@ SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS = (
 KINDS = (SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS)
 _RECENT = "remove: mlw experiment clean --yes --recent"
 _WHY = {
-    CODE: f"stored within the last hour, a submit may need it; {_RECENT}",
-    PROGRAMS: f"made within the last hour, a submit may need it; {_RECENT}",
+    CODE: f"stored within the last hour, may be needed by a submit; {_RECENT}",
+    PROGRAMS: f"created within the last hour, may be needed by a submit; {_RECENT}",
     LEFTOVERS: f"changed within the last 24 hours, may be in use; {_RECENT}",
-    ENVIRONMENTS: "used within the last 30 days, or in use; remove: mlw environment remove --unused",
+    ENVIRONMENTS: "used within the last 30 days; remove: mlw environment remove --unused",
 }
 
 

@@ -28,7 +28,7 @@ HIDDEN = "***"
 _SECRET_WORDS = ("TOKEN", "KEY", "PASSWORD", "PASSWD", "SECRET", "CREDENTIAL")
 _SHORTEST = 6  # masked wherever it occurs; a shorter one, such as "true", would destroy the log
 _CHUNK = 1 << 20
-_REVIEW = "other private data in the code and the log is not masked: review the bundle before you share it"
+_REVIEW = "other private data in the code and the log is not masked; review the bundle before you share it"
 _OPEN = READ | getattr(os, "O_NONBLOCK", 0)
 _TIME = (1980, 1, 1, 0, 0, 0)  # the first that a zip can tell
 
@@ -83,7 +83,10 @@ def sharing_warnings(unknown: Iterable[str]) -> list[str]:
 
     ``unknown``: names of the run's secrets whose values are not known here, and therefore not masked.
     """
-    shown = [f"the secret {name} is not known here; if the script printed it, the bundle shows it" for name in unknown]
+    shown = [
+        f"the value of secret {name} is unknown here; if the script printed it, the bundle contains it"
+        for name in unknown
+    ]
     return [*shown, _REVIEW]
 
 
@@ -209,7 +212,7 @@ def _zip_name(name: str) -> str:
 def refuse_there(path: str) -> None:
     """Nothing is written over; better told before a long list than after it."""
     if os.path.lexists(path):
-        raise UsageError(f"{path} exists already", "name another file with -o, or move that one away")
+        raise UsageError(f"{path} already exists", "choose another file with -o, or move the existing one")
 
 
 def write_bundle(path: str, members: Iterable[Member], filters: Filters, report: Callable[[int], None]) -> int:

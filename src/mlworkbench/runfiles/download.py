@@ -48,7 +48,7 @@ def fetch(
     try:
         stage = Stage(folder, key, fresh)
     except OSError as error:
-        raise UsageError(f"cannot use {folder}: {error.strerror}", "name another folder with -d") from None
+        raise UsageError(f"cannot use {folder}: {error.strerror}", "choose another folder with -d") from None
     with (
         stage,
         Transfer(
@@ -76,9 +76,9 @@ def check_source(run: RunFolder) -> None:
         with Beneath(run.outputs):
             return
     except FileNotFoundError:
-        raise HistoryError(f"the outputs of the run are gone: {run.outputs}") from None
+        raise HistoryError(f"the outputs of the run no longer exist: {run.outputs}") from None
     except OSError as error:
-        raise HistoryError(f"cannot use {run.outputs}: {error.strerror}", "is it a link?") from None
+        raise HistoryError(f"cannot use {run.outputs}: {error.strerror}", "check whether it is a link") from None
 
 
 def plain_name(artifact: str) -> str:
@@ -88,7 +88,7 @@ def plain_name(artifact: str) -> str:
         parts = parts[1:]
     name = "/".join(parts)
     if artifact.startswith("/") or (name and refusal(name)):
-        raise UsageError(f"{artifact!r} is no output: {refusal(artifact) or 'the name is absolute'}")
+        raise UsageError(f"{artifact!r} is not a valid output name: {refusal(artifact) or 'the name is absolute'}")
     return name
 
 
@@ -99,5 +99,5 @@ def covers(wanted: str, path: str) -> bool:
 
 def _unknown(name: str, outputs: Iterable[Output]) -> UnknownName:
     known = [one.path for one in islice(outputs, _SHOWN + 1)]
-    more = "see all with: mlw history download -r RUN, or in outputs.json" if len(known) > _SHOWN else None
+    more = "download all with mlw history download -r RUN, or see outputs.json" if len(known) > _SHOWN else None
     return UnknownName("output", name, known[:_SHOWN], more)

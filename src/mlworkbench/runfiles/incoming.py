@@ -72,7 +72,7 @@ class Incoming:
         except OSError as error:
             raise HistoryError(
                 f"cannot write outputs to {self._folder}: {error.strerror}",
-                "make room and run the command again: it goes on where it stopped",
+                "free disk space and run the command again: it continues where it stopped",
             ) from error
         finally:
             self._target.close()
@@ -104,18 +104,20 @@ class Incoming:
         self._pour(again)
         for wanted in again:
             if not self._finish(wanted):
-                self.outcome.failed.append((wanted.one.path, "is not what was recorded at the run's end"))
+                self.outcome.failed.append(
+                    (wanted.one.path, "content differs from what was recorded when the run ended")
+                )
 
     def _pour(self, batch: list[_Wanted]) -> None:
         """The bytes of a batch into its parts, as they come; what comes from the start is hashed on the way."""
         if not batch:
             return
-        require_room(self._folder, sum(wanted.lacks for wanted in batch), "what comes next of the outputs")
+        require_room(self._folder, sum(wanted.lacks for wanted in batch), "the next part of the outputs")
         at, file, room, position = -1, -1, 0, 0
         try:
             for index, data in self._ask([(wanted.one.path, wanted.have, wanted.one.size) for wanted in batch]):
                 if not max(at, 0) <= index < len(batch):
-                    raise HostError("the target answered with a file that was not asked for")
+                    raise HostError("the target sent an unrequested file")
                 if index != at:
                     _close(file, position)
                     at, file, room, position = index, -1, batch[index].lacks, batch[index].have
@@ -165,7 +167,7 @@ class Incoming:
         """Links come last: nothing is written once they exist."""
         for one in links:
             if refusal(one.path) or not points_inside(one.path, one.to):
-                self.outcome.skipped.append((one.path, f"link to {one.to}, which is outside of the outputs"))
+                self.outcome.skipped.append((one.path, f"link to {one.to}, which is outside the outputs"))
                 continue
             folder, _, name = one.path.rpartition("/")
             try:
@@ -190,8 +192,8 @@ def _close(file: int, size: int) -> None:
 
 def _too_much(one: Output) -> HostError:
     return HostError(
-        f"the target sent more of {one.path[:200]!a} than the {one.size:,} bytes that the list of outputs declares",
-        "nothing more was stored; if you trust that machine, fetch again: mlw history download",
+        f"the target sent more of {one.path[:200]!a} than the {one.size:,} bytes in the list of outputs",
+        "the rest was discarded; if you trust that machine, try again: mlw history download",
     )
 
 

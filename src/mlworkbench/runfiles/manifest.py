@@ -97,7 +97,7 @@ def _entry(one: Any, path: str) -> Output:
             raise ValueError(sha256)
         name, to = native(name), native(to)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HistoryError(f"{path} holds an entry that makes no sense: {ascii(error)[:200]}") from None
+        raise HistoryError(f"{path} contains an invalid entry: {ascii(error)[:200]}") from None
     return Output(name, size, sha256 if kind == "file" else None, kind, to)
 
 
@@ -107,7 +107,7 @@ def _objects(path: str) -> Iterator[Any]:
         text = file.read(_CHUNK)
         head, bracket, text = text.partition("[")
         if not bracket or head.replace(" ", "") != '{"outputs":':
-            raise HistoryError(f"{path} is damaged: it does not begin as a list of outputs")
+            raise HistoryError(f"{path} is damaged: it is not a list of outputs")
         while True:
             found, end = _decode(text)
             yield from found
@@ -117,7 +117,7 @@ def _objects(path: str) -> Iterator[Any]:
             piece = file.read(_CHUNK)
             text += piece
             if not piece or len(text) > _LONGEST + _CHUNK:
-                raise HistoryError(f"{path} is damaged: it ends within an entry")
+                raise HistoryError(f"{path} is damaged: it is truncated")
 
 
 def _decode(text: str) -> tuple[list[Any], int]:

@@ -52,7 +52,7 @@ class Mirror:
         if not data or not self.keeps(name):
             return
         self._check(name, offset + len(data))
-        require_room(self._run.path, len(data), f"what comes next of {name}")
+        require_room(self._run.path, len(data), f"the next part of {name}")
         path = os.path.join(self._run.path, *name.split("/"))
         try:
             if "/" in name:
@@ -67,19 +67,22 @@ class Mirror:
                     rest = rest[file.write(rest) or 0 :]
         except OSError as error:
             raise HistoryError(
-                f"cannot write {path}: {error.strerror}", "the run goes on; make room and follow it again: mlw logs -f"
+                f"cannot write {path}: {error.strerror}",
+                "the run continues; free disk space and follow it again: mlw logs -f",
             ) from error
 
     def _check(self, name: str, size: int) -> None:
         if size > _MOST.get(name, _MOST_OF_OTHERS):
-            raise HostError(f"the target sent more than {size - 1:,} bytes of {name}, which no run has")
+            raise HostError(f"the target sent more than {size - 1:,} bytes of {name}, more than any run can have")
         if not name.startswith("metrics/") or os.path.exists(os.path.join(self._run.path, name)):
             return
         if self._metrics < 0:
             self._metrics = len(os.listdir(self._run.metrics)) if os.path.isdir(self._run.metrics) else 0
         self._metrics += 1
         if self._metrics > 2 * metric_files.MOST_FILES:  # two followers may have been sent different ones
-            raise HostError(f"the target sent more than {2 * metric_files.MOST_FILES:,} metric files, which no run has")
+            raise HostError(
+                f"the target sent more than {2 * metric_files.MOST_FILES:,} metric files, more than any run can have"
+            )
 
     def read_log(self, offset: int, limit: int) -> bytes:
         """Bytes of the log that are at home."""

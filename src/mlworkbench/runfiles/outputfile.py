@@ -26,11 +26,11 @@ def open_output(run: RunFolder, artifact: str) -> int:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENAMETOOLONG):
             raise UnknownName("artifact", artifact, some_artifacts(run)) from None
         if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise HistoryError(f"{artifact} is a link, which is not followed") from None
+            raise HistoryError(f"{artifact} is a link, and links are not followed") from None
         raise HistoryError(f"cannot read {artifact}: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise UnknownName("artifact", artifact, some_artifacts(run), "it is no plain file")
+        raise UnknownName("artifact", artifact, some_artifacts(run), "it is not a regular file")
     return handle
 
 

@@ -35,7 +35,7 @@ def restore_new(root: Root, run: Run, place: Path) -> int:
     code = code_of(root, run)
     place = Path(os.path.abspath(place))
     if os.path.lexists(place):
-        raise UsageError(f"{place} exists already", "name another folder with --path")
+        raise UsageError(f"{place} already exists", "choose another folder with --path")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with Beneath(os.path.realpath(place.parent)) as above:
@@ -50,7 +50,7 @@ def restore_new(root: Root, run: Run, place: Path) -> int:
                 remove_at(parent, part)
                 raise
     except OSError as error:
-        raise SnapshotError(f"cannot make {place}: {error.strerror}") from error
+        raise SnapshotError(f"cannot create {place}: {error.strerror}") from error
     return len(code.files)
 
 
@@ -103,7 +103,7 @@ def restore_in_place(root: Root, run: Run, project: Path) -> Plan:
                 raise _refused(plan.lost)
             _apply(root, code, plan, folders)
     except OSError as error:
-        raise SnapshotError(f"cannot restore in {project}: {error.strerror}", "repeat the command") from error
+        raise SnapshotError(f"cannot restore in {project}: {error.strerror}", "run the command again") from error
     return plan
 
 
@@ -111,8 +111,8 @@ def _refused(lost: list[str]) -> UsageError:
     names = ", ".join(shown(path) for path in lost[:_NAMED])
     more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
     return UsageError(
-        f"{len(lost)} files would be lost, because no run has them as they are now: {names}{more}",
-        "restore into a new folder instead (without --in-place), or move these files away",
+        f"{len(lost)} files would be lost, because no run has their current content: {names}{more}",
+        "restore into a new folder instead (without --in-place), or move these files",
     )
 
 
@@ -227,7 +227,7 @@ def _check(plan: Plan, folders: Beneath, path: str) -> None:
     """What was judged must still be what is there."""
     found = folders.look(path)
     if found is not None and _stamp(found) != plan.stamps.get(path):
-        raise OSError(errno.EBUSY, f"{shown(path)} changed meanwhile")
+        raise OSError(errno.EBUSY, f"{shown(path)} changed during the restore")
 
 
 def _leave(plan: Plan, folders: Beneath, path: str) -> None:

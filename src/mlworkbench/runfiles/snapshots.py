@@ -30,9 +30,9 @@ def code_of(root: Root, run: Run) -> Code:
     try:
         manifest = read_manifest(root.snapshot(run.spec.snapshot))
     except FileNotFoundError:
-        raise SnapshotError(f"the code of run {run.id} is not in the store any more") from None
+        raise SnapshotError(f"the code of run {run.id} is no longer in the content store") from None
     except OSError as error:
-        raise SnapshotError(f"the code of run {run.id} cannot be read: {error.strerror}") from error
+        raise SnapshotError(f"cannot read the code of run {run.id}: {error.strerror}") from error
     return Code(
         {path: (sha256, size, mode) for path, sha256, size, mode in manifest["files"]},
         dict(manifest["links"]),
@@ -49,9 +49,9 @@ def read_blob(root: Root, sha256: str, size: int, take: Callable[[bytes], object
                 digest.update(data)
                 take(data)
     except FileNotFoundError:
-        raise SnapshotError(f"the store lacks a file of the run: {root.blob(sha256)}") from None
+        raise SnapshotError(f"a file of the run is missing from the content store: {root.blob(sha256)}") from None
     if digest.hexdigest() != sha256:
-        raise SnapshotError(f"the store holds a damaged file: {root.blob(sha256)}")
+        raise SnapshotError(f"a file in the content store is damaged: {root.blob(sha256)}")
 
 
 def copy_blob(root: Root, known: tuple[str, int, int], folder: int, name: str) -> None:

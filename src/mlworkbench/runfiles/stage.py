@@ -53,7 +53,7 @@ class Stage:
         self.whole = not _there(self._parent, name)
         if not self.whole:
             if not os.path.isdir(self.place):
-                raise UsageError(f"cannot use {self.place}: not a folder", "name another one with -d")
+                raise UsageError(f"cannot use {self.place}: not a folder", "choose another folder with -d")
             self.target = Beneath(self.place)
             self._drop_old()
             taken = self._take(self.target.open(""), MARK, os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC)
@@ -73,7 +73,7 @@ class Stage:
         held = os.open(name, flags, 0o600, dir_fd=parent)
         if not lock(held):
             os.close(held)
-            raise HistoryError(f"another command is downloading to {self.place}", "wait for its end")
+            raise HistoryError(f"another command is downloading to {self.place}", "wait until it finishes")
         found = os.fstat(held)
         try:
             current = os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino == found.st_ino
@@ -84,7 +84,7 @@ class Stage:
             return False
         self._held = held
         if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-            raise UsageError(f"{name} in {self.place} is not yours", "name another folder with -d")
+            raise UsageError(f"{name} in {self.place} belongs to another user", "choose another folder with -d")
         self.resumed = found.st_size > 0
         if stat.S_ISREG(found.st_mode) and not self.resumed:
             os.write(held, _TEXT)
@@ -109,7 +109,8 @@ class Stage:
             os.rename(_FILES, os.path.basename(self.place), src_dir_fd=self._held, dst_dir_fd=self._parent)
         except OSError as error:
             raise HistoryError(
-                f"{self.place} has appeared meanwhile ({error.strerror})", "repeat the command, or name another folder"
+                f"{self.place} was created by another program ({error.strerror})",
+                "run the command again, or choose another folder",
             ) from error
         os.rmdir(self._part, dir_fd=self._parent)
 

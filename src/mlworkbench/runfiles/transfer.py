@@ -124,8 +124,8 @@ class Transfer:
         except OSError as error:
             if error.errno in _FULL:
                 raise HistoryError(
-                    "the disk that the outputs are copied to is full",
-                    "make room and run the command again: it goes on where it stopped",
+                    "the disk for the outputs is full",
+                    "free disk space and run the command again: it continues where it stopped",
                 ) from error
             self.outcome.failed.append((one.path, _words(error)))
         return False
@@ -133,7 +133,7 @@ class Transfer:
     def _add(self, one: Output, name: str) -> bool:
         if one.kind == LINK:
             if not self._leads_inside(one, name):
-                self.outcome.skipped.append((one.path, f"link to {one.to}, which is outside of the outputs"))
+                self.outcome.skipped.append((one.path, f"link to {one.to}, which is outside the outputs"))
                 return False
             self._links += 1
             return True
@@ -182,11 +182,11 @@ class Transfer:
         try:
             source = os.open(own, _OPEN, dir_fd=parent)
         except OSError as error:
-            raise _Refused(f"is no longer a file of the run ({_words(error)})") from None
+            raise _Refused(f"no longer a file of the run ({_words(error)})") from None
         try:
             found = os.fstat(source)
             if not stat.S_ISREG(found.st_mode):
-                raise _Refused("is no longer a file")
+                raise _Refused("no longer a file")
             if one.sha256 and found.st_size < CHUNK:
                 new = self._bring_small(source, found, one.sha256, handle, part)
             else:
@@ -221,7 +221,7 @@ class Transfer:
         """Checked before anything is written; False if an earlier attempt had brought it."""
         data = os.pread(source, found.st_size + 1, 0)
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise _Refused("is not what was recorded at the run's end")
+            raise _Refused("content differs from what was recorded when the run ended")
         try:
             target = os.open(part, NEW, _mode(found), dir_fd=handle)
         except FileExistsError:
@@ -240,7 +240,9 @@ class Transfer:
         for _ in range(_TRIES):
             if self._fetch(source, one, handle, part):
                 return True
-        raise _Refused("is not what was recorded at the run's end" if one.sha256 else "changed while copying")
+        raise _Refused(
+            "content differs from what was recorded when the run ended" if one.sha256 else "changed while copying"
+        )
 
     def _fetch(self, source: int, one: Output, handle: int, part: str) -> bool:
         """Make the part whole; False, and then there is none, if its content is not what it should be."""
@@ -318,7 +320,7 @@ def _open_part(part: str, handle: int, mode: int) -> int:
     found = os.fstat(target)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         os.close(target)
-        raise _Refused(f"{part} is in the way")
+        raise _Refused(f"cannot replace {part}")
     return target
 
 
@@ -347,5 +349,5 @@ def _mode(found: os.stat_result) -> int:
 
 def _words(error: OSError) -> str:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return "a link or a file is in the way"
+        return "blocked by an existing link or file"
     return error.strerror or str(error)

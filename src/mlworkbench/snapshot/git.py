@@ -85,9 +85,9 @@ class GitReader:
         if repository.commit is None:
             self._problem = "there is no commit yet"
         elif not repository.is_own():
-            self._problem = "its repository is outside the project and does not name this folder"
+            self._problem = "the repository is outside the project and does not refer to this folder"
         elif repository.borrows():
-            self._problem = "its repository takes objects from another one"
+            self._problem = "the repository uses objects of another repository"
         elif program is None:
             self._problem = "git is not installed"
         else:
@@ -124,7 +124,7 @@ class GitReader:
         diff = self._collect() if self._process is not None and self._stays_inside() else b""
         dirty = bool(diff)
         if self._problem and self._state.commit is not None:
-            diff += f"# mlw: the diff is not whole: {self._problem}\n".encode()
+            diff += f"# mlw: the diff is incomplete: {self._problem}\n".encode()
         return Git(self._state.commit, self._state.branch, dirty), diff
 
     def _stays_inside(self) -> bool:
@@ -132,7 +132,7 @@ class GitReader:
         assert self._listing is not None
         names, self._problem = self._read(self._listing, _LARGEST_LIST)
         if not self._problem and _OUTSIDE.search(names):
-            self._problem = "its index has names of files outside the work tree"
+            self._problem = "the index contains files outside the work tree"
         return not self._problem
 
     def _collect(self) -> bytes:

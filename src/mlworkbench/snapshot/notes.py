@@ -46,13 +46,13 @@ def describe_folders(folders: dict[str, Folder]) -> list[str]:
     outside = sorted(_links_outside(folders))
     notes = []
     if special:
-        notes.append(f"{_count(special, 'special file')} (FIFO, socket or device) skipped: {listed(special)}")
+        notes.append(f"{_count(special, 'special file')} (FIFO, socket, or device) skipped: {listed(special)}")
     if outside:
-        notes.append(f"{_count(outside, 'link')} to outside of the project kept as links only: {listed(outside)}")
+        notes.append(f"{_count(outside, 'link')} to files outside the project kept as links: {listed(outside)}")
     if secret:
         notes.append(
-            f"{_count(secret, 'name')} left out for looking like a secret: {listed(secret)};"
-            f" to send one, write !{shown(os.path.basename(secret[0].rstrip('/')))} into {OURS}"
+            f"{_count(secret, 'path')} excluded (possible secrets): {listed(secret)};"
+            f" to include one, add !{shown(os.path.basename(secret[0].rstrip('/')))} to {OURS}"
         )
     return notes + _collisions(folders) + _size(folders)
 
@@ -63,8 +63,8 @@ def describe_usual(folders: dict[str, Folder]) -> str | None:
     if not usual:
         return None
     return (
-        f"{_count(usual, 'folder')} left out by default (environments, caches and the like): {listed(usual)};"
-        f" to send one, write !{shown(os.path.basename(usual[0].rstrip('/')))} into {OURS}"
+        f"{_count(usual, 'folder')} excluded by default (environments, caches, and similar): {listed(usual)};"
+        f" to include one, add !{shown(os.path.basename(usual[0].rstrip('/')))} to {OURS}"
     )
 
 
@@ -74,7 +74,7 @@ def describe_reading(changed: Sequence[str], gone: Sequence[str]) -> list[str]:
     if changed:
         notes.append(f"{_count(changed, 'file')} changed while being read: {listed(changed)}")
     if gone:
-        notes.append(f"{_count(gone, 'name')} vanished while being read, not included: {listed(gone)}")
+        notes.append(f"{_count(gone, 'path')} disappeared while being read, not included: {listed(gone)}")
     return notes
 
 
@@ -113,7 +113,7 @@ def _collisions(folders: dict[str, Folder]) -> list[str]:
     if not pairs:
         return []
     pairs.sort()
-    return [f"{_count(pairs, 'pair')} of names would collide on most disks of macOS and Windows: {listed(pairs)}"]
+    return [f"{_count(pairs, 'pair')} of names would collide on macOS and Windows: {listed(pairs)}"]
 
 
 def _size(folders: dict[str, Folder]) -> list[str]:
@@ -126,8 +126,7 @@ def _size(folders: dict[str, Folder]) -> list[str]:
     largest.sort(key=lambda one: (-one[1][by], one[0]))
     places = ", ".join(_describe(*one) for one in largest[:_BIGGEST])
     return [
-        f"the project is large, {_extent(size, count)}; the largest are {places}; list what the run does not need in"
-        f" {OURS}"
+        f"the project is large, {_extent(size, count)}; largest: {places}; list what the run does not need in {OURS}"
     ]
 
 

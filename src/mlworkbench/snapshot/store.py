@@ -173,7 +173,7 @@ class Store:
         return SnapshotError(
             f"the disk that holds {self._root.path} (mounted at {_mount(self._root.path)}) has no room for the"
             f" snapshot: up to {amount(self._pending)} needed, {amount(self._free())} free",
-            "free some space, or list what the run does not need in .mlwignore",
+            "free disk space, or list what the run does not need in .mlwignore",
         )
 
 

@@ -96,11 +96,11 @@ def _check_size(scan: Scan) -> None:
     largest = max(sizes, key=lambda place: sizes[place], default=None)
     if largest and sizes[largest] > LARGEST_FILE:
         size, most = amount(sizes[largest]), amount(LARGEST_FILE)
-        raise SnapshotError(f"{shown(join(*largest))} has {size}, and a file of a project has at most {most}", hint)
+        raise SnapshotError(f"{shown(join(*largest))} has {size}; a project file may have at most {most}", hint)
     total = sum(sizes.values())
     if largest and total > LARGEST_PROJECT:
         raise SnapshotError(
-            f"the project has {amount(total)} in {len(sizes):,} files, and a snapshot has at most"
+            f"the project has {amount(total)} in {len(sizes):,} files; a snapshot may have at most"
             f" {amount(LARGEST_PROJECT)}; its largest file is {shown(join(*largest))}",
             f"list what the run does not need in {OURS}, or keep it in the shared folder",
         )
@@ -126,7 +126,7 @@ def _unreadable(unread: list[tuple[str, OSError]]) -> SnapshotError:
     count = "a file" if len(unread) == 1 else f"{len(unread):,} files"
     names = listed([f"{path} ({error.strerror})" for path, error in unread])
     return SnapshotError(
-        f"cannot read {count} of the project: {names}",
+        f"cannot read {count} in the project: {names}",
         f"make them readable, or list them in {OURS} if the run does not need them",
     )
 

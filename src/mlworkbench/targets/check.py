@@ -81,16 +81,18 @@ def is_fit(findings: list[Finding]) -> bool:
 def _link(link: Link | None) -> list[Finding]:
     if link is None:
         return []
-    return [Finding("connection", OK, f"{link.identity}, {link.trip * 1000:.1f} ms there and back")]
+    return [Finding("connection", OK, f"{link.identity}, {link.trip * 1000:.1f} ms round trip")]
 
 
 def _clock(link: Link) -> Finding:
     ahead = "ahead of" if link.skew > 0 else "behind"
     if abs(link.skew) <= SKEW:
         exact = abs(link.skew) < 1 + link.trip
-        return Finding("clock", OK, "as here" if exact else f"{abs(link.skew):.0f} s {ahead} this machine's")
+        return Finding("clock", OK, "in sync" if exact else f"{abs(link.skew):.0f} s {ahead} this machine's")
     found = f"its clock is {_duration(abs(link.skew))} {ahead} this machine's"
-    return Finding("clock", WARNING, found, "set it right there: sudo timedatectl set-ntp true; or set this machine's")
+    return Finding(
+        "clock", WARNING, found, "synchronize it: sudo timedatectl set-ntp true; or correct the clock of this machine"
+    )
 
 
 def _duration(seconds: float) -> str:
@@ -110,13 +112,13 @@ def _script(facts: Facts, compute: Compute) -> list[Finding]:
     if compute.kind in IN_CONTAINER or facts.script is None:
         return []
     name = compute.python_location or "python3"
-    hint = f"set pythonLocation in {compute.name}.compute to one that is there"
+    hint = f"set pythonLocation in {compute.name}.compute to a Python that exists there"
     if facts.python.executable:
         hint += f", such as {facts.python.executable}"
     if not facts.script.executable:
-        return [Finding("python", ERROR, f"there is no {name} on that machine's PATH", hint)]
+        return [Finding("python", ERROR, f"{name} not found on the PATH of the machine", hint)]
     if facts.script.tried is False:
-        return [Finding("python", OK, f"{facts.script.executable} (runs scripts; pythonLocation, not tried)")]
+        return [Finding("python", OK, f"{facts.script.executable} (runs scripts; from pythonLocation, not tested)")]
     if not facts.script.version:
         return [Finding("python", ERROR, f"{facts.script.executable} does not start", hint)]
     return [Finding("python", OK, f"{facts.script.version}, {facts.script.executable} (runs scripts)")]
@@ -128,16 +130,16 @@ def _reach(facts: Facts) -> list[Finding]:
     if reach is None:
         return []
     if reach.way:
-        return [Finding("network", OK, f"{reach.host} can be reached")]
+        return [Finding("network", OK, f"{reach.host} is reachable")]
     if reach.proxy:
-        return [Finding("network", OK, f"{reach.host} is not reached directly; a proxy is set there")]
+        return [Finding("network", OK, f"{reach.host} is not directly reachable; a proxy is set there")]
     why = f" ({reach.error.rpartition('] ')[2]})" if reach.error else ""
     return [
         Finding(
             "network",
             WARNING,
-            f"no way out to {reach.host}{why}",
-            "images must be there, and scripts may be unable to download: open the network, or set https_proxy there",
+            f"cannot reach {reach.host}{why}",
+            "images must be present, and scripts may be unable to download: allow access, or set https_proxy there",
             "no-internet-there",
         )
     ]
@@ -153,7 +155,7 @@ def _system(facts: Facts) -> Finding:
     ]
     found = ", ".join(word for word in words if word)
     if system.system in UNTESTED:
-        return Finding("system", WARNING, found, "mlw is tested on Linux only; report what does not work")
+        return Finding("system", WARNING, found, "mlw is tested only on Linux; report what does not work")
     return Finding("system", OK, found)
 
 
@@ -171,25 +173,25 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
         found += f" of {size(store.total)}"
     found += f" in {store.folder}" + (f" ({store.filesystem})" if store.filesystem else "")
     which = " -t NAME" if elsewhere else ""
-    room = f"make room on that disk; mlw experiment clean{which} shows what mlw can give back"
+    room = f"free disk space there; mlw experiment clean{which} lists what mlw can delete"
     if store.writable is False:
-        hint = "your user must be able to write it" if elsewhere else "set MLW_HOME to a folder that can"
-        return Finding("store", ERROR, f"{store.folder} cannot be written", hint)
+        hint = "your user must be able to write to it" if elsewhere else "set MLW_HOME to a writable folder"
+        return Finding("store", ERROR, f"{store.folder} is not writable", hint)
     scarce = scarcity("store", store, found, room)
     if scarce:
         return scarce
     if store.noexec:
         return _noexec(store, elsewhere)
     if store.network:
-        local = "network file systems are slow here; "
-        local += "a link ~/.mlw to a disk there helps" if elsewhere else "set MLW_HOME to a folder on a disk here"
+        local = "network file systems are slow; "
+        local += "link ~/.mlw to a local disk there" if elsewhere else "set MLW_HOME to a folder on a local disk"
         return Finding("store", WARNING, found, local)
     return Finding("store", OK, found)
 
 
 def _noexec(store: Store, elsewhere: bool) -> Finding:
     """No error: a script needs no environment of ours where the Python of the machine or of the image will do."""
-    found = f"{store.folder} is mounted noexec: no program there can be started, so environments cannot be used"
+    found = f"{store.folder} is mounted noexec: programs in it cannot start, so environments cannot be used"
     move = "link it to another disk there: ln -s /DISK/mlw ~/.mlw" if elsewhere else "set MLW_HOME to another disk"
     return Finding("store", WARNING, found, f"{move}; or ask the administrator to mount this one without noexec")
 
@@ -199,7 +201,7 @@ def scarcity(what: str, store: Store, found: str, room: str) -> Finding | None:
     if store.free is not None and store.free < FULL:
         return Finding(what, ERROR, found, room, "disk-full")
     if store.inodes_free is not None and store.inodes_free < FEW_INODES:
-        few = f"{found}, and room for {store.inodes_free} more files only"
+        few = f"{found}, but room for only {store.inodes_free} more files"
         return Finding(what, ERROR if store.inodes_free == 0 else WARNING, few, room, "disk-full")
     if store.free is not None and store.free < SCARCE:
         return Finding(what, WARNING, found, room, "disk-full")
@@ -221,7 +223,9 @@ def _memory(facts: Facts, size: Size) -> Finding:
     if memory.limit is not None:
         found += f", limited to {size(memory.limit)}"
     if memory.available < LITTLE_MEMORY:
-        return Finding("memory", WARNING, found, "end what is not needed; the system kills a run that asks for more")
+        return Finding(
+            "memory", WARNING, found, "stop programs that are not needed; the system kills a run that uses more"
+        )
     return Finding("memory", OK, found)
 
 
@@ -231,8 +235,8 @@ def _gpu(facts: Facts) -> list[Finding]:
     if driver:
         return [Finding("gpu", OK, f"NVIDIA driver {driver}" + (f", {smi}" if smi else ""))]
     if smi:
-        hint = "load or install the NVIDIA driver; nvidia-smi says what is wrong"
-        return [Finding("gpu", WARNING, f"{smi} is there and the driver is not loaded", hint)]
+        hint = "load or install the NVIDIA driver; nvidia-smi prints the cause"
+        return [Finding("gpu", WARNING, f"{smi} is installed, but the driver is not loaded", hint)]
     return []
 
 
@@ -241,7 +245,7 @@ def _engines(facts: Facts, compute: Compute) -> list[Finding]:
     needed = compute.kind in IN_CONTAINER
     if needed and not engines:
         hint = "install Docker Engine or podman on that machine, or use a target without a container"
-        return [Finding("docker", ERROR, "neither docker nor podman is there", hint, "docker-not-running")]
+        return [Finding("docker", ERROR, "neither docker nor podman is installed", hint, "docker-not-running")]
     findings = []
     for name, one in engines.items():
         spare = name == "podman" and "docker" in engines  # Docker goes first, also when it is in trouble
@@ -276,7 +280,7 @@ def engine_trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
         return f"{engine.version} runs {engine.os} containers", "switch the engine to Linux containers"
     if compute.nvidia_docker and not engine.nvidia:
         hint = "install the NVIDIA Container Toolkit, run `sudo nvidia-ctk runtime configure` and restart the engine"
-        return f"{engine.program or 'the engine'} {engine.version} knows nothing of NVIDIA GPUs", hint
+        return f"{engine.program or 'the engine'} {engine.version} has no support for NVIDIA GPUs", hint
     return None
 
 
@@ -292,12 +296,14 @@ def _remedy(engine: Engine) -> str:
     if _PODMAN_NEEDS in said:
         return next(remedy for mark, remedy in _PODMAN_REMEDIES if mark in said)
     if "permission denied" in said:
-        return "let your user use it: sudo usermod -aG docker $USER, then log in again; or install rootless Docker"
+        return (
+            "allow your user to access it: sudo usermod -aG docker $USER, then log in again; or install rootless Docker"
+        )
     if "cannot connect" in said or "is the docker daemon running" in said or "connection refused" in said:
         return "start the engine, for example: sudo systemctl start docker"
     if "in time" in said:
-        return "look after the engine: it does not answer"
-    return f"see: {engine.path} info"
+        return "check the engine: it does not respond"
+    return f"run: {engine.path} info"
 
 
 def _sessions(facts: Facts) -> list[Finding]:
@@ -305,12 +311,12 @@ def _sessions(facts: Facts) -> list[Finding]:
     if not logind.running or not logind.kill_user_processes:
         return []
     if logind.linger:
-        return [Finding("sessions", OK, "the end of a session ends its processes, and your user is excepted (linger)")]
+        return [Finding("sessions", OK, "logging out ends user processes, but lingering is enabled for your user")]
     return [
         Finding(
             "sessions",
             WARNING,
-            "logging out ends all your processes here, runs too (KillUserProcesses in logind.conf)",
-            "except your user: loginctl enable-linger",
+            "logging out ends all your processes, including runs (KillUserProcesses in logind.conf)",
+            "enable lingering: loginctl enable-linger",
         )
     ]

@@ -43,7 +43,7 @@ class Places:
 def ask_places(host: Host, paths: Iterable[str] = ()) -> Places:
     """Resolve paths on the machine itself."""
     reply = Reply(host.identity, host.ask({"do": "mounts", "paths": list(paths)}))
-    reply.require_ok(f"{host.identity} could not resolve its folders")
+    reply.require_ok(f"{host.identity} cannot resolve its folders")
     places, found = reply.mapping("places"), reply.mapping("paths")
     answers = {path: one for path, one in found.items() if isinstance(one, dict)}
     reals = {path: _path(host, one["real"]) for path, one in answers.items() if "real" in one}
@@ -54,7 +54,7 @@ def ask_places(host: Host, paths: Iterable[str] = ()) -> Places:
 def _path(host: Host, path: object) -> str:
     """What a machine calls a path is shown and kept, so it must be one."""
     if not isinstance(path, str) or not os.path.isabs(path) or not path.isprintable():
-        raise HostError(f"{host.identity} has a folder with a name that cannot be used: {printable(str(path))}")
+        raise HostError(f"{host.identity} has a folder with an unsupported name: {printable(str(path))}")
     return path
 
 
@@ -80,7 +80,7 @@ def resolve_consents(
 
 def _not_granted(consent: Consent, problem: str) -> UsageError:
     what, _, hint = problem.partition("; hint: ")
-    return UsageError(f"--allow-mount {consent.text}: {what}", hint or "name another folder")
+    return UsageError(f"--allow-mount {consent.text}: {what}", hint or "use another folder")
 
 
 def own_folders(places: Mapping[str, str], root: str) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def refuse_unallowed(compute: Compute, ground: Ground, share: str, host: Host) -
     if network and network not in FREE_NETWORKS and Consent(NETWORK, network) not in ground.allowed:
         raise ConfigError(
             f"{compute.name}.compute: the network {network} lets a container reach more than its own network,"
-            " which you have not allowed",
+            " and you have not allowed that",
             _command(compute, f"--allow-network {shlex.quote(network)}"),
         )
     if not host.distant:

@@ -149,8 +149,8 @@ def mounts(compute: Compute) -> tuple[tuple[str, str, str], ...]:
         source, target = words[0], words[-1]
         if len(words) > 2 or not all(posixpath.isabs(path) for path in words) or not text.isprintable():
             raise ConfigError(
-                f"{compute.name}.compute: mounts: {text} is not a mount",
-                "write /folder/on/the/machine, /folder:/place/inside, or one of them with :ro at the end",
+                f"{compute.name}.compute: mounts: {text} is not a valid mount",
+                "use /folder/on/the/machine or /folder:/folder/inside, optionally with :ro at the end",
             )
         found.append((normal(source), normal(target), mode))
     return tuple(found)

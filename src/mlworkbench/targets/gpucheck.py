@@ -16,16 +16,23 @@ _TOOLKIT = "install the NVIDIA Container Toolkit there, run sudo nvidia-ctk runt
 
 _IN_CONTAINER = "no-gpu-in-container"
 
+_HUNG = "look for NVRM: Xid in sudo dmesg there; a reboot recovers a hung driver"
+_LOAD = "load it there (sudo modprobe nvidia), or install it; sudo dmesg shows why it was not loaded"
+
 # What the driver's troubles call for; the first that fits counts.
 _REMEDIES = (
-    ("version mismatch", "reboot that machine, so that the new driver is loaded"),
-    ("not loaded", "load it there (sudo modprobe nvidia), or install it; sudo dmesg says why it was not"),
-    ("couldn't communicate", "load it there (sudo modprobe nvidia), or install it; sudo dmesg says why it was not"),
-    ("no driver for it", "install NVIDIA's driver there, with the system's package manager"),
-    ("libnvidia-ml", "install the user part of the driver; in a container, start it with --gpus all"),
-    ("fallen off the bus", "reboot that machine; if it happens again, look at power, heat and seat of the card"),
-    ("must be reset", "sudo nvidia-smi --gpu-reset, or reboot that machine"),
-    ("did not answer", "look at sudo dmesg there for NVRM: Xid; a reboot brings a hung driver back"),
+    ("version mismatch", "reboot that machine to load the new driver"),
+    ("not loaded", _LOAD),
+    ("couldn't communicate", _LOAD),
+    ("no driver for it", "install the NVIDIA driver there with the system package manager"),
+    ("libnvidia-ml", "install the user-space libraries of the driver; if it is a container, start it with --gpus all"),
+    (
+        "fallen off the bus",
+        "reboot that machine; if it happens again, check the power, cooling, and seating of the card",
+    ),
+    ("must be reset", "run sudo nvidia-smi --gpu-reset, or reboot that machine"),
+    ("did not answer", _HUNG),
+    ("did not respond", _HUNG),
 )
 
 
@@ -48,33 +55,33 @@ def judge_gpus(found: Mapping[str, Any], facts: Facts, compute: Compute) -> list
         if all(one.state != ERROR for one in findings):
             findings += _container(inside, gpus, compute)
         return findings
-    return [*findings, *_tried(found.get("tried"), gpus, "the script's Python")]
+    return [*findings, *_tried(found.get("tried"), gpus, "the Python of scripts")]
 
 
 def _driver(found: Mapping[str, Any], gpus: Gpus) -> Finding:
     version = gpus.driver or _text(found.get("driver"))
     if version:
         return Finding(
-            "driver", OK, f"NVIDIA driver {version}" + (f", for CUDA up to {gpus.cuda}" if gpus.cuda else "")
+            "driver", OK, f"NVIDIA driver {version}" + (f", supports CUDA up to {gpus.cuda}" if gpus.cuda else "")
         )
     if gpus.problem:
         return Finding("driver", ERROR, gpus.problem, remedy(gpus.problem) or _REMEDIES[1][1])
     if found.get("cards"):
-        return Finding("driver", ERROR, "there is an NVIDIA card and no driver for it", _REMEDIES[3][1])
-    hint = "use a machine with an NVIDIA GPU; in a container, start it with --gpus all"
-    return Finding("driver", ERROR, "no NVIDIA card is to be seen, and no driver", hint)
+        return Finding("driver", ERROR, "an NVIDIA card is present, but no driver for it", _REMEDIES[3][1])
+    hint = "use a machine with an NVIDIA GPU; if this is a container, start it with --gpus all"
+    return Finding("driver", ERROR, "no NVIDIA card and no driver found", hint)
 
 
 def _nvml(found: Mapping[str, Any], gpus: Gpus) -> list[Finding]:
     if gpus.problem:
-        return [Finding("nvml", ERROR, gpus.problem, remedy(gpus.problem) or "see: nvidia-smi")]
+        return [Finding("nvml", ERROR, gpus.problem, remedy(gpus.problem) or "run: nvidia-smi")]
     if not gpus.gpus:
-        return [Finding("nvml", ERROR, "the driver is there and knows no GPU", "see: sudo dmesg | grep -i nvrm")]
+        return [Finding("nvml", ERROR, "the driver is loaded, but finds no GPU", "run: sudo dmesg | grep -i nvrm")]
     names = ", ".join(f"{one.index}: {one.name}" for one in gpus.gpus if not one.error)
     how = "nvidia-smi, NVML could not be loaded" if gpus.source == "nvidia-smi" else "NVML"
-    findings = [Finding("nvml", OK if gpus.source == "nvml" else WARNING, f"{how}: {names or 'no GPU answers'}")]
+    findings = [Finding("nvml", OK if gpus.source == "nvml" else WARNING, f"{how}: {names or 'no GPU responds'}")]
     if findings[0].state == WARNING:
-        hint = "it works, with fewer figures; a Python with ctypes there reads NVML"
+        hint = "GPU monitoring works with fewer metrics; a Python with ctypes there can read NVML"
         findings = [Finding("nvml", WARNING, findings[0].found, hint)]
     for one in gpus.gpus:
         if one.error:
@@ -82,9 +89,9 @@ def _nvml(found: Mapping[str, Any], gpus: Gpus) -> list[Finding]:
     devices = found.get("devices")
     shut = [path for path, free in devices.items() if free is False] if isinstance(devices, Mapping) else []
     if shut:
-        hint = "let your user use it: sudo usermod -aG video $USER (or its group: ls -l), then log in again"
+        hint = "allow your user to access it: sudo usermod -aG video $USER (or its group: ls -l), then log in again"
         findings.append(
-            Finding("devices", ERROR, f"your user may not open {', '.join(map(str, sorted(shut)[:4]))}", hint)
+            Finding("devices", ERROR, f"your user has no access to {', '.join(map(str, sorted(shut)[:4]))}", hint)
         )
     return findings
 
@@ -92,14 +99,14 @@ def _nvml(found: Mapping[str, Any], gpus: Gpus) -> list[Finding]:
 def _engine(facts: Facts, found: Mapping[str, Any], compute: Compute) -> list[Finding]:
     engine = facts.docker or facts.podman
     if engine is None or engine.error:
-        what = engine.error if engine else "neither docker nor podman is there"
-        return [Finding("toolkit", ERROR, str(what), f"see: mlw computetarget check {compute.name}")]
+        what = engine.error if engine else "neither docker nor podman is installed"
+        return [Finding("toolkit", ERROR, str(what), f"run: mlw computetarget check {compute.name}")]
     toolkit = found.get("toolkit")
     version = _text(toolkit.get("version")) if isinstance(toolkit, Mapping) else None
     if not engine.nvidia:
-        return [Finding("toolkit", ERROR, f"{_called(engine)} knows nothing of NVIDIA GPUs", _TOOLKIT, _IN_CONTAINER)]
+        return [Finding("toolkit", ERROR, f"{_called(engine)} has no support for NVIDIA GPUs", _TOOLKIT, _IN_CONTAINER)]
     return [
-        Finding("toolkit", OK, f"{_called(engine)} can give GPUs to containers" + (f" ({version})" if version else ""))
+        Finding("toolkit", OK, f"{_called(engine)} can pass GPUs to containers" + (f" ({version})" if version else ""))
     ]
 
 
@@ -110,28 +117,28 @@ def _called(engine: Engine) -> str:
 def _container(inside: Mapping[str, Any], gpus: Gpus, compute: Compute) -> list[Finding]:
     image = _text(inside.get("image"))
     if inside.get("missing"):
-        hint = "a run fetches it; then ask again"
-        return [Finding("container", WARNING, f"image {image} is not on that machine, so it was not tried", hint)]
+        hint = "a run pulls it; then check again"
+        return [Finding("container", WARNING, f"image {image} is not on that machine, so it was not tested", hint)]
     if inside.get("code") != 0:
-        said = (_text(inside.get("said")) or "it said nothing").strip().splitlines()[-1]
-        return [Finding("container", ERROR, f"a container with GPUs does not start: {said}", _TOOLKIT, _IN_CONTAINER)]
+        said = (_text(inside.get("said")) or "no output").strip().splitlines()[-1]
+        return [Finding("container", ERROR, f"a container with GPUs fails to start: {said}", _TOOLKIT, _IN_CONTAINER)]
     devices = inside.get("devices")
     if not devices:
-        return [Finding("container", ERROR, "a container that asks for GPUs gets none", _TOOLKIT, _IN_CONTAINER)]
+        return [Finding("container", ERROR, "a container that requests GPUs gets none", _TOOLKIT, _IN_CONTAINER)]
     count = len(devices) if isinstance(devices, list) else 0
     findings = [Finding("container", OK, f"{image} sees {count} of {len(gpus.gpus)} GPU{'s' * (len(gpus.gpus) != 1)}")]
     if not compute.nvidia_docker:
         hint = f"set nvidiaDocker: true in {compute.name}.compute, or submit with --gpus"
-        findings.append(Finding("nvidiaDocker", WARNING, f"{compute.name}.compute does not ask for GPUs", hint))
-    return [*findings, *_tried(inside.get("tried"), gpus, "the image's Python")]
+        findings.append(Finding("nvidiaDocker", WARNING, f"{compute.name}.compute does not request GPUs", hint))
+    return [*findings, *_tried(inside.get("tried"), gpus, "the Python of the image")]
 
 
 def _tried(tried: object, gpus: Gpus, whose: str) -> list[Finding]:
     rows = [one for one in tried if isinstance(one, Mapping)] if isinstance(tried, list) else []
     findings = [_one(one, gpus) for one in rows]
     if not any(one.get("what") != "cuda" for one in rows):
-        hint = "PyTorch, TensorFlow, JAX and CuPy are looked for; an environment of the project's own has them later"
-        findings.append(Finding("framework", OK, f"{whose} has no framework that could be tried", hint))
+        hint = "checked: PyTorch, TensorFlow, JAX, and CuPy; the environment of a project may add them later"
+        findings.append(Finding("framework", OK, f"{whose} has no framework to test", hint))
     return findings
 
 
@@ -145,16 +152,16 @@ def _one(tried: Mapping[str, Any], gpus: Gpus) -> Finding:
     if error:
         return Finding(link, ERROR, f"{title}: {error}", _why(error, what))
     if tried.get("worked") is True:
-        return Finding(link, OK, f"{title}: a small computation on the GPU worked")
+        return Finding(link, OK, f"{title}: a small computation on the GPU succeeded")
     if what == "torch" and not cuda:
-        hint = "it is a build for processors only: take torch without +cpu (mlw project doctor says which)"
+        hint = "this is a CPU-only build: use torch without +cpu (mlw project doctor suggests one)"
         return Finding(link, ERROR, f"{title} was built without CUDA", hint, "gpu-cpu-build")
     if _newer(cuda, gpus.cuda):
-        hint = f"update the driver there, or take a build for CUDA {gpus.cuda} or older"
-        found = f"{title} needs a newer driver: this one serves CUDA {gpus.cuda}"
+        hint = f"update the driver there, or use a build for CUDA {gpus.cuda} or older"
+        found = f"{title} needs a newer driver: this one supports CUDA {gpus.cuda}"
         return Finding(link, ERROR, found, hint, "gpu-driver")
     return Finding(
-        link, ERROR, f"{title} sees no GPU", "look at CUDA_VISIBLE_DEVICES there, and whether its build is for GPUs"
+        link, ERROR, f"{title} sees no GPU", "check CUDA_VISIBLE_DEVICES there, and that the framework is a GPU build"
     )
 
 
@@ -162,15 +169,15 @@ def _why(error: str, what: str) -> str:
     said = error.lower()
     if "libcuda" in said:
         return (
-            "the driver's libcuda.so.1 is not found: install the user part of the driver; for a container, the toolkit"
+            "libcuda.so.1 of the driver not found: install the user-space driver libraries; for containers, the toolkit"
         )
     if "insufficient" in said or "too old" in said:
-        return "update the driver there, or take a build for an older CUDA"
+        return "update the driver there, or use a build for an older CUDA"
     if "out of memory" in said:
-        return "others have taken the GPU's memory: mlw gpus says who"
+        return "other processes use the GPU memory: run mlw gpus"
     if "kernel image" in said:
-        return "this build has no code for that GPU: take a newer one for a new GPU, or an older one for an old GPU"
-    return "reinstall it for this machine" if what != "cuda" else "see: sudo dmesg | grep -i nvrm"
+        return "this build does not support that GPU: use a newer build for a new GPU, or an older one for an old GPU"
+    return "reinstall it for this machine" if what != "cuda" else "run: sudo dmesg | grep -i nvrm"
 
 
 def _newer(wanted: str | None, served: str | None) -> bool:

@@ -114,7 +114,9 @@ def choose_engine(facts: Facts, compute: Compute) -> Engine:
 
     found = facts.docker or facts.podman
     if found is None:
-        raise _unfit(compute, "neither docker nor podman is there", "install Docker Engine or podman on that machine")
+        raise _unfit(
+            compute, "neither docker nor podman is installed", "install Docker Engine or podman on that machine"
+        )
     trouble = engine_trouble(found, compute)
     if trouble is not None:
         raise _unfit(compute, *trouble)
@@ -124,7 +126,7 @@ def choose_engine(facts: Facts, compute: Compute) -> Engine:
 def _unfit(compute: Compute, what: str, hint: str) -> LaunchError:
     from .check import engine_symptom  # noqa: PLC0415
 
-    return LaunchError(f"containers cannot be run on {compute.name}: {what}", hint, more=engine_symptom(what))
+    return LaunchError(f"containers cannot run on {compute.name}: {what}", hint, more=engine_symptom(what))
 
 
 # -- this machine ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ..hosts.facts import Facts, Reach
 from ..model import Compute
 from .check import OK, Finding
 
-_SENT = "fetched by this machine and sent there"
+_SENT = "downloaded by this machine and sent to the target"
 
 
 def package_source(facts: Facts, compute: Compute, environ: Mapping[str, str]) -> list[Finding]:
@@ -29,30 +29,30 @@ def package_source(facts: Facts, compute: Compute, environ: Mapping[str, str]) -
         if not elsewhere:
             return []
         owner = "image" if compute.kind in IN_CONTAINER else "machine"
-        return [Finding("packages", OK, f"those of the {owner}: mlw installs none (userManagedEnvironment)")]
+        return [Finding("packages", OK, f"those of the {owner}; mlw installs none (userManagedEnvironment)")]
     indexes, place = user_indexes(environ, Path()), index_place(environ)
     source = f"{place} (your settings)" if place else "the default package index"
-    how = _packages(indexes, place, source, facts.reach) if elsewhere else f"fetched by this machine from {source}"
+    how = _packages(indexes, place, source, facts.reach) if elsewhere else f"downloaded by this machine from {source}"
     if elsewhere and NamedSecrets.of(environ).origins & {origin_of(indexes.index_url or "")}:
-        stays = f"the address of {source} may hold a secret, and stays here"
-        how = f"{_SENT}: {stays}; builds of source packages there do without it"
+        stays = f"the address of {source} may contain a secret and stays on this machine"
+        how = f"{_SENT}: {stays}; builds of source packages do not use it"
     return [Finding("packages", OK, how), *_pythons(environ, elsewhere=elsewhere)]
 
 
 def _packages(indexes: Indexes, place: str | None, source: str, reach: Reach | None) -> str:
     if indexes.no_index or (indexes.index_url and not is_remote(indexes.index_url)):
-        return "sent from folders of this machine (your settings)"
+        return "sent from local folders of this machine (your settings)"
     if indexes.index_url and without_secret(indexes.index_url)[1]:
-        return f"{_SENT}: {source} needs a password, which stays here"
+        return f"{_SENT}: {source} needs a password, which stays on this machine"
     if reach is None:
-        return f"fetched by the target from {source} if it reaches that, else {_SENT}"
+        return f"downloaded by the target from {source} if reachable, else {_SENT}"
     if reach.proxy and not reach.way:
-        return f"fetched by the target from {source}, through the proxy that is set there"
+        return f"downloaded by the target from {source}, through the proxy set there"
     if not reach.way:
-        return f"{_SENT}: the target does not reach {source}"
+        return f"{_SENT}: the target cannot reach {source}"
     if place is None:  # what was tried stands for the index and is not it
-        return f"fetched by the target from {source} if it reaches that, else {_SENT}"
-    return f"fetched by the target from {source}"
+        return f"downloaded by the target from {source} if reachable, else {_SENT}"
+    return f"downloaded by the target from {source}"
 
 
 def _pythons(environ: Mapping[str, str], *, elsewhere: bool) -> list[Finding]:
@@ -66,7 +66,7 @@ def _pythons(environ: Mapping[str, str], *, elsewhere: bool) -> list[Finding]:
     public = without_secret(address)[0]
     source = f"{urlsplit(public).netloc} ({name})"
     if not elsewhere:
-        return [Finding("pythons", OK, f"fetched by this machine from {source}")]
+        return [Finding("pythons", OK, f"downloaded by this machine from {source}")]
     if origin_of(public) in mirror_credentials(environ):
-        return [Finding("pythons", OK, f"{_SENT}: {source} needs a password, which stays here")]
-    return [Finding("pythons", OK, f"fetched by the target from {source} if it reaches that, else {_SENT}")]
+        return [Finding("pythons", OK, f"{_SENT}: {source} needs a password, which stays on this machine")]
+    return [Finding("pythons", OK, f"downloaded by the target from {source} if reachable, else {_SENT}")]

@@ -69,14 +69,14 @@ def look(host: SshHost, python: str | None, reach: str | None = None, *, named: 
     reply = Reply(
         host.identity, host.ask({"do": "facts", "python": python, "reach": reach, "named": named}, patience=120.0)
     )
-    facts = reply.require_ok(f"{host.identity} could not report its facts").mapping("facts")
+    facts = reply.require_ok(f"{host.identity} cannot report its facts").mapping("facts")
     return Facts.from_json(facts), Link(host.identity, took, skew, library.digest())
 
 
 def not_attached(compute: Compute) -> HostError:
     return HostError(
         f"{compute.name} is {machine_of(compute)}, which you have not attached",
-        f"if you trust this project with that machine: {attach_command(compute)}",
+        f"if you trust this project, run: {attach_command(compute)}",
         more="not-attached",
     )
 

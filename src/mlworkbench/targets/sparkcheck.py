@@ -21,16 +21,16 @@ def spark_findings(compute: Compute, ask: Ask) -> list[Finding]:
     found = [_spark(reply)]
     lost = printable(reply.text("unreachable"))
     if master and lost:
-        hint = "start it, look at its address and at firewalls; sparkMaster in the .compute file names it"
-        found.append(Finding("master", ERROR, f"{master} does not answer {where}: {lost}", hint))
+        hint = "start it, and check its address (sparkMaster in the .compute file) and firewalls"
+        found.append(Finding("master", ERROR, f"{where} cannot reach {master}: {lost}", hint))
     elif master and reply.given("reached"):
-        found.append(Finding("master", OK, f"{master} answers"))
+        found.append(Finding("master", OK, f"{master} is reachable"))
     return found
 
 
 def _spark(reply: Reply) -> Finding:
     if reply.given("problem"):
-        hint = "list pyspark among the packages, and install Java there; or set sparkSubmitLocation"
+        hint = "add pyspark to the packages and install Java there, or set sparkSubmitLocation"
         return Finding("spark", WARNING, reply.problem, hint)
     java = f", Java {printable(reply.text('java'))}" if reply.given("java") else ""
-    return Finding("spark", OK, f"{printable(reply.text('spark')) or 'not looked for'}{java}")
+    return Finding("spark", OK, f"{printable(reply.text('spark')) or 'not checked'}{java}")

@@ -69,7 +69,7 @@ class Target:
                 patience = time.monotonic() + _PATIENCE
                 continue
             if not reply.ok:
-                arrived = f"the {printable(lacks)} that it lacks were sent, and do not arrive"
+                arrived = f"the missing {printable(lacks)} were sent but did not arrive"
                 problem = arrived if lacks and not reply.text("problem") else reply.problem
                 raise LaunchError(f"run {spec.id} could not be started: {problem}", more=_text_about(problem))
             if answer.get("claimed") or answer.get("owner"):
