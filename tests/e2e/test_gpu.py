@@ -117,7 +117,7 @@ def test_more_gpus_than_there_are(user, gpus):
     root = user.project(train="")
     done = user.mlw("submit", "--gpus", "4", "train.py", cwd=root)
     assert done.code != 0
-    assert "the target cannot give the run 4 GPUs; it has 1 GPU: 0 NVIDIA H200 (16.0 GiB)" in done.err
+    assert "the target cannot provide 4 GPUs; it has 1 GPU: 0 NVIDIA H200 (16.0 GiB)" in done.err
 
 
 def test_a_queue_elsewhere_goes_on_without_contact(laptop, machine):

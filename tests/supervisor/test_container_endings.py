@@ -75,8 +75,8 @@ def test_somebody_else_ends_the_container(spot, how):
     spot.engine.docker(*words, spot.name("r"))
     told = spot.ended(folder)
     expected = {
-        "kill": ("engine stopped it", None, 9, "somebody killed the container (docker kill), or the engine did"),
-        "rm": ("engine stopped it", None, None, "somebody removed the container (docker rm)"),
+        "kill": ("engine stopped it", None, 9, "the container was killed, by 'docker kill' or by the engine"),
+        "rm": ("engine stopped it", None, None, "the container was removed (docker rm)"),
         "stop": ("failed", None, 15, "killed by signal 15 (SIGTERM)"),
     }
     assert (told["ending"], told["exit"], told["signal"], told["cause"]) == expected[how]
@@ -100,13 +100,13 @@ def test_the_image_does_not_have_the_command(spot, argv):
     told = spot.ended(folder)
     image = spot.engine.image
     assert told["ending"] == "could not start"
-    assert told["cause"] == f"image {image} has no program {argv[0]}, or it may not be run"
+    assert told["cause"] == f"image {image} has no program {argv[0]}, or it is not executable"
     assert spot.name("r") not in spot.engine.containers()
 
 
 REFUSED = {
-    "no such network": ({"network": "nowhere"}, "the engine has no such network: network nowhere not found"),
-    "gpus without a driver": ({"gpus": ["all"]}, "the engine has no way to give a container GPUs"),
+    "no such network": ({"network": "nowhere"}, "the engine did not find the network: network nowhere not found"),
+    "gpus without a driver": ({"gpus": ["all"]}, "the engine does not support GPUs in containers"),
     "folder is missing": (
         {"mounts": [["/no/such/data", "/data", "ro"]]},
         "a folder to be mounted is not on that machine",
@@ -140,7 +140,7 @@ def test_the_name_is_taken(spot):
     spot.start("r")
     told = spot.ended(folder)
     assert told["ending"] == "could not start"
-    assert told["cause"] == f"a container named {spot.name('r')} is already there, and it is not this run's"
+    assert told["cause"] == f"a container named {spot.name('r')} already exists and does not belong to this run"
     assert spot.name("r") in spot.engine.containers()  # nobody else's is removed
 
 

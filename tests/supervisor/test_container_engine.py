@@ -38,7 +38,7 @@ def test_engine_dies_and_kills_the_container_when_it_comes_back(spot):
     spot.engine.start()
     told = spot.ended(folder)
     assert told["ending"] == "engine stopped it"
-    assert told["cause"] == "the engine was stopped or restarted, and ended the container"
+    assert told["cause"] == "the engine was stopped or restarted and ended the container"
     assert whole(folder)
     assert spot.name("r") not in spot.engine.containers()
 

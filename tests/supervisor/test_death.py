@@ -104,7 +104,7 @@ def test_everything_killed(place):
     place.call("adopt", "r")
     told = place.ended(folder)
     assert told["ending"] == "exit unknown"
-    assert told["cause"] == "its launcher and its supervisor were gone before its exit status was written"
+    assert told["cause"] == "the launcher and the supervisor ended before the exit status was written"
 
 
 def test_cancel_works_without_a_supervisor(place):

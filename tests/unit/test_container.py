@@ -226,13 +226,13 @@ COMPLAINTS = {
     'docker: Error response from daemon: invalid mount config for type "bind": stat /home/ada/x: permission denied.': (
         "the engine may not look into a folder to be mounted"
     ),
-    "docker: Got permission denied while trying to connect to the Docker daemon socket": "this user may not use Docker",
+    "docker: Got permission denied while trying to connect to the Docker daemon socket": "this user is not allowed to use",
     "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock": "may not use Docker",
     "Error: keep-id requires additional UIDs or GIDs defined in /etc/subuid and /etc/subgid": "no subordinate IDs",
     'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].': "nvidia-ctk",
     "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=GPU-1": "nvidia-ctk cdi generate",
     'docker: Error response from daemon: Conflict. The container name "/mlw-r" is already in use by container "1".': (
-        "a container named mlw-r is already there, and it is not this run's"
+        "a container named mlw-r already exists and does not belong to this run"
     ),
     "docker: write /var/lib/docker/tmp/x: no space left on device.": "the engine's disk is full",
     'docker: Error response from daemon: OCI runtime create failed: exec: "/bin/sh": stat /bin/sh: no such file or '
@@ -241,7 +241,7 @@ COMPLAINTS = {
     "docker: Error response from daemon: something new.\n\nRun 'docker run --help' for more information": (
         "the engine could not start the container: something new"
     ),
-    "": "the engine could not start the container: it did not say why",
+    "": "the engine could not start the container: no reason given",
 }
 
 
@@ -260,7 +260,7 @@ PULLS = [
     (BASE, "Error response from daemon: Get http://x/v2/: no basic auth credentials", "wants a log-in"),
     (BASE, "toomanyrequests: You have reached your pull rate limit.", "wants no more pulls for now"),
     (BASE, "no matching manifest for linux/arm64/v8 in the manifest list entries", "another kind of processor"),
-    (BASE, "Error: weather", "image img:1 cannot be had: weather"),
+    (BASE, "Error: weather", "image img:1 cannot be pulled: weather"),
 ]  # fmt: skip
 
 

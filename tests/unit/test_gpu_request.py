@@ -129,7 +129,7 @@ def test_who_gets_which(text, taken, kept, got, reason):
         ),
         ({"processes": [{"pid": 7, "memory": 20 * GIB, "kind": "graphics"}], "memory_used": 21 * GIB}, None),
         ({"memory_used": 7 * GIB}, None),  # 5 % of 140
-        ({"memory_used": 14 * GIB}, "used by somebody: 10 % of its memory is taken"),
+        ({"memory_used": 14 * GIB}, "used by unknown processes: 10 % of its memory is in use"),
     ],
 )
 def test_who_only_draws_does_not_keep_a_gpu_busy(facts, why):

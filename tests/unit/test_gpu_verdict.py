@@ -153,7 +153,7 @@ OOM = {"signs": ["out of memory"]}
             [],
             {
                 "facts": {"started": False},
-                "evidence": {"problem": "the engine has no way to give a container GPUs; hint: install …"},
+                "evidence": {"problem": "the engine does not support GPUs in containers; hint: install …"},
             },
             "NVIDIA's container toolkit is missing",
             "nvidia-ctk",
@@ -184,7 +184,7 @@ OOM = {"signs": ["out of memory"]}
         pytest.param(
             [gpu(**{**IDLE, "peak_memory_others": 100 * GIB, "peak_memory_device": 100 * GIB})],
             {"asked": None, "evidence": OOM},
-            "100.0 GiB of the memory of NVIDIA H200 were taken by somebody else",
+            "100.0 GiB of the memory of NVIDIA H200 were used by other processes",
             "--gpus 1",
             id="taken by somebody else",
         ),
@@ -201,7 +201,7 @@ OOM = {"signs": ["out of memory"]}
         pytest.param(
             [gpu(mean_utilisation=18.0)],
             {"busiest": 0.99},
-            "one process of the run kept its processor busy: it waits for input, or its steps are too small",
+            "one process of the run kept its CPU busy: it waits for input, or its steps are too small",
             "larger batches",
             id="one process",
         ),

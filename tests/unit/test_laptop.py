@@ -127,7 +127,7 @@ TROUBLES = [
         "docker-not-permitted",
     ),
     (
-        with_part("machine", podman=Engine("podman", "/bin/podman", error="it did not answer in time")),
+        with_part("machine", podman=Engine("podman", "/bin/podman", error="it did not respond in time")),
         "podman",
         WARNING,
         "did not answer",

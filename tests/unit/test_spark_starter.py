@@ -128,7 +128,7 @@ def test_the_spark_submit_that_pip_puts_beside_python(here):
 @pytest.mark.parametrize(
     ("location", "env", "problem"),
     [
-        ("spark-submit", {"SPARK_HOME": "/none"}, "SPARK_HOME is /none, and there is no bin/spark-submit in it"),
+        ("spark-submit", {"SPARK_HOME": "/none"}, "SPARK_HOME is /none, which contains no bin/spark-submit"),
         ("/none/spark-submit", {}, "sparkSubmitLocation /none/spark-submit is not a program"),
         ("my-spark", {}, "sparkSubmitLocation my-spark is not on PATH"),
     ],
@@ -217,7 +217,7 @@ def test_no_java_that_will_do(here):
     here.java("path", "11.0.2")
     here.env["PATH"] = f"{here.place}/path/bin:{here.env['PATH']}"
     done = here.start("spark-submit", ".", "job.py", code=78, SPARK_HOME=str(here.spark("spark", "2.4.8")))
-    assert "mlw: Spark 2.4.8 (SPARK_HOME) needs Java, and there is none that it can use: Java 11.0.2" in done.stderr
+    assert "mlw: Spark 2.4.8 (SPARK_HOME) needs Java, but no suitable version was found: Java 11.0.2" in done.stderr
     assert "; hint: install one there" in done.stderr.splitlines()[-1]
 
 

@@ -25,7 +25,7 @@ _REMEDIES = (
     ("libnvidia-ml", "install the user part of the driver; in a container, start it with --gpus all"),
     ("fallen off the bus", "reboot that machine; if it happens again, look at power, heat and seat of the card"),
     ("must be reset", "sudo nvidia-smi --gpu-reset, or reboot that machine"),
-    ("did not answer", "look at sudo dmesg there for NVRM: Xid; a reboot brings a hung driver back"),
+    ("did not respond", "look at sudo dmesg there for NVRM: Xid; a reboot brings a hung driver back"),
 )
 
 
@@ -60,7 +60,7 @@ def _driver(found: Mapping[str, Any], gpus: Gpus) -> Finding:
     if gpus.problem:
         return Finding("driver", ERROR, gpus.problem, remedy(gpus.problem) or _REMEDIES[1][1])
     if found.get("cards"):
-        return Finding("driver", ERROR, "there is an NVIDIA card and no driver for it", _REMEDIES[3][1])
+        return Finding("driver", ERROR, "an NVIDIA card is installed, but there is no driver for it", _REMEDIES[3][1])
     hint = "use a machine with an NVIDIA GPU; in a container, start it with --gpus all"
     return Finding("driver", ERROR, "no NVIDIA card is to be seen, and no driver", hint)
 

@@ -23,7 +23,9 @@ def log_params(params=None, **more):
         params = {}
     elif not isinstance(params, dict):
         if not hasattr(params, "items") and (isinstance(params, type) or not hasattr(params, "__dict__")):
-            raise TypeError("parameters are a dict, keywords, or what argparse gives, not %s" % type_name(params))
+            raise TypeError(
+                "parameters must be a dict, keyword arguments, or an argparse namespace, not %s" % type_name(params)
+            )
         params = dict(params.items()) if hasattr(params, "items") else vars(params)
     found = []
     for source in (params, more):
