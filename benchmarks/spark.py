@@ -79,7 +79,7 @@ def _installed() -> Spark:
     java = _java()
     found = peers.find(_RECIPE)
     if java is None or found.program is None:
-        raise RuntimeError(f"Spark was not found: {found.problem or lacks()}")
+        raise RuntimeError(f"there is no Spark: {found.problem or lacks()}")
     return Spark(found.program.parents[1], java)
 
 

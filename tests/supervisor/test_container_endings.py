@@ -109,13 +109,13 @@ REFUSED = {
     "gpus without a driver": ({"gpus": ["all"]}, "the engine does not support GPUs in containers"),
     "folder is missing": (
         {"mounts": [["/no/such/data", "/data", "ro"]]},
-        "a folder to be mounted is not on that machine",
+        "a folder to be mounted does not exist on that machine",
     ),
-    "memory too small": ({"memory": "1m"}, "the key memory is too small for a container"),
-    "too many processors": ({"cpus": "5000"}, "the key cpus asks for more than that machine has"),
-    "no image name": ({"image": "Not An Image"}, "Not An Image is no name of an image"),
-    "no engine": ({"socket": "/no/such/docker.sock"}, "the Docker engine does not answer"),
-    "no program": ({"program": "/no/such/docker"}, "cannot start it: FileNotFoundError"),
+    "memory too small": ({"memory": "1m"}, "the value of 'memory' is too small for a container"),
+    "too many processors": ({"cpus": "5000"}, "the value of 'cpus' exceeds the CPUs of that machine"),
+    "no image name": ({"image": "Not An Image"}, "invalid image name Not An Image"),
+    "no engine": ({"socket": "/no/such/docker.sock"}, "the Docker engine does not respond"),
+    "no program": ({"program": "/no/such/docker"}, "cannot start the container: FileNotFoundError"),
 }
 
 

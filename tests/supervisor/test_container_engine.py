@@ -125,6 +125,6 @@ def test_an_engine_that_refuses_this_user_is_asked_once(spot, tmp_path):
     folder = spot.run("r", "", container={"program": str(docker)})
     spot.start("r")
     told = spot.ended(folder)
-    assert told["ending"] == "could not start" and "may not use Docker" in told["cause"], told
+    assert told["ending"] == "could not start" and "not allowed to use Docker" in told["cause"], told
     until(lambda: not alive(json.loads(read(folder / "gate.json"))["pid"]), 10)
     assert (tmp_path / "calls").read_text() == "run\n"

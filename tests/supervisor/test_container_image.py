@@ -75,7 +75,7 @@ def test_nothing_is_pulled_if_so_decided(spot):
     folder = spot.run("r", "", container={"image": "no-such-image:1", "pull": False})
     spot.start("r")
     told = spot.ended(folder)
-    assert told["cause"].startswith("there is no image no-such-image:1")
+    assert told["cause"].startswith("image no-such-image:1 does not exist")
     assert not (folder / "build.log").exists()
 
 

@@ -91,7 +91,7 @@ def test_both_killed_the_run_goes_on_and_the_exit_is_said_to_be_unknown(place):
     go(folder)
     told = place.ended(folder)
     assert (told["ending"], told["exit"]) == ("exit unknown", None)
-    assert told["cause"].startswith("its launcher and its supervisor were killed while it was running")
+    assert told["cause"].startswith("the launcher and the supervisor were killed during the run")
 
 
 def test_everything_killed(place):

@@ -67,8 +67,8 @@ WAYS = {
         "failed",
         1,
         None,
-        "ModuleNotFoundError: No module named 'tensorflowx' (main.py:1); PYTHON, which ran the script, "
-        "does not have it",
+        "ModuleNotFoundError: No module named 'tensorflowx' (main.py:1); it is not installed in PYTHON, "
+        "which ran the script",
     ),
     **{
         f"killed by {name}": (

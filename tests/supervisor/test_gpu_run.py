@@ -162,7 +162,7 @@ def test_a_gpu_that_is_lost_in_mid_run(host):
         ("0,5", "the target has no GPU 5"),
         ("k80", "cannot give the run 1 GPU (k80)"),
         ("1:80g", "at least 80 GiB"),
-        ("lots and lots!", "what is asked of GPUs is not understood"),
+        ("lots and lots!", "invalid GPU request"),
     ],
 )
 def test_what_can_never_be_is_refused_at_once(host, asked, reason):

@@ -213,7 +213,7 @@ def test_secrets_that_nobody_knows_any_more(place, tmp_path):
     told = place.ended(sweep.folder)
     assert told["ending"] == "failed"
     assert sweep.endings() == ["succeeded", "could not start", "could not start"]
-    assert "secrets are not known any more" in place.ended(sweep.of("c002"))["cause"]
+    assert "secrets are lost" in place.ended(sweep.of("c002"))["cause"]
     assert len(sweep.noted()) == 2
     sweep.must_be_sound()
 

@@ -39,8 +39,8 @@ FOREIGN = {
 # Words that are put together of pieces: each of them is in the source.
 TOGETHER = {
     "no project at … or above it: there is no folder aml_config": ("no project at", "or above it: there is no folder"),
-    "ModuleNotFoundError: No module named '…' (…); …/python, which ran the script, does not have it": (
-        ", which ran the script, does not have it",
+    "ModuleNotFoundError: No module named '…' (…); it is not installed in …/python, which ran the script": (
+        "; it is not installed in …, which ran the script",
     ),
     "NameError: …; the script uses … without importing it": ("; the script uses", "without importing it"),
     "the host key of … has changed: it was …, now it is …; nothing was sent": (
@@ -270,8 +270,8 @@ def test_a_run_that_could_not_start_names_the_text_of_its_cause(said, name):
         (endings.FAILED, None, None),
         (
             endings.FAILED,
-            "ModuleNotFoundError: No module named 'x' (train.py, line 1); /usr/bin/python, which ran the script,"
-            " does not have it",
+            "ModuleNotFoundError: No module named 'x' (train.py, line 1); it is not installed in /usr/bin/python,"
+            " which ran the script",
             "module-not-found",
         ),
         (
@@ -411,7 +411,7 @@ def test_a_download_that_failed_names_the_option_that_helps(tmp_path):
     assert symptom_of(message) == "no-internet-there"
     assert "submit with --send-packages" in hint
     here = _complaint(str(caught.value))  # on this machine there is nobody who could send them
-    assert here.more == "index-not-reached" and here.hint == "check this machine's way to the internet"
+    assert here.more == "index-not-reached" and here.hint == "check this machine's internet connection"
 
 
 def test_a_check_of_a_machine_without_internet_names_it_too():

@@ -42,7 +42,7 @@ def test_requests(text, request_):
     ("text", "word"),
     [
         ("", "empty"),
-        ("0", "none asks for no GPU"),
+        ("0", "use none for no GPU"),
         ("9999", "too many"),
         ("1:2", "twice"),
         ("all:none", "twice"),
@@ -50,10 +50,10 @@ def test_requests(text, request_):
         ("0,1:40g", "condition"),
         ("0,0", "twice"),
         ("0,x", "neither"),
-        (",", "no GPU is named"),
-        ("-1", "no request"),
-        ("1:$(rm)", "no request"),
-        ("MIG-1234", "no request"),
+        (",", "no GPU is given"),
+        ("-1", "not a valid GPU request"),
+        ("1:$(rm)", "not a valid GPU request"),
+        ("MIG-1234", "not a valid GPU request"),
         ("GPU-a b", "neither"),
     ],
 )
