@@ -252,7 +252,7 @@ def test_a_damaged_one_is_noticed_and_built_anew(yard, lock, harm):
     harm(next(yard.prefix(lock).glob("lib/python*/site-packages/greet.py")))
     assert not is_sound(root(yard), lock)
     code, said = yard.build(lock)
-    assert code == 0 and "was damaged and is built anew: lib/python" in said
+    assert code == 0 and "rebuilding the damaged environment: lib/python" in said
     assert yard.python(lock, "import greet; greet.main()") == "hello"
     assert not list(yard.prefix(lock).glob("lib/python*/site-packages/extra.py"))
     assert damage(root(yard), lock) == []

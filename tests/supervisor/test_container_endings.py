@@ -63,7 +63,7 @@ def test_out_of_memory_with_exit_code_0(spot):
     told = spot.ended(folder)
     assert (folder / "log").read_text() == "went on\n"
     assert (told["ending"], told["exit"]) == ("out of memory", 0)
-    assert "went on to exit code 0" in told["cause"]
+    assert "then ended with exit code 0" in told["cause"]
 
 
 @pytest.mark.parametrize("how", ["kill", "rm", "stop"])

@@ -130,7 +130,7 @@ def test_who_waits_for_one_gpu_does_not_keep_others_from_the_other(host, door):
     waiting(host, both, "GPU 0 held by run first")
     last = host.run("last", "pass", gpus="1")
     host.start("last")
-    waiting(host, last, "GPU 1 is for run both, which is ahead in the queue")
+    waiting(host, last, "GPU 1 is reserved for run both, which is ahead in the queue")
     door.touch()
     for folder in (second, both, last):
         assert host.ended(folder)["ending"] == "succeeded"

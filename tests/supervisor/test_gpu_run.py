@@ -160,7 +160,7 @@ def test_a_gpu_that_is_lost_in_mid_run(host):
     [
         ("3", "the target cannot provide 3 GPUs; it has 2 GPUs: 0 NVIDIA H200 (16.0 GiB), 1 NVIDIA H200"),
         ("0,5", "the target has no GPU 5"),
-        ("k80", "cannot give the run 1 GPU (k80)"),
+        ("k80", "cannot provide 1 GPU (k80)"),
         ("1:80g", "at least 80 GiB"),
         ("lots and lots!", "invalid GPU request"),
     ],

@@ -86,7 +86,7 @@ def test_a_driver_that_is_killed_leaves_nothing_behind(place):
     told = place.ended(folder)
     assert (told["ending"], told["signal"], told["leftovers"]) == ("failed", 9, [])
     assert told["cause"].startswith("the Spark driver was lost: killed by signal 9 (SIGKILL); ")
-    assert told["cause"].endswith(" of 2 stages were done")
+    assert told["cause"].endswith(" of 2 stages completed")
     assert marked(folder) == []
 
 

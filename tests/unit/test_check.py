@@ -146,7 +146,7 @@ def test_engines_matter_to_targets_with_a_container(compute, docker, podman, sta
         ("it did not respond in time", "does not answer"),
         (engine_facts.podman_trouble("ada", "unshare failed: Operation not permitted"), "user.max_user_namespaces"),
         ("no subordinate IDs for ada in /etc/subuid, which rootless podman needs", "--add-subuids"),
-        ("newuidmap is not installed, which rootless podman needs", "install uidmap"),
+        ("newuidmap, which rootless podman needs, is not installed", "install uidmap"),
         ("something new", "/usr/bin/docker info"),
     ],
 )

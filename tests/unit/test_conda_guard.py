@@ -44,7 +44,7 @@ def test_a_package_with_a_path_that_leads_out_is_refused(tmp_path, path):
     bad = package(channel.folder / "noarch" / file, "bad")
     check(tmp_path, good)
     for _ in range(2):
-        with pytest.raises(ValueError, match="bad contains a path that leads out"):
+        with pytest.raises(ValueError, match="bad contains a path outside the environment"):
             check(tmp_path, bad)
     assert [path.name for path in (tmp_path / "cache").glob("*.paths-*")] == [good["sha256"] + ".paths-1"]
 
@@ -205,7 +205,7 @@ def test_uv_gets_facts_of_the_prefix_from_another_python(tmp_path):
     assert found["sys_executable"] == "/prefix/bin/python" and found["markers"]["python_full_version"] == "3.12.4"
     assert found["markers"]["sys_platform"] == "linux"
     assert found["scheme"]["purelib"] == "/prefix/lib/python3.12/site-packages"
-    with pytest.raises(ValueError, match="other paths than mlw provides: /usr/new"):
+    with pytest.raises(ValueError, match="a path that mlw does not provide: /usr/new"):
         replace_facts({**facts, "new": ["/usr/new"]}, "/prefix", "3.12.4", "lib/python3.12")
 
 

@@ -73,11 +73,11 @@ TWO = {"gpus": [gpu(0), gpu(1)], "problem": None}
 @pytest.mark.parametrize(
     ("text", "looked", "word"),
     [
-        ("1", {"gpus": [], "problem": "the NVIDIA driver is not loaded"}, "no GPU that can be used: the NVIDIA driver"),
-        ("3", TWO, "cannot give the run 3 GPUs; it has 2 GPUs: 0 NVIDIA H200"),
+        ("1", {"gpus": [], "problem": "the NVIDIA driver is not loaded"}, "no usable GPU: the NVIDIA driver"),
+        ("3", TWO, "cannot provide 3 GPUs; it has 2 GPUs: 0 NVIDIA H200"),
         ("0,7", TWO, "no GPU 7; it has 2 GPUs"),
         ("GPU-zzzz", TWO, "no GPU GPU-zzzz"),
-        ("a100", TWO, r"cannot give the run 1 GPU \(a100\)"),
+        ("a100", TWO, r"cannot provide 1 GPU \(a100\)"),
         ("1:200g", TWO, "at least 200 GiB"),
         ("2", {"gpus": [gpu(0), gpu(1, error="it must be reset")], "problem": None}, "GPU 1: it must be reset"),
         ("0,1", {"gpus": [gpu(0), gpu(1, uuid=None, error="lost")], "problem": None}, "GPU 1: lost"),

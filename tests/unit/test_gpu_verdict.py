@@ -175,7 +175,7 @@ OOM = {"signs": ["out of memory"]}
         pytest.param(
             [gpu(**CONTEXT)],
             {"evidence": {"signs": ["no kernel"], "gpus": [{"name": "NVIDIA H200", "capability": "9.0"}]}},
-            "no code for NVIDIA H200 (9.0)",
+            "no GPU code for NVIDIA H200 (9.0)",
             "compute capability",
             id="no kernel image",
         ),
@@ -206,14 +206,14 @@ OOM = {"signs": ["out of memory"]}
         pytest.param(
             [gpu(mean_utilisation=18.0)],
             {"cpu_share": 0.1, "disk_share": 0.6},
-            "waited for the disk for 60 % of the time",
+            "waited for the disk 60 % of the time",
             "prefetch",
             id="input-bound by the disk",
         ),
         pytest.param(
             [gpu(lost={"at": 30.0, "why": "it has fallen off the bus (GPU is lost)"})],
             {"failed": True},
-            "lost in mid-run (NVIDIA H200: it has fallen off the bus",
+            "lost during the run (NVIDIA H200: it has fallen off the bus",
             "Xid",
             id="lost",
         ),
@@ -227,7 +227,7 @@ OOM = {"signs": ["out of memory"]}
         pytest.param(
             [gpu(throttled_share=0.7, reasons={"heat": 0.7})],
             {},
-            "slowed down for 70 % of the time (heat)",
+            "throttled for 70 % of the time (heat)",
             "cooling",
             id="throttled",
         ),
@@ -248,7 +248,7 @@ OOM = {"signs": ["out of memory"]}
         pytest.param(
             [NO_GPU], {"evidence": {"signs": ["no device"]}}, "CUDA found no GPU", "doctor gpu", id="no device"
         ),
-        pytest.param([NO_GPU], {"evidence": {"frameworks": {}}}, "no package", "name a framework", id="no framework"),
+        pytest.param([NO_GPU], {"evidence": {"frameworks": {}}}, "no package", "add a framework", id="no framework"),
         pytest.param([NO_GPU], {}, "the script never opened the GPU", "--gpus none", id="never opened"),
         pytest.param([gpu(mean_utilisation=4.0)], {}, "busy only 4 % of the time", "larger batch", id="rarely"),
     ],
@@ -287,7 +287,7 @@ CPU_TORCH = {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}}
         ({"signs": ["no cuda libraries"], "python": "python3"}, "install tensorflow[and-cuda] for python3"),
         (
             {"frameworks": CPU_TORCH, "python": "python3", "container": True, "container_gpus": ["GPU-a"]},
-            "use an image (baseDockerImage) with torch",
+            "use an image (baseDockerImage) with a CUDA build of torch",
         ),
     ],
 )

@@ -408,7 +408,7 @@ def test_a_driver_that_is_killed_is_lost(run):
     run.look()
     ending, cause = run.judge(STARTED, None, 9)
     assert ending == endings.FAILED
-    assert cause == "the Spark driver was lost: killed by signal 9 (SIGKILL); 3 of 4 stages were done"
+    assert cause == "the Spark driver was lost: killed by signal 9 (SIGKILL); 3 of 4 stages completed"
 
 
 def test_a_python_that_is_killed_beside_its_jvm_is_named(run):
