@@ -206,8 +206,8 @@ def test_words_of_errors_say_what_was_wrong(place):
         """
     )
     assert out.splitlines() == [
-        "a tag's name is a str, not NoneType",
-        "a figure's name is a str, not object",
+        "a tag's name must be a str, not NoneType",
+        "a figure's name must be a str, not object",
         "parameters must be a dict, keyword arguments, or an argparse namespace, not str",
         "parameters must be a dict, keyword arguments, or an argparse namespace, not type",
         "a table must be a dict of columns, a list of rows, or a data frame, not str",

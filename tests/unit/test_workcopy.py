@@ -168,7 +168,7 @@ def test_bad_manifest(desk: Desk, manifest: Any) -> None:
 def test_cut_manifest_heals(desk: Desk) -> None:
     digest = desk.take().digest
     os.truncate(desk.root.snapshot(digest), 100)
-    with pytest.raises(OSError, match="now removed; submit again"):
+    with pytest.raises(OSError, match="has been removed; submit again"):
         desk.place(digest)
     assert desk.take().digest == digest
     assert read_tree(desk.place(digest).work, outputs=False) == read_tree(desk.project)
