@@ -18,7 +18,7 @@ def test_through_an_edge_node(laptop, machine):
     done = laptop.mlw(*words, cwd=project, input=SECRET + "\n")
     assert done.code == 0, done
     assert f"hdi is attached: cluster at {host.user}@{host.address}" in done.err
-    assert "warning: spark: there is no Spark" in done.err and "hint: list pyspark among the packages" in done.err
+    assert "warning: spark: Spark was not found" in done.err and "hint: list pyspark among the packages" in done.err
     compute = yaml.safe_load((project / "aml_config" / "hdi.compute").read_text())
     told = {name: value for name, value in compute.items() if value is not None}
     assert told == {

@@ -145,7 +145,7 @@ def programs(folder: Path, **scripts: str) -> str:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ("permission denied while trying to connect to the Docker daemon socket", "may not use Docker"),
+        ("permission denied while trying to connect to the Docker daemon socket", "not allowed to use Docker"),
         (
             "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.",
             "Docker does not answer: Cannot connect",

@@ -161,7 +161,7 @@ def test_prepare_pulls_the_image(laptop, engine, project, registry, channel, man
     assert not has(engine, registry.image)
     wrong = {"MLW_REGISTRY_PASSWORD": "wrong", "MLW_REGISTRY_SERVER": registry.address}
     refused = laptop.mlw(*words, cwd=project, env=wrong)
-    assert refused.code != 0 and "refused the log-in" in refused.err, refused
+    assert refused.code != 0 and "refused the login" in refused.err, refused
     right = {**wrong, "MLW_REGISTRY_PASSWORD": registry.password}
     done = laptop.mlw(*words, "-o", "json", cwd=project, env=right)
     assert done.code == 0 and has(engine, registry.image), done

@@ -215,7 +215,7 @@ def test_an_image_with_an_older_c_library(laptop, engine, channel):
     engine.docker("tag", "mlw-old:1", "mlw-moved:1")
     done = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
     assert laptop.info(done.run)["ending"] == "could not start", done
-    assert done.out == "" and "image mlw-moved:1 has glibc 2.17, and the environment needs 2.30" in done.err, done
+    assert done.out == "" and "image mlw-moved:1 has glibc 2.17, but the environment needs 2.30" in done.err, done
     again = laptop.mlw("submit", "-c", "docker", "say.py", cwd=root)
     assert again.code == 0, again
     assert ("recent", "1.0") in [(one["name"], one["version"]) for one in conda_of(laptop, again)]

@@ -100,10 +100,12 @@ def test_the_key_of_a_run_configuration(user, gpus):
     place.write_text(place.read_text().replace("Gpus: 1", "Gpus: 0"))
     done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
     assert done.code != 0
-    assert "none asks for no GPU" in done.err, done
+    assert "use none for no GPU" in done.err, done
 
 
-@pytest.mark.parametrize(("typed", "words"), [("0", "0, (with a comma)"), ("1:2", "twice"), ("$(id)", "no request")])
+@pytest.mark.parametrize(
+    ("typed", "words"), [("0", "0, (with a comma)"), ("1:2", "twice"), ("$(id)", "not a valid GPU request")]
+)
 def test_mistakes_are_told_before_anything_happens(user, typed, words):
     root = user.project(train="")
     done = user.mlw("submit", "--gpus", typed, "train.py", cwd=root)
@@ -117,7 +119,7 @@ def test_more_gpus_than_there_are(user, gpus):
     root = user.project(train="")
     done = user.mlw("submit", "--gpus", "4", "train.py", cwd=root)
     assert done.code != 0
-    assert "the target cannot give the run 4 GPUs; it has 1 GPU: 0 NVIDIA H200 (16.0 GiB)" in done.err
+    assert "the target cannot provide 4 GPUs; it has 1 GPU: 0 NVIDIA H200 (16.0 GiB)" in done.err
 
 
 def test_a_queue_elsewhere_goes_on_without_contact(laptop, machine):

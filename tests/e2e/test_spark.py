@@ -92,8 +92,8 @@ def test_without_pyspark(user, project, tmp_path):
 
 @pytest.mark.parametrize(
     ("variable", "said"),
-    [("JAVA_HOME", "JAVA_HOME is /nonexistent, and there is no bin/java in it"),
-     ("SPARK_HOME", "SPARK_HOME is /nonexistent, and there is no bin/spark-submit in it")],
+    [("JAVA_HOME", "JAVA_HOME is /nonexistent, which contains no bin/java"),
+     ("SPARK_HOME", "SPARK_HOME is /nonexistent, which contains no bin/spark-submit")],
 )  # fmt: skip
 def test_a_variable_that_leads_nowhere(user, project, variable, said):
     variables(project, "local", **{variable: "/nonexistent"})

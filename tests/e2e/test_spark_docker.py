@@ -80,7 +80,7 @@ def test_an_image_without_spark(laptop, engine, project):
     assert done.code != 0, done
     record = laptop.info(done.run)
     assert record["ending"] == "could not start", record
-    assert "there is no Spark" in record["cause"] and "set Framework: Python" in str(record) + done.err, record
+    assert "Spark was not found" in record["cause"] and "set Framework: Python" in str(record) + done.err, record
     assert engine.containers() == []
 
 

@@ -16,7 +16,7 @@ def test_a_job_of_spark_on_a_machine_elsewhere(laptop, machine, spark):
     away = Away(laptop, host, "remote", project=root)
     sparkling(root, "box", configuration={"spark.mlw.test": "over there", "spark.master": "local[2]"})
     refused = away.submit("job.py")
-    assert refused.code == 78 and "on box there is no Spark" in refused.err, refused
+    assert refused.code == 78 and "on box Spark was not found" in refused.err, refused
     assert "set Framework: Python in aml_config/box.runconfig" in refused.err.partition("hint:")[2], refused
     assert laptop.runs() == [], "told before the run"
     say(root, "box", "pythonLocation", str(spark.copy_to(host.home / "spark").python))

@@ -478,8 +478,8 @@ def test_commands_that_cannot_start_say_why(user):
     for name in ("ok.sh", "crlf.sh"):
         (project / name).chmod(0o755)
     assert user.mlw("submit", "--", "./ok.sh", cwd=project).out == "fine\n"
-    assert "the project has it: write ./ok.sh" in user.mlw("submit", "--", "ok.sh", cwd=project).err
-    assert "ends in a carriage return" in user.mlw("submit", "--", "./crlf.sh", cwd=project).err
+    assert "the project contains it: use ./ok.sh" in user.mlw("submit", "--", "ok.sh", cwd=project).err
+    assert "ends with a carriage return" in user.mlw("submit", "--", "./crlf.sh", cwd=project).err
     shell = user.mlw("submit", "ok.sh", cwd=project)
     assert (shell.code, "mlw submit -- ./ok.sh" in shell.err) == (2, True)
 

@@ -108,7 +108,7 @@ def test_a_package_that_was_sent_along_is_verified(yard, python, site):
     (yard.root / "pkgs").mkdir()
     (yard.root / "pkgs" / words["sha256"]).write_bytes(site.path(hostile).read_bytes())
     status, output = yard.build(yard.lock([], [*yard.channel(python), words]))
-    assert status == 3 and "words is not the file that was locked: its SHA-256 differs; hint: " in output, output
+    assert status == 3 and "words does not match the lock file: its SHA-256 differs; hint: " in output, output
 
 
 def test_an_md5_counts_for_one_address_only(tmp_path, site):
@@ -119,7 +119,9 @@ def test_an_md5_counts_for_one_address_only(tmp_path, site):
         assert md5_packages.with_sha256(root, [honest])[0]["sha256"] == sha256
     assert len(site.requests) == 1, "the second answer is from the note"
     hostile = {**site.words("hostile", b"hostile", sha256=None), "md5": honest["md5"], "size": None}
-    with pytest.raises(NoEnvironment, match="is not the file that was locked: its MD5 differs; hint: solve again"):
+    with pytest.raises(
+        NoEnvironment, match="does not match the lock file: its MD5 differs; hint: re-resolve with --upgrade"
+    ):
         md5_packages.with_sha256(root, [hostile])
     assert os.listdir(root.packages) == [sha256], "nothing of the other package stays"
 

@@ -98,7 +98,7 @@ def test_a_secret_that_no_shell_can_name(spot):
     spot.start("r", message={"secrets": {"my-word": "x"}})
     told = spot.ended(folder)
     assert told["ending"] == "could not start"
-    assert "no shell can take a secret named my-word" in told["cause"]
+    assert "invalid secret name my-word" in told["cause"]
 
 
 def test_what_the_container_may(spot):

@@ -269,5 +269,5 @@ def test_clean_keeps_a_run_whose_container_cannot_be_removed(spot, tmp_path):
     (folder / "spec.json").write_text(json.dumps(spec))
     freed = space.free(Root(str(spot.root)), {"what": ["runs"]})
     assert freed["removed"]["runs"]["count"] == 0
-    assert "the engine does not answer" in freed["problems"][0]
+    assert "the engine does not respond" in freed["problems"][0]
     assert (folder / "log").exists()

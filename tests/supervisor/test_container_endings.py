@@ -63,7 +63,7 @@ def test_out_of_memory_with_exit_code_0(spot):
     told = spot.ended(folder)
     assert (folder / "log").read_text() == "went on\n"
     assert (told["ending"], told["exit"]) == ("out of memory", 0)
-    assert "went on to exit code 0" in told["cause"]
+    assert "then ended with exit code 0" in told["cause"]
 
 
 @pytest.mark.parametrize("how", ["kill", "rm", "stop"])
@@ -75,8 +75,8 @@ def test_somebody_else_ends_the_container(spot, how):
     spot.engine.docker(*words, spot.name("r"))
     told = spot.ended(folder)
     expected = {
-        "kill": ("engine stopped it", None, 9, "somebody killed the container (docker kill), or the engine did"),
-        "rm": ("engine stopped it", None, None, "somebody removed the container (docker rm)"),
+        "kill": ("engine stopped it", None, 9, "the container was killed, by 'docker kill' or by the engine"),
+        "rm": ("engine stopped it", None, None, "the container was removed (docker rm)"),
         "stop": ("failed", None, 15, "killed by signal 15 (SIGTERM)"),
     }
     assert (told["ending"], told["exit"], told["signal"], told["cause"]) == expected[how]
@@ -100,22 +100,22 @@ def test_the_image_does_not_have_the_command(spot, argv):
     told = spot.ended(folder)
     image = spot.engine.image
     assert told["ending"] == "could not start"
-    assert told["cause"] == f"image {image} has no program {argv[0]}, or it may not be run"
+    assert told["cause"] == f"image {image} has no program {argv[0]}, or it is not executable"
     assert spot.name("r") not in spot.engine.containers()
 
 
 REFUSED = {
-    "no such network": ({"network": "nowhere"}, "the engine has no such network: network nowhere not found"),
-    "gpus without a driver": ({"gpus": ["all"]}, "the engine has no way to give a container GPUs"),
+    "no such network": ({"network": "nowhere"}, "the engine did not find the network: network nowhere not found"),
+    "gpus without a driver": ({"gpus": ["all"]}, "the engine does not support GPUs in containers"),
     "folder is missing": (
         {"mounts": [["/no/such/data", "/data", "ro"]]},
-        "a folder to be mounted is not on that machine",
+        "a folder to be mounted does not exist on that machine",
     ),
-    "memory too small": ({"memory": "1m"}, "the key memory is too small for a container"),
-    "too many processors": ({"cpus": "5000"}, "the key cpus asks for more than that machine has"),
-    "no image name": ({"image": "Not An Image"}, "Not An Image is no name of an image"),
-    "no engine": ({"socket": "/no/such/docker.sock"}, "the Docker engine does not answer"),
-    "no program": ({"program": "/no/such/docker"}, "cannot start it: FileNotFoundError"),
+    "memory too small": ({"memory": "1m"}, "the value of 'memory' is too small for a container"),
+    "too many processors": ({"cpus": "5000"}, "the value of 'cpus' exceeds the CPUs of that machine"),
+    "no image name": ({"image": "Not An Image"}, "invalid image name Not An Image"),
+    "no engine": ({"socket": "/no/such/docker.sock"}, "the Docker engine does not respond"),
+    "no program": ({"program": "/no/such/docker"}, "cannot start the container: FileNotFoundError"),
 }
 
 
@@ -140,7 +140,7 @@ def test_the_name_is_taken(spot):
     spot.start("r")
     told = spot.ended(folder)
     assert told["ending"] == "could not start"
-    assert told["cause"] == f"a container named {spot.name('r')} is already there, and it is not this run's"
+    assert told["cause"] == f"a container named {spot.name('r')} already exists and does not belong to this run"
     assert spot.name("r") in spot.engine.containers()  # nobody else's is removed
 
 

@@ -38,7 +38,7 @@ def test_engine_dies_and_kills_the_container_when_it_comes_back(spot):
     spot.engine.start()
     told = spot.ended(folder)
     assert told["ending"] == "engine stopped it"
-    assert told["cause"] == "the engine was stopped or restarted, and ended the container"
+    assert told["cause"] == "the engine was stopped or restarted and ended the container"
     assert whole(folder)
     assert spot.name("r") not in spot.engine.containers()
 
@@ -125,6 +125,6 @@ def test_an_engine_that_refuses_this_user_is_asked_once(spot, tmp_path):
     folder = spot.run("r", "", container={"program": str(docker)})
     spot.start("r")
     told = spot.ended(folder)
-    assert told["ending"] == "could not start" and "may not use Docker" in told["cause"], told
+    assert told["ending"] == "could not start" and "not allowed to use Docker" in told["cause"], told
     until(lambda: not alive(json.loads(read(folder / "gate.json"))["pid"]), 10)
     assert (tmp_path / "calls").read_text() == "run\n"

@@ -75,7 +75,7 @@ def test_nothing_is_pulled_if_so_decided(spot):
     folder = spot.run("r", "", container={"image": "no-such-image:1", "pull": False})
     spot.start("r")
     told = spot.ended(folder)
-    assert told["cause"].startswith("there is no image no-such-image:1")
+    assert told["cause"].startswith("image no-such-image:1 does not exist")
     assert not (folder / "build.log").exists()
 
 
@@ -102,6 +102,6 @@ def test_launcher_killed_while_the_image_is_pulled(spot, registry):
     message = {"secrets": {REGISTRY_PASSWORD: registry.password}}
     spot.start("r", message=message, env={"MLW_FAILPOINT": "pulling:kill"})
     told = spot.ended(folder)
-    assert (told["ending"], told["cause"]) == ("could not start", "the launcher died before the start")
+    assert (told["ending"], told["cause"]) == ("could not start", "the launcher died before the script started")
     assert shm(spot) == []
     assert os.path.exists(folder / "build.log")

@@ -117,7 +117,7 @@ def test_folders_with_an_engines_socket(spot, tmp_path):
     try:
         for number, source in enumerate((folder, folder.parent, alias, tmp_path, Path("/run"), Path("/proc"))):
             cause = could_not_start(spot, (str(source), "/given", "ro"), run=f"r{number}")
-            assert "the socket of a container engine" in cause or "/proc leads" in cause, (source, cause)
+            assert "the socket of a container engine" in cause or "/proc gives access" in cause, (source, cause)
     finally:
         subprocess.run(["umount", "-l", str(alias)], check=True)
 

@@ -91,7 +91,7 @@ def test_both_killed_the_run_goes_on_and_the_exit_is_said_to_be_unknown(place):
     go(folder)
     told = place.ended(folder)
     assert (told["ending"], told["exit"]) == ("exit unknown", None)
-    assert told["cause"].startswith("its launcher and its supervisor were killed while it was running")
+    assert told["cause"].startswith("the launcher and the supervisor were killed during the run")
 
 
 def test_everything_killed(place):
@@ -104,7 +104,7 @@ def test_everything_killed(place):
     place.call("adopt", "r")
     told = place.ended(folder)
     assert told["ending"] == "exit unknown"
-    assert told["cause"] == "its launcher and its supervisor were gone before its exit status was written"
+    assert told["cause"] == "the launcher and the supervisor ended before the exit status was written"
 
 
 def test_cancel_works_without_a_supervisor(place):

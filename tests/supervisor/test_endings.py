@@ -16,7 +16,7 @@ WAYS = {
     "sys.exit()": ("import sys; sys.exit()", "succeeded", 0, None, None),
     "os._exit(0)": ("import os; os._exit(0)", "succeeded", 0, None, None),
     "exit 1": ("import sys; print('bad'); sys.exit(1)", "failed", 1, None, "exit code 1; last line: bad"),
-    "exit 2, silent": ("import os; os._exit(2)", "failed", 2, None, "exit code 2, and nothing in the log"),
+    "exit 2, silent": ("import os; os._exit(2)", "failed", 2, None, "exit code 2; the log is empty"),
     "exit 125 by itself": ("import sys; sys.exit(125)", "failed", 125, None, None),
     "exit 126 by itself": ("import sys; sys.exit(126)", "failed", 126, None, None),
     "exit 127 by itself": ("import sys; sys.exit(127)", "failed", 127, None, None),
@@ -53,24 +53,22 @@ WAYS = {
         "failed",
         1,
         None,
-        "NameError: name 'sys' is not defined (main.py:1); the script uses sys without importing it: "
-        "add 'import sys' to it",
+        "NameError: name 'sys' is not defined (main.py:1); the script uses sys without importing it: add 'import sys'",
     ),
     "os not imported": (
         "os.makedirs('x')",
         "failed",
         1,
         None,
-        "NameError: name 'os' is not defined (main.py:1); the script uses os without importing it: "
-        "add 'import os' to it",
+        "NameError: name 'os' is not defined (main.py:1); the script uses os without importing it: add 'import os'",
     ),
     "package missing": (
         "import tensorflowx",
         "failed",
         1,
         None,
-        "ModuleNotFoundError: No module named 'tensorflowx' (main.py:1); PYTHON, which ran the script, "
-        "does not have it",
+        "ModuleNotFoundError: No module named 'tensorflowx' (main.py:1); it is not installed in PYTHON, "
+        "which ran the script",
     ),
     **{
         f"killed by {name}": (

@@ -65,7 +65,7 @@ def test_without_the_toolkit_the_cause_is_named(ship):
     told = ship.spot.ended(folder)
     assert told["ending"] == "could not start"
     assert told["gpu"]["used"] == "no"
-    assert "container toolkit is missing" in told["gpu"]["diagnosis"]["cause"]
+    assert "Container Toolkit is missing" in told["gpu"]["diagnosis"]["cause"]
     assert "nvidia-ctk" in told["gpu"]["diagnosis"]["remedy"]
 
 

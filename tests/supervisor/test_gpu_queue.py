@@ -130,7 +130,7 @@ def test_who_waits_for_one_gpu_does_not_keep_others_from_the_other(host, door):
     waiting(host, both, "GPU 0 held by run first")
     last = host.run("last", "pass", gpus="1")
     host.start("last")
-    waiting(host, last, "GPU 1 is for run both, which came earlier")
+    waiting(host, last, "GPU 1 is reserved for run both, which is ahead in the queue")
     door.touch()
     for folder in (second, both, last):
         assert host.ended(folder)["ending"] == "succeeded"
@@ -144,7 +144,7 @@ def test_strangers_at_work_are_waited_for_and_those_who_only_draw_are_not(host):
     folder = host.run("r", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", gpus="1")
     host.start("r")
     (queued, *_) = waiting(host, folder, f"used by process {os.getpid()} (")
-    assert "GPU 1 used by somebody: 12 % of its memory is taken" in queued["data"]["reason"]
+    assert "GPU 1 used by unknown processes: 12 % of its memory is in use" in queued["data"]["reason"]
     host.gpus.change(host.uuids[1], process=[("graphics", os.getpid(), 2 * GIB)])
     assert host.ended(folder)["ending"] == "succeeded"
     assert (folder / "log").read_text() == host.uuids[1] + "\n"

@@ -75,7 +75,7 @@ def test_a_script_that_leaves_its_gpu_alone_is_told_so_while_it_runs_and_at_the_
     folder = host.run("r", FOREVER, gpus="1")
     host.start("r", env={"MLW_GPU_PATIENCE": "1"})
     warned = host.event(folder, "gpu_idle")
-    assert warned["warning"] == "after 1 s the run has not opened the GPU that it asked for"
+    assert warned["warning"] == "after 1 s the run has not opened the GPU that it requested"
     host.call("cancel", "r")
     told = host.ended(folder)["gpu"]
     assert told["line"] == "GPU used: no – no process of the run opened a GPU"
@@ -152,17 +152,17 @@ def test_a_gpu_that_is_lost_in_mid_run(host):
     until(lambda: b'"lost"' in _bytes(folder / "gpu.jsonl"))
     host.call("cancel", "r")
     told = host.ended(folder)["gpu"]
-    assert "the GPU was lost in mid-run" in told["diagnosis"]["cause"]
+    assert "the GPU was lost during the run" in told["diagnosis"]["cause"]
 
 
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ("3", "the target cannot give the run 3 GPUs; it has 2 GPUs: 0 NVIDIA H200 (16.0 GiB), 1 NVIDIA H200"),
+        ("3", "the target cannot provide 3 GPUs; it has 2 GPUs: 0 NVIDIA H200 (16.0 GiB), 1 NVIDIA H200"),
         ("0,5", "the target has no GPU 5"),
-        ("k80", "cannot give the run 1 GPU (k80)"),
+        ("k80", "cannot provide 1 GPU (k80)"),
         ("1:80g", "at least 80 GiB"),
-        ("lots and lots!", "what is asked of GPUs is not understood"),
+        ("lots and lots!", "invalid GPU request"),
     ],
 )
 def test_what_can_never_be_is_refused_at_once(host, asked, reason):
@@ -209,7 +209,7 @@ def test_a_request_on_a_machine_without_a_gpu(tmp_path):
     place.env["MLW_NVML_LIBRARY"] = str(tmp_path / "none.so")
     folder = place.run("r", "print('no')", gpus="1")
     place.start("r")
-    assert "the target has no GPU that can be used" in place.ended(folder)["cause"]
+    assert "the target has no usable GPU" in place.ended(folder)["cause"]
 
 
 def test_a_supervisor_that_takes_over_goes_on_measuring(host):
@@ -238,7 +238,7 @@ def test_what_measures_may_be_killed_and_the_run_does_not_care(host):
     host.call("cancel", "r")
     told = host.ended(folder)
     assert told["ending"] == "cancelled"
-    assert told["gpu"]["line"] == "GPU used: unknown – what measured the GPU did not answer"
+    assert told["gpu"]["line"] == "GPU used: unknown – the GPU monitor did not respond"
 
 
 def test_nothing_that_measures_outlives_its_supervisor(host):

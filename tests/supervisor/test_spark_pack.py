@@ -171,7 +171,7 @@ def test_a_python_that_cannot_go_along_is_told(yard, root, lock):
     with tarfile.open(pack(root, lock, said.append)) as tar:
         assert tar.getmember("bin/python").linkname == PYTHON
         assert "pyvenv.cfg" in tar.getnames()
-    assert f"cannot go along: the machines of the executors need the same one as {PYTHON}" in said[0]
+    assert f"cannot be shipped: the executor machines need the same Python as {PYTHON}" in said[0]
 
 
 # -- made once, whole or not at all --------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_it_is_made_anew_if_it_is_not_as_it_was(yard, root, lock, what):
     else:
         unprotect(str(yard.prefix(lock)))
         next(yard.prefix(lock).glob("lib/*/site-packages/greet.py")).unlink()
-        assert "damaged and is built anew" in yard.build(lock)[1]
+        assert "rebuilding the damaged environment" in yard.build(lock)[1]
         assert not path.exists(), "it was of another environment"
     assert not is_packed(root, lock)
     assert pack(root, lock, nothing) == str(path) and is_packed(root, lock)

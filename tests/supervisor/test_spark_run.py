@@ -86,7 +86,7 @@ def test_a_driver_that_is_killed_leaves_nothing_behind(place):
     told = place.ended(folder)
     assert (told["ending"], told["signal"], told["leftovers"]) == ("failed", 9, [])
     assert told["cause"].startswith("the Spark driver was lost: killed by signal 9 (SIGKILL); ")
-    assert told["cause"].endswith(" of 2 stages were done")
+    assert told["cause"].endswith(" of 2 stages completed")
     assert marked(folder) == []
 
 
@@ -166,12 +166,12 @@ def test_what_executors_elsewhere_do_is_unknown(host):
     (folder / "work" / "go").write_text("")
     told = host.ended(folder)["gpu"]
     assert told["used"] == "unknown"
-    assert told["line"].endswith("executors had GPUs that are not measured from here: GPU 0 of 192.0.2.77")
+    assert told["line"].endswith("executors received GPUs that cannot be measured from here: GPU 0 of 192.0.2.77")
 
 
 def test_no_executor_with_a_gpu_is_no(place):
     folder = place.run("r", driver("write(lines)"), spark=SPARK, argv=[place.python, "main.py", *ASKED])
     place.start("r")
     told = place.ended(folder)["gpu"]
-    assert told["line"] == "GPU used: no – no executor was given a GPU"
+    assert told["line"] == "GPU used: no – no executor received a GPU"
     assert "spark.worker.resource.gpu.discoveryScript" in told["diagnosis"]["remedy"]

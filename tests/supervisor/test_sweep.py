@@ -213,7 +213,7 @@ def test_secrets_that_nobody_knows_any_more(place, tmp_path):
     told = place.ended(sweep.folder)
     assert told["ending"] == "failed"
     assert sweep.endings() == ["succeeded", "could not start", "could not start"]
-    assert "secrets are not known any more" in place.ended(sweep.of("c002"))["cause"]
+    assert "secrets are lost" in place.ended(sweep.of("c002"))["cause"]
     assert len(sweep.noted()) == 2
     sweep.must_be_sound()
 
@@ -275,7 +275,7 @@ def test_one_cause_of_all_is_told(place, tmp_path, said):
     sweep.start()
     cause = place.ended(sweep.folder)["cause"]
     assert cause.startswith("2 of 2 children failed: word=a (exit 1), word=b (exit 1)")
-    assert ("; why: ValueError: x" in cause) is (said == "'x'"), cause
+    assert ("; cause: ValueError: x" in cause) is (said == "'x'"), cause
 
 
 def test_after_a_reboot_the_rest_goes_on(place, tmp_path):
@@ -292,7 +292,7 @@ def test_after_a_reboot_the_rest_goes_on(place, tmp_path):
     told = place.ended(sweep.folder)
     assert told["ending"] == "failed"
     assert told["cause"].startswith(
-        "1 of 3 children failed: word=wait (target rebooted); why: the machine was rebooted"
+        "1 of 3 children failed: word=wait (target rebooted); cause: the machine was rebooted"
     )
     assert sweep.endings() == ["target rebooted", "succeeded", "succeeded"]
     sweep.must_be_sound()
@@ -392,7 +392,7 @@ def test_a_full_disk_keeps_nobody_from_an_end(place, tmp_path):
         (sweep.of("c001") / "work" / "big").unlink()
         told = place.ended(sweep.folder)
         assert told["ending"] == "failed" and told["cause"].endswith("c001 is full"), told
-        assert told["cause"].startswith("1 of 3 children failed: word=fill (exit 1); why: exit code 1")
+        assert told["cause"].startswith("1 of 3 children failed: word=fill (exit 1); cause: exit code 1")
         assert sweep.endings() == ["succeeded", "failed", "succeeded"]
     finally:
         end_marked(tmp_path)

@@ -47,7 +47,7 @@ CASES = {
     ),
     "the log begins in the middle": ("    f()\nValueError: lost\n", "exit code 1; last line: ValueError: lost"),
     "a handled exception earlier, silent end": ("all fine so far\n", "exit code 1; last line: all fine so far"),
-    "nothing": ("", "exit code 1, and nothing in the log"),
+    "nothing": ("", "exit code 1; the log is empty"),
     "only a library's lines": (
         'Traceback (most recent call last):\n  File "/usr/lib/x.py", line 1, in <module>\n    x\nOSError: gone\n',
         "OSError: gone",
@@ -95,7 +95,7 @@ def test_a_hostile_log_costs_little():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
-    assert done.stdout == "exit code 1, and nothing in the log\nexit code 1; last line: last\n"
+    assert done.stdout == "exit code 1; the log is empty\nexit code 1; last line: last\n"
 
 
 def test_no_remedy_of_the_scripts_own():

@@ -143,10 +143,10 @@ def test_engines_matter_to_targets_with_a_container(compute, docker, podman, sta
     [
         ("permission denied while trying to connect to the docker API", "usermod -aG docker"),
         ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "systemctl start docker"),
-        ("it did not answer in time", "does not respond"),
+        ("it did not respond in time", "does not respond"),
         (engine_facts.podman_trouble("ada", "unshare failed: Operation not permitted"), "user.max_user_namespaces"),
-        ("no subordinate IDs for ada in /etc/subuid, which podman needs without root", "--add-subuids"),
-        ("newuidmap is not installed, which podman needs without root", "install uidmap"),
+        ("no subordinate IDs for ada in /etc/subuid, which rootless podman needs", "--add-subuids"),
+        ("newuidmap, which rootless podman needs, is not installed", "install uidmap"),
         ("something new", "/usr/bin/docker info"),
     ],
 )

@@ -29,7 +29,7 @@ def lock(**python: Any) -> dict[str, Any]:
 def test_the_folder_of_pure_packages_lies_in_the_prefix():
     assert conda_guard.library_of(lock()) == "lib/python3.12"
     assert conda_guard.library_of(lock(python_site_packages_path="lib/python3.13t/site-packages")) == "lib/python3.13t"
-    with pytest.raises(NoEnvironment, match="invalid folder for packages"):
+    with pytest.raises(NoEnvironment, match="invalid site-packages folder"):
         conda_guard.library_of(lock(python_site_packages_path="../../../.config/site-packages"))
 
 
@@ -44,7 +44,7 @@ def test_a_package_with_a_path_that_leads_out_is_refused(tmp_path, path):
     bad = package(channel.folder / "noarch" / file, "bad")
     check(tmp_path, good)
     for _ in range(2):
-        with pytest.raises(ValueError, match="bad contains a path that leads out"):
+        with pytest.raises(ValueError, match="bad contains a path outside the environment"):
             check(tmp_path, bad)
     assert [path.name for path in (tmp_path / "cache").glob("*.paths-*")] == [good["sha256"] + ".paths-1"]
 
@@ -117,7 +117,7 @@ def test_no_link_leads_out_while_packages_are_installed(tmp_path, case):
     first, second = HOSTILE_LINKS[case]
     status, output = install(tmp_path, ("first", first), ("second", second))
     assert mine.read_text() == "mine", output
-    assert status and "contains a path that leads out of the environment: " in output, output
+    assert status and "contains a path outside the environment: " in output, output
     assert not (tmp_path / "home" / "envs").exists(), "the check comes first"
 
 
@@ -149,7 +149,7 @@ def test_no_package_copies_a_file_of_the_host(tmp_path, case):
         path for path in (tmp_path / "home" / "envs").rglob("*") if path.is_file() and b"secret" in path.read_bytes()
     ]
     assert copies == [] and os.stat(secret).st_nlink == 1, output
-    expected = {"folder": "path below a link", "metadata": "invalid metadata"}.get(case, "another kind of file")
+    expected = {"folder": "path below a link", "metadata": "invalid metadata"}.get(case, "a different file type")
     assert status and expected in output, output
 
 
@@ -182,7 +182,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path):
     (prefix / "lib64").symlink_to("lib")
     conda_guard.check_links(str(prefix))
     (prefix / "lib" / "python3.12").symlink_to(tmp_path)
-    with pytest.raises(NoEnvironment, match=r"leads out of the environment: lib/python3\.12 -> "):
+    with pytest.raises(NoEnvironment, match=r"points outside the environment: lib/python3\.12 -> "):
         conda_guard.check_links(str(prefix))
 
 
@@ -205,7 +205,7 @@ def test_uv_gets_facts_of_the_prefix_from_another_python(tmp_path):
     assert found["sys_executable"] == "/prefix/bin/python" and found["markers"]["python_full_version"] == "3.12.4"
     assert found["markers"]["sys_platform"] == "linux"
     assert found["scheme"]["purelib"] == "/prefix/lib/python3.12/site-packages"
-    with pytest.raises(ValueError, match="other paths than mlw provides: /usr/new"):
+    with pytest.raises(ValueError, match="a path that mlw does not provide: /usr/new"):
         replace_facts({**facts, "new": ["/usr/new"]}, "/prefix", "3.12.4", "lib/python3.12")
 
 

@@ -212,7 +212,7 @@ def test_the_environment_cannot_lead_to_another_engine(monkeypatch):
 def test_word():
     assert word_text({"A": "it's $x"}) == b"export A='it'\\''s $x'\nMLW_WORD=go\n"
     for name in ("a-b", "1a", "", "a b", "ä", "A=1;x"):
-        with pytest.raises(ValueError, match="no shell"):
+        with pytest.raises(ValueError, match="invalid secret name"):
             word_text({name: "x"})
 
 
@@ -220,28 +220,32 @@ def test_word():
 
 COMPLAINTS = {
     "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n"
-    "See 'docker run --help'.": "the Docker engine does not answer",
-    "failed to connect to the docker API at unix:///x; check if the path is correct": "engine does not answer",
+    "See 'docker run --help'.": "the Docker engine does not respond",
+    "failed to connect to the docker API at unix:///x; check if the path is correct": "engine does not respond",
     "Error: container-init binary not found on the host: stat /usr/libexec/podman/catatonit": "install catatonit",
     'docker: Error response from daemon: invalid mount config for type "bind": stat /home/ada/x: permission denied.': (
-        "the engine may not look into a folder to be mounted"
+        "the engine cannot access a folder to be mounted"
     ),
-    "docker: Got permission denied while trying to connect to the Docker daemon socket": "this user may not use Docker",
-    "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock": "may not use Docker",
+    "docker: Got permission denied while trying to connect to the Docker daemon socket": (
+        "this user is not allowed to use Docker"
+    ),
+    "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock": (
+        "not allowed to use Docker"
+    ),
     "Error: keep-id requires additional UIDs or GIDs defined in /etc/subuid and /etc/subgid": "no subordinate IDs",
     'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].': "nvidia-ctk",
     "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=GPU-1": "nvidia-ctk cdi generate",
     'docker: Error response from daemon: Conflict. The container name "/mlw-r" is already in use by container "1".': (
-        "a container named mlw-r is already there, and it is not this run's"
+        "a container named mlw-r already exists and does not belong to this run"
     ),
     "docker: write /var/lib/docker/tmp/x: no space left on device.": "the engine's disk is full",
     'docker: Error response from daemon: OCI runtime create failed: exec: "/bin/sh": stat /bin/sh: no such file or '
     "directory: unknown.": "image img:1 has no /bin/sh",
-    "exec /usr/bin/tini: exec format error": "another kind of processor",
+    "exec /usr/bin/tini: exec format error": "another CPU architecture",
     "docker: Error response from daemon: something new.\n\nRun 'docker run --help' for more information": (
         "the engine could not start the container: something new"
     ),
-    "": "the engine could not start the container: it did not say why",
+    "": "the engine could not start the container: no reason given",
 }
 
 
@@ -253,14 +257,14 @@ def test_complaints(said):
 GONE = {**BASE, "image": "microsoft/mmlspark:plus-0.9.9"}
 PULLS = [
     (GONE, "Error response from daemon: pull access denied for microsoft/mmlspark, repository does not exist or may "
-     "require 'docker login'", "image microsoft/mmlspark:plus-0.9.9 is gone"),
-    (BASE, "Error response from daemon: manifest for img:1 not found: manifest unknown", "there is no image img:1"),
+     "require 'docker login'", "image microsoft/mmlspark:plus-0.9.9 was withdrawn"),
+    (BASE, "Error response from daemon: manifest for img:1 not found: manifest unknown", "image img:1 does not exist"),
     (BASE, "Error response from daemon: Get https://x/v2/: dial tcp: lookup x: no such host", "cannot be reached"),
-    (BASE, "Error response from daemon: Get https://x/v2/: unauthorized: no", "refused the log-in"),
-    (BASE, "Error response from daemon: Get http://x/v2/: no basic auth credentials", "wants a log-in"),
-    (BASE, "toomanyrequests: You have reached your pull rate limit.", "wants no more pulls for now"),
-    (BASE, "no matching manifest for linux/arm64/v8 in the manifest list entries", "another kind of processor"),
-    (BASE, "Error: weather", "image img:1 cannot be had: weather"),
+    (BASE, "Error response from daemon: Get https://x/v2/: unauthorized: no", "refused the login"),
+    (BASE, "Error response from daemon: Get http://x/v2/: no basic auth credentials", "requires a login"),
+    (BASE, "toomanyrequests: You have reached your pull rate limit.", "rate limit reached"),
+    (BASE, "no matching manifest for linux/arm64/v8 in the manifest list entries", "another CPU architecture"),
+    (BASE, "Error: weather", "image img:1 cannot be pulled: weather"),
 ]  # fmt: skip
 
 

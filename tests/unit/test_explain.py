@@ -39,8 +39,8 @@ FOREIGN = {
 # Words that are put together of pieces: each of them is in the source.
 TOGETHER = {
     "no project at … or above it: there is no folder aml_config": ("no project at", "or above it: there is no folder"),
-    "ModuleNotFoundError: No module named '…' (…); …/python, which ran the script, does not have it": (
-        ", which ran the script, does not have it",
+    "ModuleNotFoundError: No module named '…' (…); it is not installed in …/python, which ran the script": (
+        "; it is not installed in …, which ran the script",
     ),
     "NameError: …; the script uses … without importing it": ("; the script uses", "without importing it"),
     "the host key of … has changed: it was …, now it is …; nothing was sent": (
@@ -270,8 +270,8 @@ def test_a_run_that_could_not_start_names_the_text_of_its_cause(said, name):
         (endings.FAILED, None, None),
         (
             endings.FAILED,
-            "ModuleNotFoundError: No module named 'x' (train.py, line 1); /usr/bin/python, which ran the script,"
-            " does not have it",
+            "ModuleNotFoundError: No module named 'x' (train.py, line 1); it is not installed in /usr/bin/python,"
+            " which ran the script",
             "module-not-found",
         ),
         (
@@ -297,16 +297,16 @@ def test_the_text_of_an_ending(ending, cause, name):
     ("cause", "name"),
     [
         ("torch 2.4.0+cpu is a CPU-only build", "gpu-cpu-build"),
-        ("this build of PyTorch has no CUDA", "gpu-cpu-build"),
+        ("this PyTorch build has no CUDA support", "gpu-cpu-build"),
         ('CUDA_VISIBLE_DEVICES is "-1", which hides every GPU from the script', "gpu-hidden"),
         ("the container was started without GPUs: nvidiaDocker is not set for this target", "no-gpu-in-container"),
         ("torch 2.9 is built for CUDA 13.0, which needs driver 580; the target has 535.1", "gpu-driver"),
-        ("the driver 470.1 is too old for the CUDA of the framework", "gpu-driver"),
+        ("the driver 470.1 is too old for the framework's CUDA version", "gpu-driver"),
         ("libcuda, the driver's library, was not found inside the container", "gpu-libraries"),
         ("the script never opened the GPU", "gpu-not-used"),
-        ("the GPU was lost in mid-run (NVIDIA H200: fell off)", "gpu-lost"),
+        ("the GPU was lost during the run (NVIDIA H200: fell off)", "gpu-lost"),
         ("the script ran out of GPU memory at 9.1 GiB of 10.0 GiB", "gpu-memory"),
-        ("the GPU was busy for 12 % of the time only", "gpu-slow"),
+        ("the GPU was busy only 12 % of the time", "gpu-slow"),
         ("words of a newer target", "gpu-not-used"),
     ],
 )
@@ -411,7 +411,7 @@ def test_a_download_that_failed_names_the_option_that_helps(tmp_path):
     assert symptom_of(message) == "no-internet-there"
     assert "submit with --send-packages" in hint
     here = _complaint(str(caught.value))  # on this machine there is nobody who could send them
-    assert here.more == "index-not-reached" and here.hint == "check this machine's way to the internet"
+    assert here.more == "index-not-reached" and here.hint == "check this machine's internet connection"
 
 
 def test_a_check_of_a_machine_without_internet_names_it_too():

@@ -146,8 +146,8 @@ def test_docker_that_this_user_may_not_use():
 
 
 def test_docker_that_says_nothing_of_use():
-    assert engine_facts.docker("/d", None, "", "")["error"] == "it did not answer in time"
-    assert engine_facts.docker("/d", 1, "[]", "")["error"] == "it ended with 1 and said nothing"
+    assert engine_facts.docker("/d", None, "", "")["error"] == "it did not respond in time"
+    assert engine_facts.docker("/d", 1, "[]", "")["error"] == "it exited with code 1 and printed nothing"
     assert engine_facts.docker("/d", 1, "not json", "boom\n")["error"] == "boom"
 
 
@@ -167,7 +167,7 @@ def test_what_podman_ended_with_is_told_not_what_it_warned_of():
     assert podman(125, "", PODMAN)["error"] == told
     many = "first line\nsecond line\n" * 9 + PODMAN
     assert podman(125, "", many)["error"] == told
-    assert podman(125, "", PODMAN.splitlines()[0])["error"] == "it ended with 125 and said nothing"
+    assert podman(125, "", PODMAN.splitlines()[0])["error"] == "it exited with code 125 and printed nothing"
 
 
 def test_podman():
@@ -207,7 +207,7 @@ def test_what_podman_lacks_for_an_ordinary_user(tmp_path, monkeypatch):
     files = {"/etc/subuid": "ada:100000:65536\n", "/etc/subgid": "", "/etc/nsswitch.conf": "passwd: files sss\n"}
     monkeypatch.setattr(engine_facts, "_read", lambda path: files.get(path, ""))
     monkeypatch.setattr(engine_facts, "which", lambda name: f"/usr/bin/{name}")
-    told = "no subordinate IDs for ada in /etc/subgid, which podman needs without root"
+    told = "no subordinate IDs for ada in /etc/subgid, which rootless podman needs"
     assert engine_facts.podman_trouble("ada", "") == told
     assert "user namespaces" in engine_facts.podman_trouble("ada", "unshare: Operation not permitted")
     files["/etc/nsswitch.conf"] += "subid: sss\n"
@@ -246,7 +246,7 @@ def test_an_engine_that_hangs_is_left_and_the_rest_is_told(tmp_path, monkeypatch
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     found = facts.gather(str(tmp_path), patience=1.0)
     os.kill(int(child.read_text()), signal.SIGKILL)
-    assert found["docker"]["error"] == "it did not answer in time"
+    assert found["docker"]["error"] == "it did not respond in time"
     assert found["podman"]["error"] == "no space left"
     assert found["os"]["kernel"] and found["time"] <= time.time()
 

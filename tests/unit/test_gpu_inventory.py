@@ -126,7 +126,7 @@ def test_nvidia_smi_where_nvml_cannot_be_loaded(gpus):
     assert (first["uuid"], first["capability"], first["memory_used"]) == ("GPU-a", "7.5", GIB)
     assert first["processes"] == [{"pid": 4711, "memory": GIB, "kind": "compute"}]
     assert first["power"] is None and first["temperature"] == 40
-    assert lost["error"] == "it does not answer (GPU is lost)" and lost["bus_id"] == "00000000:02:00.0"
+    assert lost["error"] == "it does not respond (GPU is lost)" and lost["bus_id"] == "00000000:02:00.0"
 
 
 def test_nvidia_smi_in_trouble(gpus):

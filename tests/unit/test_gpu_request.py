@@ -42,7 +42,7 @@ def test_requests(text, request_):
     ("text", "word"),
     [
         ("", "empty"),
-        ("0", "none asks for no GPU"),
+        ("0", "use none for no GPU"),
         ("9999", "too many"),
         ("1:2", "twice"),
         ("all:none", "twice"),
@@ -50,10 +50,10 @@ def test_requests(text, request_):
         ("0,1:40g", "condition"),
         ("0,0", "twice"),
         ("0,x", "neither"),
-        (",", "no GPU is named"),
-        ("-1", "no request"),
-        ("1:$(rm)", "no request"),
-        ("MIG-1234", "no request"),
+        (",", "no GPU is given"),
+        ("-1", "not a valid GPU request"),
+        ("1:$(rm)", "not a valid GPU request"),
+        ("MIG-1234", "not a valid GPU request"),
         ("GPU-a b", "neither"),
     ],
 )
@@ -73,11 +73,11 @@ TWO = {"gpus": [gpu(0), gpu(1)], "problem": None}
 @pytest.mark.parametrize(
     ("text", "looked", "word"),
     [
-        ("1", {"gpus": [], "problem": "the NVIDIA driver is not loaded"}, "no GPU that can be used: the NVIDIA driver"),
-        ("3", TWO, "cannot give the run 3 GPUs; it has 2 GPUs: 0 NVIDIA H200"),
+        ("1", {"gpus": [], "problem": "the NVIDIA driver is not loaded"}, "no usable GPU: the NVIDIA driver"),
+        ("3", TWO, "cannot provide 3 GPUs; it has 2 GPUs: 0 NVIDIA H200"),
         ("0,7", TWO, "no GPU 7; it has 2 GPUs"),
         ("GPU-zzzz", TWO, "no GPU GPU-zzzz"),
-        ("a100", TWO, r"cannot give the run 1 GPU \(a100\)"),
+        ("a100", TWO, r"cannot provide 1 GPU \(a100\)"),
         ("1:200g", TWO, "at least 200 GiB"),
         ("2", {"gpus": [gpu(0), gpu(1, error="it must be reset")], "problem": None}, "GPU 1: it must be reset"),
         ("0,1", {"gpus": [gpu(0), gpu(1, uuid=None, error="lost")], "problem": None}, "GPU 1: lost"),
@@ -129,7 +129,7 @@ def test_who_gets_which(text, taken, kept, got, reason):
         ),
         ({"processes": [{"pid": 7, "memory": 20 * GIB, "kind": "graphics"}], "memory_used": 21 * GIB}, None),
         ({"memory_used": 7 * GIB}, None),  # 5 % of 140
-        ({"memory_used": 14 * GIB}, "used by somebody: 10 % of its memory is taken"),
+        ({"memory_used": 14 * GIB}, "used by unknown processes: 10 % of its memory is in use"),
     ],
 )
 def test_who_only_draws_does_not_keep_a_gpu_busy(facts, why):

@@ -79,16 +79,16 @@ def test_the_line_of_a_run_that_used_its_gpu():
             "unknown",
             "the driver is gone",
         ),
-        ([gpu(mine_share=None, pids={}, peak_memory=None)], {}, "yes", "had it for itself"),
+        ([gpu(mine_share=None, pids={}, peak_memory=None)], {}, "yes", "exclusive use of it"),
         (
             [gpu(mine_share=None, pids={}, peak_memory=None)],
             {"facts": {"started": True, "held": False}},
             "unknown",
-            "does not tell which processes",
+            "does not report which processes",
         ),
         ([gpu(**{**IDLE, "mine_share": None})], {}, "no", "idle"),
-        ([gpu(**{**CONTEXT, "busy_share": None, "mean_utilisation": None})], {}, "unknown", "how busy"),
-        ([gpu(others_share=0.9)], {"facts": {"started": True}, "asked": None}, "yes", "not all of that is the run's"),
+        ([gpu(**{**CONTEXT, "busy_share": None, "mean_utilisation": None})], {}, "unknown", "its utilization"),
+        ([gpu(others_share=0.9)], {"facts": {"started": True}, "asked": None}, "yes", "the figures include theirs"),
         ([gpu(energy_wh=0.042)], {}, "yes", "0.042 Wh"),
         ([gpu(peak_memory=None, energy_wh=None)], {}, "yes", "93 % of the time, by train.py"),
     ],
@@ -110,7 +110,7 @@ OOM = {"signs": ["out of memory"]}
             [NO_GPU],
             {"evidence": {"frameworks": {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}}}},
             "torch 2.7.0+cpu is a CPU-only build",
-            "without +cpu",
+            "CUDA build of torch (no +cpu",
             id="cpu build of torch",
         ),
         pytest.param(
@@ -153,9 +153,9 @@ OOM = {"signs": ["out of memory"]}
             [],
             {
                 "facts": {"started": False},
-                "evidence": {"problem": "the engine has no way to give a container GPUs; hint: install …"},
+                "evidence": {"problem": "the engine does not support GPUs in containers; hint: install …"},
             },
-            "NVIDIA's container toolkit is missing",
+            "NVIDIA Container Toolkit is missing",
             "nvidia-ctk",
             id="toolkit missing",
         ),
@@ -171,65 +171,63 @@ OOM = {"signs": ["out of memory"]}
             "nvidiaDocker",
             id="libcuda in a container",
         ),
-        pytest.param(
-            [NO_GPU], {"evidence": {"signs": ["no cuda libraries"]}}, "CUDA's libraries", "and-cuda", id="libs"
-        ),
+        pytest.param([NO_GPU], {"evidence": {"signs": ["no cuda libraries"]}}, "CUDA libraries", "and-cuda", id="libs"),
         pytest.param(
             [gpu(**CONTEXT)],
             {"evidence": {"signs": ["no kernel"], "gpus": [{"name": "NVIDIA H200", "capability": "9.0"}]}},
-            "no code for NVIDIA H200 (9.0)",
+            "no GPU code for NVIDIA H200 (9.0)",
             "compute capability",
             id="no kernel image",
         ),
         pytest.param(
             [gpu(**{**IDLE, "peak_memory_others": 100 * GIB, "peak_memory_device": 100 * GIB})],
             {"asked": None, "evidence": OOM},
-            "100.0 GiB of the memory of NVIDIA H200 were taken by somebody else",
+            "100.0 GiB of the memory of NVIDIA H200 were used by other processes",
             "--gpus 1",
             id="taken by somebody else",
         ),
         pytest.param(
-            [gpu(**CONTEXT)], {}, "opened the GPU and ran nothing on it", 'model.to("cuda")', id="context only"
+            [gpu(**CONTEXT)], {}, "opened the GPU but ran nothing on it", 'model.to("cuda")', id="context only"
         ),
         pytest.param(
             [gpu(mean_utilisation=18.0)],
             {"cpu_share": 0.95},
-            "busy for 18 % of the time only, in short bursts, while the run kept all processors busy",
+            "busy only 18 % of the time, in short bursts, while the run kept all CPUs busy",
             "num_workers",
             id="input-bound by processors",
         ),
         pytest.param(
             [gpu(mean_utilisation=18.0)],
             {"busiest": 0.99},
-            "one process of the run kept its processor busy: it waits for input, or its steps are too small",
+            "one process of the run kept its CPU busy: it waits for input, or its steps are too small",
             "larger batches",
             id="one process",
         ),
         pytest.param(
             [gpu(mean_utilisation=18.0)],
             {"cpu_share": 0.1, "disk_share": 0.6},
-            "waited for the disk for 60 % of the time",
+            "waited for the disk 60 % of the time",
             "prefetch",
             id="input-bound by the disk",
         ),
         pytest.param(
             [gpu(lost={"at": 30.0, "why": "it has fallen off the bus (GPU is lost)"})],
             {"failed": True},
-            "lost in mid-run (NVIDIA H200: it has fallen off the bus",
+            "lost during the run (NVIDIA H200: it has fallen off the bus",
             "Xid",
             id="lost",
         ),
         pytest.param(
             [gpu()],
             {"failed": True, "evidence": {"signs": ["lost"], "container": True, "container_gpus": ["GPU-a"]}},
-            "as happens when systemd is reloaded",
+            "as happens after a systemd reload",
             "cgroupfs",
             id="lost by a container",
         ),
         pytest.param(
             [gpu(throttled_share=0.7, reasons={"heat": 0.7})],
             {},
-            "slowed down for 70 % of the time (heat)",
+            "throttled for 70 % of the time (heat)",
             "cooling",
             id="throttled",
         ),
@@ -250,9 +248,9 @@ OOM = {"signs": ["out of memory"]}
         pytest.param(
             [NO_GPU], {"evidence": {"signs": ["no device"]}}, "CUDA found no GPU", "doctor gpu", id="no device"
         ),
-        pytest.param([NO_GPU], {"evidence": {"frameworks": {}}}, "no package", "name a framework", id="no framework"),
+        pytest.param([NO_GPU], {"evidence": {"frameworks": {}}}, "no package", "add a framework", id="no framework"),
         pytest.param([NO_GPU], {}, "the script never opened the GPU", "--gpus none", id="never opened"),
-        pytest.param([gpu(mean_utilisation=4.0)], {}, "busy for 4 % of the time only", "larger batch", id="rarely"),
+        pytest.param([gpu(mean_utilisation=4.0)], {}, "busy only 4 % of the time", "larger batch", id="rarely"),
     ],
 )
 def test_each_cause_with_its_remedy(gpus, more, cause, remedy):
@@ -283,13 +281,13 @@ CPU_TORCH = {"torch": {"version": "2.7.0+cpu", "gpu": False, "cuda": None}}
 @pytest.mark.parametrize(
     ("evidence", "remedy"),
     [
-        ({"frameworks": CPU_TORCH}, "in conda_dependencies.yml"),
+        ({"frameworks": CPU_TORCH}, "to conda_dependencies.yml"),
         ({"frameworks": CPU_TORCH, "python": "/opt/py/bin/python"}, "for /opt/py/bin/python, which ran the script"),
         ({"frameworks": {}, "python": "python3"}, "install a framework with CUDA for python3, which ran the script"),
         ({"signs": ["no cuda libraries"], "python": "python3"}, "install tensorflow[and-cuda] for python3"),
         (
             {"frameworks": CPU_TORCH, "python": "python3", "container": True, "container_gpus": ["GPU-a"]},
-            "use an image (baseDockerImage) with torch",
+            "use an image (baseDockerImage) with a CUDA build of torch",
         ),
     ],
 )

@@ -623,7 +623,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_breaks_nothing(place, 
         stderr=None,
     )
     assert out == "done\n"
-    assert place.stderr.startswith("mlworkbench: metrics wait in memory, they cannot be written now: ")
+    assert place.stderr.startswith("mlworkbench: metrics cannot be written now and are kept in memory: ")
     assert len(place.stderr.splitlines()) == 1
 
 

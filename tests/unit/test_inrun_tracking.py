@@ -206,12 +206,12 @@ def test_words_of_errors_say_what_was_wrong(place):
         """
     )
     assert out.splitlines() == [
-        "a tag's name is a str, not NoneType",
-        "a figure's name is a str, not object",
-        "parameters are a dict, keywords, or what argparse gives, not str",
-        "parameters are a dict, keywords, or what argparse gives, not type",
-        "a table is a dict of columns, a list of rows or a data frame, not str",
-        "a table is a dict of columns, a list of rows or a data frame, not int",
+        "a tag's name must be a str, not NoneType",
+        "a figure's name must be a str, not object",
+        "parameters must be a dict, keyword arguments, or an argparse namespace, not str",
+        "parameters must be a dict, keyword arguments, or an argparse namespace, not type",
+        "a table must be a dict of columns, a list of rows, or a data frame, not str",
+        "a table must be a dict of columns, a list of rows, or a data frame, not int",
         "a tag's name must not be empty: ' '",
     ]
     assert not place.metrics.exists()

@@ -127,10 +127,10 @@ TROUBLES = [
         "docker-not-permitted",
     ),
     (
-        with_part("machine", podman=Engine("podman", "/bin/podman", error="it did not answer in time")),
+        with_part("machine", podman=Engine("podman", "/bin/podman", error="it did not respond in time")),
         "podman",
         WARNING,
-        "did not answer",
+        "did not respond",
         "docker-not-running",
     ),
     (with_part("tools", uv=None, uv_version=None), "environments", ERROR, "uv: not installed", None),

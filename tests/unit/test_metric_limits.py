@@ -175,7 +175,7 @@ def test_what_is_left_out_is_named(run, monkeypatch):
     os.symlink("/etc/passwd", os.path.join(run.metrics, "link"))
     found = metric_files.left_out(run.metrics)
     assert len(found) == 4
-    assert found[0] == "metrics/a b: not a name of a metrics file"
+    assert found[0] == "metrics/a b: not a metrics file name"
     assert {found[1], found[2]} == {"metrics/link: not a file", "metrics/x: not a file"}
     assert found[3] == "metrics: 3 files with 87 bytes; at most 2 files and 10 bytes are read"
 

@@ -126,7 +126,7 @@ def test_a_purge_keeps_starts_and_uploads_out(root, tmp_path, monkeypatch):
     assert alone == [False], "the purge holds the lock"
     with relying_on_store(root):
         reply = Here(root).ask(request)
-    assert reply["ok"] is False and reply["problem"] == "an upload, a start, or a clean is under way"
+    assert reply["ok"] is False and reply["problem"] == "an upload, a start, or a cleanup is in progress"
 
 
 @pytest.mark.parametrize("verb", ["start", "build"])

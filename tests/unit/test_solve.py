@@ -763,7 +763,7 @@ def test_a_python_that_is_not_reached_names_the_one_that_is_there(desk):
     del lock["instead"]  # a container's, or an older client's
     with pytest.raises(NotFetched) as caught:
         packages(lock, {"python": True}, store)
-    assert "way to the internet" in caught.value.hint and "mirror" in caught.value.hint
+    assert "internet connection" in caught.value.hint and "mirror" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def test_what_is_asked_for_each_executor():
 @pytest.mark.parametrize("verdict", [None, NO])
 def test_asked_for_and_none_given_is_no_with_cause_and_remedy(verdict):
     found = judge(verdict, "1", {}, True, CLUSTER)
-    assert (found["used"], found["line"]) == ("no", "GPU used: no – no executor was given a GPU")
-    assert found["diagnosis"]["cause"] == "spark.executor.resource.gpu.amount is 1, and no executor was given a GPU"
+    assert (found["used"], found["line"]) == ("no", "GPU used: no – no executor received a GPU")
+    assert found["diagnosis"]["cause"] == "spark.executor.resource.gpu.amount is 1, but no executor received a GPU"
     assert "spark.worker.resource.gpu.discoveryScript" in found["diagnosis"]["remedy"]
     assert found["asked"] == "spark.executor.resource.gpu.amount 1"
 
@@ -52,7 +52,7 @@ def test_executors_elsewhere_are_not_measured_and_nobody_says_yes(verdict):
     found = judge(verdict, "1", {"w1.example": ["0", "1"], "w2.example": ["0"]}, True, CLUSTER)
     assert found["used"] == "unknown"
     assert found["reason"] == (
-        "executors had GPUs that are not measured from here: GPU 0, 1 of w1.example, GPU 0 of w2.example"
+        "executors received GPUs that cannot be measured from here: GPU 0, 1 of w1.example, GPU 0 of w2.example"
     )
     assert found["evidence"]["executors"] == ["GPU 0, 1 of w1.example", "GPU 0 of w2.example"]
     assert found["diagnosis"] is None
@@ -67,7 +67,7 @@ def test_executors_on_this_machine_are_as_they_were_measured():
 
 def test_a_driver_that_used_a_gpu_has_used_it():
     found = judge(YES, "1", {}, True, CLUSTER)
-    assert (found["used"], found["reason"]) == ("yes", "no executor was given a GPU")
+    assert (found["used"], found["reason"]) == ("yes", "no executor received a GPU")
 
 
 def test_a_script_that_never_started_used_none():

@@ -128,7 +128,7 @@ def test_the_spark_submit_that_pip_puts_beside_python(here):
 @pytest.mark.parametrize(
     ("location", "env", "problem"),
     [
-        ("spark-submit", {"SPARK_HOME": "/none"}, "SPARK_HOME is /none, and there is no bin/spark-submit in it"),
+        ("spark-submit", {"SPARK_HOME": "/none"}, "SPARK_HOME is /none, which contains no bin/spark-submit"),
         ("/none/spark-submit", {}, "sparkSubmitLocation /none/spark-submit is not a program"),
         ("my-spark", {}, "sparkSubmitLocation my-spark is not on PATH"),
     ],
@@ -152,7 +152,7 @@ def test_packages_that_will_be_there_are_not_looked_for(here):
 
 def test_the_java_of_a_spark_that_will_be_there_is_looked_for_now(here):
     told = here.look("spark-submit", "pyspark==2.4.8")  # whatever this machine has, it is not the Java of 2014
-    assert not told["ok"] and "Spark 2.4.8 (of the environment) needs Java" in str(told["problem"]), told
+    assert not told["ok"] and "Spark 2.4.8 (from the environment) needs Java" in str(told["problem"]), told
     old = str(here.java("old", "11.0.2"))
     refused = here.look("spark-submit", "pyspark==4.3.0", "openjdk==17.0.2", JAVA_HOME=old)
     assert not refused["ok"] and "is older than 17" in str(refused["problem"]), "JAVA_HOME would be used"
@@ -217,8 +217,8 @@ def test_no_java_that_will_do(here):
     here.java("path", "11.0.2")
     here.env["PATH"] = f"{here.place}/path/bin:{here.env['PATH']}"
     done = here.start("spark-submit", ".", "job.py", code=78, SPARK_HOME=str(here.spark("spark", "2.4.8")))
-    assert "mlw: Spark 2.4.8 (SPARK_HOME) needs Java, and there is none that it can use: Java 11.0.2" in done.stderr
-    assert "; hint: install one there" in done.stderr.splitlines()[-1]
+    assert "mlw: Spark 2.4.8 (SPARK_HOME) needs Java, but no suitable version was found: Java 11.0.2" in done.stderr
+    assert "; hint: install Java 17" in done.stderr.splitlines()[-1]
 
 
 # -- what spark-submit is told -------------------------------------------------------------------------

@@ -408,12 +408,12 @@ def test_a_driver_that_is_killed_is_lost(run):
     run.look()
     ending, cause = run.judge(STARTED, None, 9)
     assert ending == endings.FAILED
-    assert cause == "the Spark driver was lost: killed by signal 9 (SIGKILL); 3 of 4 stages were done"
+    assert cause == "the Spark driver was lost: killed by signal 9 (SIGKILL); 3 of 4 stages completed"
 
 
 def test_a_python_that_is_killed_beside_its_jvm_is_named(run):
     _, cause = run.judge(STARTED + STOPPED, 137)
-    assert cause == "the Python of the Spark driver was lost: killed by signal 9 (SIGKILL)"
+    assert cause == "the Python process of the Spark driver was lost: killed by signal 9 (SIGKILL)"
 
 
 def test_a_driver_that_was_asked_to_end_is_no_lost_python(run):
@@ -457,7 +457,7 @@ def test_what_java_said_without_any_stage(run):
 def test_spark_that_gives_up_by_itself_is_quoted(run):
     said = "Application has been killed. Reason: All masters are gone"
     _, cause = run.judge(STARTED + f"26/11/16 00:35:20 ERROR StandaloneSchedulerBackend: {said}\n" + STOPPED)
-    assert cause == f"exit code 1, and nothing in the log; Spark: {said}"
+    assert cause == f"exit code 1; the log is empty; Spark: {said}"
 
 
 def test_a_driver_out_of_memory_is_named_with_the_setting(run):

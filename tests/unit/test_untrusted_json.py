@@ -98,7 +98,7 @@ READERS: list[tuple[Callable[[Path], Any], Any]] = [
     (lambda path: _recall(file(path)), {}),
     (lambda path: load_record(file(path, f"{crc32(DEEP.encode()):x}\n{DEEP}"), []), None),
     (lambda path: read_state(DEEP)["status"], "down"),
-    (lambda path: _parsed(DEEP, "torch")["error"], "its answer was not understood"),
+    (lambda path: _parsed(DEEP, "torch")["error"], "unexpected output"),
     (lambda path: parsed_answer(DEEP.encode()), DEEP),
 ]
 

@@ -152,7 +152,7 @@ def _tell(found: Removed, output: str, query: str | None, dry: bool, target: str
     there = f" from {target}" if target else ""
     render.message(f"{units.size(found.size)} {'can go' if dry else 'removed'}{there}")
     for one in found.kept:
-        if not one.named and one.why != "it was used lately":
+        if not one.named and one.why != "it was used recently":
             render.message(f"environment {one.name[:SHORT]} stays: {_why(one.why, one.runs)}")
     refused = [one for one in found.kept if one.named]
     if refused:

@@ -33,13 +33,13 @@ class Talk:
     @property
     def pipe(self) -> Pipe:
         if self._pipe is None:
-            raise ValueError("only on another machine")
+            raise ValueError("available on remote targets only")
         return self._pipe
 
     def run(self, request: Message) -> RunFolder:
         name = str(request["run"])
         if not name or name[0] in ".-" or not _LETTERS.issuperset(name):
-            raise ValueError("%a is not a run" % name[:80])
+            raise ValueError("invalid run ID %a" % name[:80])
         return self.root.run(name)
 
 
@@ -67,7 +67,7 @@ def _verb(talk: Talk, request: Message, body: bytes) -> Message:
 
     with relying_on_store(talk.root):  # no purge begins before the supervisor holds the lock of its run
         if not os.path.exists(__file__):
-            return {"ok": False, "problem": "another laptop purged mlw on this machine; try again"}
+            return {"ok": False, "problem": "another client removed mlw from this machine; try again"}
         return _act(talk, request)
 
 
@@ -332,7 +332,7 @@ def answer(talk: Talk, request: Message, body: bytes) -> Message:
     try:
         handler = HANDLERS.get(str(request.get("do")))
         if handler is None:
-            return {"ok": False, "problem": "this version cannot %a" % request.get("do")}
+            return {"ok": False, "problem": "this version does not support %a" % request.get("do")}
         return handler(talk, request, body)
     except FrameError:
         raise  # nobody is there to be answered, or nobody knows where the next message begins

@@ -48,7 +48,7 @@ def explain(log: str, work: str, python: str, code: Optional[int], number: Optio
     said = next((line.strip() for line in reversed(lines) if line.strip()), "")
     if said:
         return ("exit code %s; last line: %s" % (code, said))[:LENGTH]
-    return "exit code %s, and nothing in the log" % code
+    return "exit code %s; the log is empty" % code
 
 
 def signal_name(number: int) -> str:
@@ -90,10 +90,10 @@ def _sentence(kind: str, message: str, place: str, python: str) -> str:
     name = _NAME.search(message)
     if kind == "NameError" and name and name.group(1) in _GIVEN_BY_THE_ORIGINAL:
         module = name.group(1)
-        return text + "; the script uses %s without importing it: add 'import %s' to it" % (module, module)
+        return text + "; the script uses %s without importing it: add 'import %s'" % (module, module)
     module_name = _MODULE.search(message)
     if kind in ("ModuleNotFoundError", "ImportError") and module_name:
-        return text + "; %s, which ran the script, does not have it" % python
+        return text + "; it is not installed in %s, which ran the script" % python
     return text
 
 

@@ -47,7 +47,7 @@ def acceptance(root: Root) -> Answer:
 def card_of(root: Root, client: str) -> str:
     """The file of a client. Its modification time is when the client was last here."""
     if not CLIENT.fullmatch(client):
-        raise ValueError("%a is not a client ID" % client[:80])
+        raise ValueError("invalid client ID %a" % client[:80])
     return os.path.join(root.clients, client + ".json")
 
 
@@ -98,14 +98,14 @@ def clients(root: Root) -> List[Answer]:
 def acknowledge(run: RunFolder, client: str, log: int) -> Answer:
     """A client has log and outputs of a finished run: its results are not on this machine alone any more."""
     if not CLIENT.fullmatch(client):
-        raise ValueError("%a is not a client ID" % client[:80])
+        raise ValueError("invalid client ID %a" % client[:80])
     from .environments.stock import has_ended  # noqa: PLC0415 - every connection loads this module, for its greeting
 
     if not has_ended(run):
         return {"ok": False, "problem": "the run has not ended"}
     size = os.stat(run.log).st_size if os.path.exists(run.log) else 0
     if log < size:
-        return {"ok": False, "problem": "the log has %d bytes, and %d were fetched" % (size, log)}
+        return {"ok": False, "problem": "the log has %d bytes, but only %d were fetched" % (size, log)}
     os.makedirs(run.fetched, 0o700, exist_ok=True)
     write_whole(os.path.join(run.fetched, client + ".json"), {"client": client, "log": log, "time": time.time()})
     return {"ok": True}

@@ -17,53 +17,63 @@ _SKIPPED = ("run 'docker", "see 'docker", "unable to find image", "trying to pul
 _MEANINGS = (
     (
         ("permission denied", "trying to connect"),
-        "this user may not use Docker; hint: let an administrator add the user to the group"
-        " 'docker' (who is in it is as good as root), or use rootless Docker or podman",
+        "this user is not allowed to use Docker; hint: ask an administrator to add the user to the group 'docker'"
+        " (which amounts to root access), or use rootless Docker or podman",
     ),
     (
         ("additional uids or gids",),
-        "podman has no subordinate IDs for this user; hint: let an administrator run usermod --add-subuids"
-        " 100000-165535 --add-subgids 100000-165535 for the user on that machine",
+        "podman has no subordinate IDs for this user; hint: ask an administrator to run 'usermod --add-subuids"
+        " 100000-165535 --add-subgids 100000-165535 USER' on that machine",
     ),
-    (("cannot connect: ", "no such file"), "{program} is not there: {said}; hint: install Docker or podman"),
-    (("cannot connect",), "the Docker engine does not answer ({said}); hint: start it (systemctl start docker)"),
-    (("failed to connect",), "the Docker engine does not answer ({said}); hint: start it (systemctl start docker)"),
-    (("container-init binary not found",), "podman lacks its init program there; hint: install catatonit"),
+    (("cannot connect: ", "no such file"), "{program} is not installed: {said}; hint: install Docker or podman"),
+    (("cannot connect",), "the Docker engine does not respond ({said}); hint: start it with 'systemctl start docker'"),
+    (
+        ("failed to connect",),
+        "the Docker engine does not respond ({said}); hint: start it with 'systemctl start docker'",
+    ),
+    (("container-init binary not found",), "podman's init program is missing; hint: install catatonit"),
     (
         ("could not select device driver",),
-        "the engine has no way to give a container GPUs; hint: install NVIDIA's container"
-        " toolkit on that machine (nvidia-ctk runtime configure) and restart the engine, or set nvidiaDocker: false",
+        "the engine does not support GPUs in containers; hint: install the NVIDIA Container Toolkit on that machine,"
+        " run 'nvidia-ctk runtime configure' and restart the engine, or set nvidiaDocker: false",
     ),
     (
         ("unresolvable cdi device",),
-        "the engine does not know these GPUs; hint: let an administrator call nvidia-ctk cdi generate on that machine",
+        "the engine has no CDI definition for these GPUs; hint: ask an administrator to run 'nvidia-ctk cdi generate'"
+        " on that machine",
     ),
-    (("nvidia-container-cli", "unknown device"), "the engine does not find the GPU that was asked for: {said}"),
+    (("nvidia-container-cli", "unknown device"), "the engine did not find the requested GPU: {said}"),
     (
         ("nvidia-container-cli",),
-        "NVIDIA's container toolkit failed: {said}; hint: check that nvidia-smi works on that machine",
+        "the NVIDIA Container Toolkit failed: {said}; hint: check that nvidia-smi works on that machine",
     ),
-    (("is already in use by container",), "a container named {name} is already there, and it is not this run's"),
-    (("already in use",), "a container named {name} is already there, and it is not this run's"),
-    (("no space left on device",), "the engine's disk is full; hint: free some (docker system prune)"),
+    (("is already in use by container",), "a container named {name} already exists and does not belong to this run"),
+    (("already in use",), "a container named {name} already exists and does not belong to this run"),
+    (("no space left on device",), "the engine's disk is full; hint: free space with 'docker system prune'"),
     (
         ("permission denied", "mount"),
-        "the engine may not look into a folder to be mounted: {said}; hint: a home folder on NFS keeps even root out;"
-        " put ours on a disk of that machine",
+        "the engine cannot access a folder to be mounted: {said}; hint: NFS home folders often block even root; make"
+        " ~/.mlw a link to a folder on a local disk",
     ),
-    (("bind source path does not exist",), "a folder to be mounted is not on that machine: {said}"),
-    (("statfs", "no such file"), "a folder to be mounted is not on that machine: {said}"),
-    (("network", "not found"), "the engine has no such network: {said}; hint: see the key network"),
-    (("exec format error",), "image {image} is made for another kind of processor"),
-    (("no matching manifest",), "image {image} is made for another kind of processor: {said}"),
-    (("/bin/sh", "no such file"), "image {image} has no /bin/sh, which the start needs"),
-    (("/bin/sh", "not found"), "image {image} has no /bin/sh, which the start needs"),
-    (("minimum memory limit",), "the key memory is too small for a container: {said}"),
-    (("range of cpus",), "the key cpus asks for more than that machine has: {said}"),
-    (("invalid reference format",), "{image} is no name of an image; hint: see baseDockerImage"),
-    (("unauthorized",), "the registry of image {image} refused the log-in: {said}"),
-    (("no basic auth credentials",), "the registry of image {image} wants a log-in; hint: see registryUsername"),
-    (("toomanyrequests",), "the registry of image {image} wants no more pulls for now: {said}"),
+    (("bind source path does not exist",), "a folder to be mounted does not exist on that machine: {said}"),
+    (("statfs", "no such file"), "a folder to be mounted does not exist on that machine: {said}"),
+    (
+        ("network", "not found"),
+        "the engine did not find the network: {said}; hint: check 'network' in the .compute file",
+    ),
+    (("exec format error",), "image {image} is built for another CPU architecture"),
+    (("no matching manifest",), "image {image} is built for another CPU architecture: {said}"),
+    (("/bin/sh", "no such file"), "image {image} has no /bin/sh, which mlw needs to start a script"),
+    (("/bin/sh", "not found"), "image {image} has no /bin/sh, which mlw needs to start a script"),
+    (("minimum memory limit",), "the value of 'memory' is too small for a container: {said}"),
+    (("range of cpus",), "the value of 'cpus' exceeds the CPUs of that machine: {said}"),
+    (("invalid reference format",), "invalid image name {image}; hint: check baseDockerImage in the .compute file"),
+    (("unauthorized",), "the registry refused the login for image {image}: {said}"),
+    (
+        ("no basic auth credentials",),
+        "the registry requires a login for image {image}; hint: set registryUsername in the .compute file",
+    ),
+    (("toomanyrequests",), "registry rate limit reached for image {image}: {said}"),
 )
 _UNREACHABLE = (
     "dial tcp",
@@ -106,23 +116,24 @@ def explain_pull(text: str, container: Dict[str, Any]) -> str:
         return known
     if any(word in low for word in _UNREACHABLE):
         return (
-            "image %s is not on that machine, and the registry cannot be reached: %s; hint: pull it there by hand, or"
-            " load it (docker load), or set baseDockerImage to one of docker images" % (image, said(text))
+            "image %s is not on that machine, and the registry cannot be reached: %s; hint: pull the image there,"
+            " load it with 'docker load', or set baseDockerImage to an image listed by 'docker images'"
+            % (image, said(text))
         )
     if any(word in low for word in _ABSENT):
         return missing(image)
-    return "image %s cannot be had: %s" % (image, said(text))
+    return "image %s cannot be pulled: %s" % (image, said(text))
 
 
 def missing(image: str) -> str:
     """There is no such image, here or in a registry."""
     if "microsoft/mmlspark" in image:
         return (
-            "image %s is gone: its maker has withdrawn it; hint: set baseDockerImage in the .compute file to %s,"
+            "image %s was withdrawn by its publisher; hint: set baseDockerImage in the .compute file to %s,"
             " and list the packages that the script needs" % (image, SUGGESTED_IMAGE)
         )
     return (
-        "there is no image %s, or it is private; hint: look at its spelling, log in (registryUsername), or set"
+        "image %s does not exist or is private; hint: check the spelling, log in (registryUsername), or set"
         " baseDockerImage to %s" % (image, SUGGESTED_IMAGE)
     )
 
@@ -131,7 +142,7 @@ def said(text: str) -> str:
     """The line that matters, without what stands before each of them."""
     lines = [_bare(line) for line in text.splitlines()]
     telling = [line for line in lines if line and not line.lower().startswith(_SKIPPED)]
-    return (telling[-1] if telling else "it did not say why")[:_LONGEST].rstrip(". ")
+    return (telling[-1] if telling else "no reason given")[:_LONGEST].rstrip(". ")
 
 
 def _meaning(text: str, container: Dict[str, Any]) -> Optional[str]:

@@ -77,7 +77,7 @@ class Contained:
         """
         if sys.platform != "linux":
             # Elsewhere the engine lives in a virtual machine, which the word's FIFO does not reach into.
-            raise OSError("containers are started on Linux only, as yet")
+            raise OSError("containers are supported on Linux only")
         root = os.path.dirname(os.path.dirname(self._run.path))
         container = self._spec["container"]
         for source, target, _ in container.get("mounts") or ():
@@ -195,7 +195,7 @@ def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask:
         if isinstance(reason, NotMade):
             forget_container(run)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = "cannot start it: %s: %s" % (type(error).__name__, error)
+        problem = "cannot start the container: %s: %s" % (type(error).__name__, error)
     if problem is not None:
         close_door(run)
         note_unstarted(run, problem, cancelled=problem == CANCELLED)
@@ -262,7 +262,7 @@ class _Start:
         try:
             process = self._engine.begin(command)
         except OSError as error:  # the engine's program is not there
-            raise NotMade("cannot start it: %s: %s" % (type(error).__name__, error)) from None
+            raise NotMade("cannot start the container: %s: %s" % (type(error).__name__, error)) from None
         looked = time.monotonic()
         while True:
             if os.path.exists(self._run.cancel):
@@ -310,13 +310,13 @@ class _Start:
         """Raise NotStarted if nobody will ever listen."""
         state = self._engine.inspect()
         if state["status"] == "missing":
-            raise NotStarted("somebody removed the container before the script could start")
+            raise NotStarted("the container was removed before the script could start")
         if state["status"] not in ("exited", "dead"):
             return  # slow, or the engine has died meanwhile and the container has not
         command = self._spec["commands"][-1]["argv"][0]
         image, user = self._spec["container"]["image"], self._spec["container"].get("user")
         if state["code"] == NO_COMMAND:
-            raise NotStarted("image %s has no program %s, or it may not be run" % (image, command))
+            raise NotStarted("image %s has no program %s, or it is not executable" % (image, command))
         if state["code"] == NO_LIBC:
             raise NotStarted(misfit(self._engine, image, self._spec["container"]["libc"]))
         if state["code"] == NO_LOG:
@@ -362,6 +362,6 @@ def word_text(secrets: Dict[str, str]) -> bytes:
     lines = []
     for name, value in secrets.items():
         if not (name.isidentifier() and name.isascii()):
-            raise ValueError("no shell can take a secret named %s: letters, digits and _ only" % name)
+            raise ValueError("invalid secret name %s: use letters, digits, and _ only" % name)
         lines.append("export %s='%s'\n" % (name, value.replace("'", "'\\''")))
     return encode("".join(lines) + "MLW_WORD=go\n")

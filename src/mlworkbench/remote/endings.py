@@ -80,7 +80,7 @@ def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oo
     if exit.get("problem"):
         return COULD_NOT_START, exit["problem"]
     if exit["signal"] == _SIGKILL and oom:
-        return OUT_OF_MEMORY, "the kernel killed the process for want of memory"
+        return OUT_OF_MEMORY, "the kernel killed the process because memory ran out"
     if exit["signal"] is not None or exit["code"] != 0:
         return FAILED, None
     return SUCCEEDED, None
@@ -89,8 +89,6 @@ def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oo
 def _beyond_limit(exit: Dict[str, Any]) -> str:
     """The main process may have lived on when the kernel took one of its children."""
     if exit["code"] is not None:
-        words = (
-            "the kernel killed a process in the container at the container's memory limit; the script went on to exit"
-        )
-        return words + " code %d, so what it did may be incomplete" % exit["code"]
+        words = "the kernel killed a process at the container's memory limit; the script then ended with exit"
+        return words + " code %d, so its results may be incomplete" % exit["code"]
     return "the container reached its memory limit, and the kernel killed the script"

@@ -211,7 +211,7 @@ class Engine:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            return 125, "", "cannot connect: no answer within %g s" % (timeout or 0)
+            return 125, "", "cannot connect: no response within %g s" % (timeout or 0)
         return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
     def log_in(self, password: str) -> Tuple[Dict[str, str], str]:
@@ -305,7 +305,7 @@ def read_state(text: str) -> Dict[str, Any]:
             "owner": (told.get("labels") or {}).get(_OWNER),
         }
     except (ValueError, KeyError, TypeError, AttributeError):
-        return {"status": "down", "error": "not understood: %s" % text[:200]}
+        return {"status": "down", "error": "unexpected response: %s" % text[:200]}
 
 
 def read_signal(code: int, init_log: str) -> Optional[bool]:
@@ -365,7 +365,7 @@ def _memory() -> str:
     places = ("/dev/shm", os.environ.get("XDG_RUNTIME_DIR") or "")
     memory = next((one for one in places if one and os.path.isdir(one)), None)
     if memory is None:
-        raise OSError("this machine has no folder in memory, which a log-in to a registry needs")
+        raise OSError("this machine has no in-memory folder (tmpfs), which a registry login needs")
     return memory
 
 

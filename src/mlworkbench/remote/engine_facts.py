@@ -92,7 +92,7 @@ def docker(path: Optional[str], code: Optional[int], out: str, err: str) -> Opti
         found["socket"] = given[len("unix://") :]
     elif given:
         # Runs mount folders of this machine: an engine elsewhere would not find them, or find others.
-        found["error"] = "DOCKER_HOST is %s, and only an engine of this machine can be used" % given
+        found["error"] = "DOCKER_HOST is %s, but only an engine on this machine can be used" % given
     return found
 
 
@@ -151,13 +151,13 @@ def needs_namespace() -> bool:
 def podman_trouble(user: str, refused: str) -> Optional[str]:
     """Why this user cannot run containers. ``refused``: why a user namespace could not be made, if it could not."""
     if refused:
-        return "%s may not create user namespaces, which podman needs without root (%s)" % (user, refused)
+        return "%s is not allowed to create user namespaces, which rootless podman needs (%s)" % (user, refused)
     for name in ("newuidmap", "newgidmap"):
         if which(name) is None:
-            return "%s is not installed, which podman needs without root" % name
+            return "%s, which rootless podman needs, is not installed" % name
     for path in ("/etc/subuid", "/etc/subgid"):
         if not _from_directory() and not has_range(_read(path), user, os.getuid()):
-            return "no subordinate IDs for %s in %s, which podman needs without root" % (user, path)
+            return "no subordinate IDs for %s in %s, which rootless podman needs" % (user, path)
     return None
 
 
@@ -197,7 +197,7 @@ def _engine(path: str) -> Data:
 
 
 def _reason(code: Optional[int], lines: Sequence[str]) -> str:
-    silent = "it did not answer in time" if code is None else "it ended with %s and said nothing" % code
+    silent = "it did not respond in time" if code is None else "it exited with code %s and printed nothing" % code
     return "; ".join(complaints(lines)) or silent
 
 

@@ -54,7 +54,7 @@ class Pipe:
         """``patience`` is how long the other end may take nothing; it counts where ``sink`` does not block."""
         text = json.dumps(message, separators=(",", ":")).encode("ascii")
         if len(text) > MAX_JSON or len(body) > MAX_BODY:
-            raise FrameError("a message of %d and %d bytes is too long" % (len(text), len(body)))
+            raise FrameError("message too long: %d and %d bytes" % (len(text), len(body)))
         head = len(text).to_bytes(4, "big") + len(body).to_bytes(4, "big") + text
         try:
             if len(body) <= _STEP:
@@ -63,14 +63,14 @@ class Pipe:
                 _write(self._sink, head, patience)
                 _write(self._sink, body, patience)
         except OSError as error:
-            raise Closed("the other end is gone (%s)" % error.strerror) from None
+            raise Closed("the connection was closed (%s)" % error.strerror) from None
 
     def write(self, data: Bytes, patience: Optional[float]) -> None:
         """Bytes that are no message: before the first one."""
         try:
             _write(self._sink, data, patience)
         except OSError as error:
-            raise Closed("the other end is gone (%s)" % error.strerror) from None
+            raise Closed("the connection was closed (%s)" % error.strerror) from None
 
     def receive(self, patience: Optional[float] = None) -> Tuple[Message, bytes]:
         """The next message. ``patience`` is how long it may be silent, and how far a slow one may fall behind."""
@@ -78,15 +78,15 @@ class Pipe:
         head = self._take(8, patience)
         sizes = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
         if sizes[0] > MAX_JSON or sizes[1] > MAX_BODY or sizes[0] < 2:
-            raise FrameError("lengths %d and %d are not those of a message" % sizes)
+            raise FrameError("invalid message lengths %d and %d" % sizes)
         text = self._take(sizes[0], patience)
         body = self._take(sizes[1], patience) if sizes[1] else b""
         try:
             message = parse_json(text)
         except ValueError as error:
-            raise FrameError("a message is not JSON: %s" % error) from None
+            raise FrameError("message is not JSON: %s" % error) from None
         if not isinstance(message, dict):
-            raise FrameError("a message is not an object")
+            raise FrameError("message is not a JSON object")
         return message, body
 
     def ready(self, seconds: Optional[float]) -> bool:
@@ -135,7 +135,7 @@ class Pipe:
             self._wait(patience)
             count = _read_into(self._source, view[done:])
             if not count:
-                raise Closed("the other end is gone")
+                raise Closed("the connection was closed")
             done += count
             self.read_bytes += count
         return bytes(whole)
@@ -145,9 +145,9 @@ class Pipe:
         try:
             part = os.read(self._source, size)
         except OSError as error:
-            raise Closed("the other end is gone (%s)" % error.strerror) from None
+            raise Closed("the connection was closed (%s)" % error.strerror) from None
         if not part:
-            raise Closed("the other end is gone")
+            raise Closed("the connection was closed")
         self.read_bytes += len(part)
         return part
 
@@ -156,7 +156,7 @@ class Pipe:
             return
         begun = time.monotonic()
         if not _readable(self._source, patience):
-            raise Silent("no word for %g s" % patience)
+            raise Silent("no data for %g s" % patience)
         self.waited += min(time.monotonic() - begun, patience)  # this process may have been stopped meanwhile
         if self._since is not None:
             self.check_pace(patience, self._since[0], self.read_bytes - self._since[1])
@@ -181,7 +181,7 @@ def _read_into(descriptor: int, view: memoryview) -> int:
             return os.readv(descriptor, [view])
         part = os.read(descriptor, len(view))
     except OSError as error:
-        raise Closed("the other end is gone (%s)" % error.strerror) from None
+        raise Closed("the connection was closed (%s)" % error.strerror) from None
     view[: len(part)] = part
     return len(part)
 
@@ -195,7 +195,7 @@ def _write(descriptor: int, data: Bytes, patience: Optional[float]) -> None:
             poll = select.poll()
             poll.register(descriptor, select.POLLOUT)
             if not poll.poll(None if patience is None else int(patience * 1000)):
-                raise Silent("nothing was taken for %g s" % (patience or 0)) from None
+                raise Silent("no data was accepted for %g s" % (patience or 0)) from None
 
 
 def ranges(numbers: List[int]) -> List[List[int]]:

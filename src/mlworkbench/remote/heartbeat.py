@@ -35,4 +35,4 @@ class Heartbeat:
                 raise
             if str(error) != self._complaint:
                 self._complaint = str(error)
-                log("cannot write the heartbeat, trying again: %s" % error)
+                log("cannot write the heartbeat, retrying: %s" % error)

@@ -45,12 +45,12 @@ def misfit(engine: Engine, image: str, needed: str) -> str:
     """Why an environment does not run in an image, and what to do about it."""
     there = libc_of(engine, image)
     if there == "musl":
-        words = "image %s has musl in place of glibc, and nearly all packages need glibc"
-        return (words + "; hint: set baseDockerImage to one with glibc, such as Debian's or Ubuntu's") % image
+        words = "image %s uses musl instead of glibc, which most packages need"
+        return (words + "; hint: set baseDockerImage to an image with glibc, such as Debian or Ubuntu") % image
     if there is None:
-        return "image %s does not run our environment, which needs glibc %s or newer" % (image, needed)
-    words = "image %s has glibc %s, and the environment needs %s"
-    return (words + "; hint: submit again, it will be made for that image") % (image, there, needed)
+        return "image %s cannot run the environment, which needs glibc %s or newer" % (image, needed)
+    words = "image %s has glibc %s, but the environment needs %s"
+    return (words + "; hint: submit again to build the environment for this image") % (image, there, needed)
 
 
 def ask(request: Dict[str, Any]) -> Dict[str, Any]:

@@ -125,7 +125,7 @@ def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
 def check_seq(seq: Any) -> int:
     """The number of an event. Raises ValueError for what no journal counts up to: the next number must be writable."""
     if type(seq) is not int or not 0 <= seq < MOST_EVENTS:
-        raise ValueError("this is not the number of an event")
+        raise ValueError("invalid event number")
     return seq
 
 
@@ -194,7 +194,7 @@ class Journal:
         except OSError as error:
             if error.errno != self._complaint:
                 self._complaint = error.errno
-                log("cannot write the event journal, trying again with the next event: %s" % error)
+                log("cannot write the event journal, retrying with the next event: %s" % error)
 
     def flush(self) -> None:
         """Write the events that wait; raises OSError if the disk refuses one."""

@@ -58,7 +58,7 @@ def remove(line: str, home: "Optional[str]" = None) -> bool:
 def _key(line: str) -> bytes:
     words = line.split()
     if len(words) != 3 or "\n" in line.strip() or not words[0].startswith(("ssh-", "ecdsa-", "sk-")):
-        raise ValueError("that is not a public key with its mark: %a" % line[:80])
+        raise ValueError("not a public key with a comment: %a" % line[:80])
     return words[1].encode("ascii")
 
 

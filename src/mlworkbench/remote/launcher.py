@@ -73,7 +73,7 @@ def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask:
         argv = [encode(word) for word in spec["commands"][-1]["argv"]]
         pid, problem = _start(argv, child_environment(spec, secrets), run, facts)
     except Exception as error:  # noqa: BLE001 - whatever it is, the run did not start, and that must be told
-        pid, problem = None, "cannot start it: %s: %s" % (type(error).__name__, error)
+        pid, problem = None, "cannot start the script: %s: %s" % (type(error).__name__, error)
     os.umask(0o077)
     if pid is None:
         keep_exit(run, {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0})
@@ -202,12 +202,12 @@ def _why(program: bytes) -> str:
     except OSError:
         return ""
     if is_noexec(os.fsdecode(program)):
-        return "; the disk that holds it is mounted noexec: name the program that shall read it, such as sh or python"
+        return "; it is on a disk mounted noexec: start it with an interpreter, such as sh or python"
     if b"/" not in program:
-        return "; the project has it: write ./%s" % os.fsdecode(program)
+        return "; the project contains it: use ./%s" % os.fsdecode(program)
     if first.startswith(b"#!") and first.endswith(b"\r\n"):
-        return "; its first line ends in a carriage return, as Windows writes it"
-    return "; look at its first line, which names the program to run it" if first.startswith(b"#!") else ""
+        return "; its first line ends with a carriage return (Windows line ending)"
+    return "; check the interpreter in its first line" if first.startswith(b"#!") else ""
 
 
 def _wait(pid: int) -> Tuple[Optional[int], Optional[int]]:

@@ -27,18 +27,18 @@ def read_manifest(path: str) -> Dict[str, Any]:
             _check_file(file)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         os.unlink(path)  # so that the next submit stores it anew
-        text = "the list of the snapshot's files was damaged (%s), now removed; submit again" % error
+        text = "the snapshot's file list was damaged (%s) and has been removed; submit again" % error
         raise OSError(errno.EBADMSG, text, path) from None
     for name in paths:
         if not _inside(name):
-            raise OSError(errno.EBADMSG, "the snapshot names a file outside of the working folder: %a" % name, path)
+            raise OSError(errno.EBADMSG, "the snapshot contains a file outside the working folder: %a" % name, path)
     return manifest
 
 
 def _check_file(file: List[Any]) -> None:
     path, sha256, size, mode = file
     if mode not in (0o644, 0o755) or len(sha256) != 64 or not sha256.isalnum() or not isinstance(size, int):
-        raise ValueError("entry of %a" % path)
+        raise ValueError("invalid entry %a" % path)
 
 
 def _inside(path: str) -> bool:

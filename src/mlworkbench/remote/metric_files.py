@@ -65,7 +65,7 @@ def left_out(folder: str) -> List[str]:
             if facts is None or not stat.S_ISREG(facts.st_mode):
                 left.add(PREFIX + entry.name, "not a file")
             elif not is_name(entry.name):
-                left.add(PREFIX + entry.name, "not a name of a metrics file")
+                left.add(PREFIX + entry.name, "not a metrics file name")
             else:
                 files, size = files + 1, size + facts.st_size
             if files >= MOST_FILES * _COUNTED:

@@ -84,8 +84,8 @@ def resolve(path: str) -> str:
         target = os.readlink(place)
         if facts.st_uid != 0 or os.geteuid() == 0 or links > _MOST_LINKS:
             raise Refused(
-                "%s is a link to %s, and a container may have made it; hint: name the folder itself, if that is what"
-                " containers may have" % (place, target)
+                "%s is a link to %s that a container may have created; hint: mount the folder itself if containers"
+                " are allowed to use it" % (place, target)
             )
         done, parts = ("/" if target.startswith("/") else done), _parts(target) + parts
     return done
@@ -129,7 +129,7 @@ def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: 
             if lenient:
                 continue
             if error.errno == errno.ENOENT:
-                raise Refused("a folder to be mounted is not on that machine: %s" % source) from None
+                raise Refused("a folder to be mounted does not exist on that machine: %s" % source) from None
             raise Refused("%s cannot be mounted: %s" % (source, error.strerror)) from None
         if sockets is None:
             sockets = _socket_folders(engine_socket)
@@ -154,8 +154,8 @@ def refuse_written(sources: Iterable[str], runs: str, own: str) -> None:
             for source in wanted:
                 if mode == "rw" and source.startswith(place.rstrip("/") + "/"):
                     raise Refused(
-                        "%s cannot be mounted: the container of run %s can write %s; hint: wait for its end, or mount"
-                        " that folder itself" % (source, name, place)
+                        "%s cannot be mounted: the container of run %s can write to %s; hint: wait until that run ends,"
+                        " or mount that folder itself" % (source, name, place)
                     )
 
 
@@ -192,8 +192,8 @@ def _step(handle: int, name: str, path: str) -> int:
     if stat.S_ISLNK(os.fstat(below).st_mode):
         os.close(below)
         raise Refused(
-            "%s cannot be mounted: %s in it is a link, and none is followed; hint: name the folder itself, or, if you"
-            " moved folders of ML Workbench, run 'mlw computetarget update' for the target" % (path, name)
+            "%s cannot be mounted: %s in it is a link, and links are not followed; hint: mount the folder itself, or,"
+            " if you moved folders of ML Workbench, run 'mlw computetarget update' for the target" % (path, name)
         )
     os.close(handle)
     return below
@@ -206,12 +206,12 @@ def _refuse_kind(source: str, facts: os.stat_result, sockets: Set[Tuple[int, int
         raise Refused("%s cannot be mounted: it is a %s; hint: mount folders and files only" % (source, what))
     if (facts.st_dev, facts.st_ino) in sockets:
         raise Refused(
-            "%s cannot be mounted: the socket of a container engine is in it, and whoever has that is root;"
+            "%s cannot be mounted: it contains the socket of a container engine, which gives root access;"
             " hint: mount a folder without it" % source
         )
     if facts.st_dev == _device("/proc"):
         raise Refused(
-            "%s cannot be mounted: /proc leads to all files of this user; hint: mount the folder that is needed"
+            "%s cannot be mounted: /proc gives access to all files of this user; hint: mount only what is needed"
             % source
         )
 

@@ -43,11 +43,11 @@ def until_written(
             if hopeless(error):
                 raise
             if is_deleted(run) or (isinstance(error, FileNotFoundError) and time.monotonic() > absent):
-                log("%s was not written: the run folder is gone" % what)
+                log("%s was not written: the run folder was deleted" % what)
                 return False
             if str(error.errno) != complaint:
                 complaint = str(error.errno)
-                log("cannot write %s, trying again: %s" % (what, error))
+                log("cannot write %s, retrying: %s" % (what, error))
         waiting()
         name = name or _name(_OWN, WAITING)
         time.sleep(pause)
@@ -76,7 +76,7 @@ def why_unwritten(run: RunFolder) -> str:
         if error.errno in _WORDS:
             return "the file system of %s %s" % (run.path, _WORDS[error.errno])
         return "%s: %s" % (error.strerror, run.path)
-    return "the disk of %s refused it a moment ago" % run.path
+    return "the disk of %s refused a write recently" % run.path
 
 
 def _name(path: str, new: str = "") -> str:

@@ -52,5 +52,5 @@ def _write_note(path: str, boot: str) -> None:
 
 def check_digest(text: str) -> str:
     if len(text) != 64 or text.strip("0123456789abcdef"):
-        raise ValueError("%a is not a digest" % text[:80])
+        raise ValueError("invalid digest %a" % text[:80])
     return text

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     Facts = Optional[Dict[str, Any]]
 
 
-OUTLIVED = "its launcher and its supervisor were killed while it was running, so nothing could read its exit status"
-UNWRITTEN = "its launcher and its supervisor were gone before its exit status was written"
+OUTLIVED = "the launcher and the supervisor were killed during the run, so the exit status could not be read"
+UNWRITTEN = "the launcher and the supervisor ended before the exit status was written"
 
 
 RUNNING = "running"
@@ -100,7 +100,7 @@ class Processes:
         ended: Dict[str, Any] = {"code": code, "signal": number, "problem": None}
         ended.update(ended=time.time(), elapsed=None)
         if facts is None and gate and gate["pid"] is not None and not os.path.exists(run.log):
-            ended["problem"] = "the launcher died before the start"
+            ended["problem"] = "the launcher died before the script started"
         elif status is None:
             ended["unknown"] = OUTLIVED if self._orphaned else UNWRITTEN
         return ended

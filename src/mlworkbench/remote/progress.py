@@ -118,9 +118,14 @@ def failures(failed: List[Tuple[str, Facts]]) -> str:
     more = ", and %d more" % (len(failed) - NAMED) if len(failed) > NAMED else ""
     causes = {str(told.get("cause") or "")[:LONGEST_CAUSE] for _, told in failed}
     cause = causes.pop()
-    if causes or not cause or cause.startswith("killed by signal") or cause.endswith("nothing in the log"):
+    if (
+        causes
+        or not cause
+        or cause.startswith("killed by signal")
+        or cause.endswith(("the log is empty", "nothing in the log"))
+    ):
         return words + more
-    return "%s%s; why: %s" % (words, more, cause)
+    return "%s%s; cause: %s" % (words, more, cause)
 
 
 def last_value(child: RunFolder, metric: str) -> Optional[str]:

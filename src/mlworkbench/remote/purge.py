@@ -103,7 +103,7 @@ def purge(root: Root, request: Answer) -> Answer:
     """
     with removing_from_store(root) as alone:
         if not alone:
-            return {"ok": False, "problem": "an upload, a start, or a clean is under way"}
+            return {"ok": False, "problem": "an upload, a start, or a cleanup is in progress"}
         return _purge(root, request)
 
 
@@ -120,8 +120,8 @@ def _obstacle(root: Root, named: Dict[str, str]) -> Optional[str]:
     """Why nothing may be removed now."""
     names = sorted(names_in(root.runs))
     for words, runs in (
-        ("runs are going on", [name for name in names if _is_going(root, name)]),
-        ("runs are there that were not listed", [name for name in names if name not in named]),
+        ("runs are active", [name for name in names if _is_going(root, name)]),
+        ("there are runs that were not listed", [name for name in names if name not in named]),
         (
             "runs have changed since they were listed",
             [name for name in names if _stage(root.run(name)) != named.get(name)],
@@ -144,7 +144,7 @@ def _purge(root: Root, request: Answer) -> Answer:
     _remove_below(root.share, [*request.get("shared", ()), *_empty_below(root.share)])
     obstacle = _obstacle(root, {})  # an older mlw starts runs without the lock
     if obstacle:
-        return {"ok": False, "problem": "%s; the listed runs are deleted, code and environments are kept" % obstacle}
+        return {"ok": False, "problem": "%s; the listed runs were deleted, code and environments were kept" % obstacle}
     for client in request.get("clients", ()):
         leave(root, str(client))
     _remove_replaceable(root)

@@ -39,7 +39,7 @@ def _blobs(manifest: Dict[str, Any]) -> List[Blob]:
     found: Dict[str, int] = {}
     for _, sha256, size, _ in manifest["files"]:
         if not isinstance(size, int) or size < 0:
-            raise ValueError("a file of %a bytes" % size)
+            raise ValueError("invalid file size %a" % size)
         found.setdefault(check_digest(sha256), size)
     return list(found.items())
 
@@ -84,7 +84,7 @@ class Upload:
         if hashlib.sha256(text).hexdigest() != self._digest:
             if change is not None:
                 return {"ok": True, "base": False}
-            return {"ok": False, "problem": "the list of files was damaged on its way"}
+            return {"ok": False, "problem": "the file list was damaged in transit"}
         self._text = text
         blobs = _blobs(manifest or parse_json(text))
         # All that is in a base which was found whole is here: to look for each again takes longer than the rest.
@@ -135,7 +135,7 @@ class Upload:
             else:
                 data = stream.read(size)
                 if hashlib.sha256(data).hexdigest() != sha256:
-                    raise OSError(errno.EBADMSG, "a file was damaged on its way")
+                    raise OSError(errno.EBADMSG, "a file was damaged in transit")
                 self._publish(sha256, self._write(sha256, data))
         target = self._root.snapshot(self._digest)
         part = "%s.%s.part" % (target, os.urandom(4).hex())
@@ -205,7 +205,7 @@ class Upload:
                     view, done = view[count:], done + count
             if digest.hexdigest() != sha256:
                 os.unlink(part)
-                raise OSError(errno.EBADMSG, "a file was damaged on its way")
+                raise OSError(errno.EBADMSG, "a file was damaged in transit")
             os.fsync(descriptor)
             self._publish(sha256, part)
         finally:
@@ -236,7 +236,7 @@ class _Stream:
         while not self._left:
             data = self._frames()
             if data is None:
-                raise OSError(errno.ECONNABORTED, "the upload was broken off")
+                raise OSError(errno.ECONNABORTED, "the upload was aborted")
             self._left = memoryview(data)
         part, self._left = self._left[:most], self._left[most:]
         return bytes(part)

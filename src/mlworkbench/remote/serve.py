@@ -184,7 +184,7 @@ def check_name(name: str) -> None:
     """Only files that are meant to be read from outside."""
     folder, _, rest = name.partition("/")
     if name not in FILES and (folder != "metrics" or not rest or "/" in rest or rest in (".", "..") or "\0" in rest):
-        raise ValueError("%a is not a file to be read" % name)
+        raise ValueError("file %a cannot be read" % name)
 
 
 def read_plain(path: str, offset: int, limit: int) -> bytes:

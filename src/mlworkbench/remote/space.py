@@ -137,7 +137,7 @@ def linger(root: Root, request: Answer) -> Answer:
     """Let this user's processes outlive the login (logind), or take that back."""
     program = which("loginctl")
     if program is None:
-        return {"ok": False, "problem": "there is no loginctl"}
+        return {"ok": False, "problem": "loginctl is not installed"}
     try:
         done = subprocess.run(
             [program, "enable-linger" if request.get("on") else "disable-linger"],
@@ -147,7 +147,7 @@ def linger(root: Root, request: Answer) -> Answer:
             timeout=30,
         )
     except subprocess.TimeoutExpired:
-        return {"ok": False, "problem": "loginctl does not answer"}
+        return {"ok": False, "problem": "loginctl does not respond"}
     said = done.stdout.decode("utf-8", "replace").strip()
     return {"ok": True} if done.returncode == 0 else {"ok": False, "problem": said[-500:]}
 

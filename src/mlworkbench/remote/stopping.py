@@ -98,7 +98,7 @@ class Stopping:
             note = {"why": self.why, "forced": self.forced, "clock": self._first}
             spare_room(self._run, lambda: write_whole(self._run.stopping, note))
         except OSError as error:
-            log("cannot note that the run is being stopped: %s" % error)
+            log("cannot record that the run is being stopped: %s" % error)
 
     def _kill(self, facts: Facts) -> None:
         if not self.forced:

@@ -136,7 +136,7 @@ class Supervisor:
 
     def finish_unstarted(self, gate: Dict[str, Any]) -> None:
         cancelled = self._is_cancelled()
-        reason = gate.get("reason") or "it was decided not to start it"
+        reason = gate.get("reason") or "the run was not started"
         ending = endings.CANCELLED if cancelled else gate.get("ending") or endings.COULD_NOT_START
         self.finish(ending, "cancelled before it started" if cancelled else reason, None)
 
@@ -153,9 +153,9 @@ class Supervisor:
         if change == REBOOTED:
             self._after_restart(gate, endings.TARGET_REBOOTED, "the machine was rebooted")
         elif change == RESTARTED:
-            self._after_restart(gate, endings.TARGET_RESTARTED, "the container that the target is was restarted")
+            self._after_restart(gate, endings.TARGET_RESTARTED, "the target, which is a container, was restarted")
         elif gate is None:
-            self.never("the supervisor died before the start")
+            self.never("the supervisor died before the script started")
         elif gate["decision"] == "never":
             self.finish_unstarted(gate)
         else:
@@ -180,7 +180,7 @@ class Supervisor:
         pass_gate(self.run, "never", what)
         if self._spark:
             self._follow_safely(self._spark, self._spark.end)
-        self.finish(ending, what + " while the run was going on", None)
+        self.finish(ending, what + " during the run", None)
 
     # -- watching ----------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Supervisor:
             self._work.reap()
             gate = read_gate(self.run)
             if gate is None and not self._work.coming():
-                self.never("the launcher died before the start")
+                self.never("the launcher died before the script started")
                 return
             if gate and gate["decision"] == "never":
                 self.finish_unstarted(gate)
@@ -252,7 +252,7 @@ class Supervisor:
         if ending == endings.TIMEOUT:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
         elif stop == "cancel" and not ended.get("unstarted"):
-            reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "somebody")
+            reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "an unknown user")
         if self._spark:
             self._follow_safely(self._spark, self._spark.end)
         if ending == endings.FAILED:
@@ -262,7 +262,7 @@ class Supervisor:
             if is_full(self.run.path):
                 reason += "; the disk that holds %s is full" % self.run.path
             if oom:
-                reason += "; meanwhile the kernel killed a process of this machine for want of memory"
+                reason += "; meanwhile the kernel killed a process on this machine because memory ran out"
         self.finish(ending, reason, ended)
 
     def _explain(self, ended: Dict[str, Any]) -> str:
@@ -312,7 +312,7 @@ class Supervisor:
             contained = bool(self.spec.get("container"))
             recycle(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
         except OSError as error:
-            log("the work copy could not be kept for the next run: %s" % error)
+            log("the working copy could not be kept for the next run: %s" % error)
 
     def _keep_exit(self, ended: Dict[str, Any]) -> None:
         """What only this process knows: the launcher was killed."""
@@ -334,7 +334,7 @@ class Supervisor:
             take(facts)
         except Exception as error:  # noqa: BLE001 - the files are the script's, and may be anything
             self._tracking.give_up()
-            log("metrics of event files and of the log are not taken any more: %s: %s" % (type(error).__name__, error))
+            log("stopped collecting metrics from event files and the log: %s: %s" % (type(error).__name__, error))
 
     def _follow_safely(self, spark: SparkWatch, step: Callable[[], None]) -> None:
         """What a Spark application tells of itself. As above."""
@@ -342,14 +342,14 @@ class Supervisor:
             step()
         except Exception as error:  # noqa: BLE001 - the script writes where Spark does
             spark.give_up()
-            log("the Spark application is not followed any more: %s: %s" % (type(error).__name__, error))
+            log("stopped following the Spark application: %s: %s" % (type(error).__name__, error))
 
     def _blame_safely(self, spark: SparkWatch, ended: Dict[str, Any], reason: str) -> Tuple[str, str]:
         """Ending and reason of a Spark run that failed. As above."""
         try:
             return spark.judge(ended, reason)
         except Exception as error:  # noqa: BLE001 - as above
-            log("why the Spark application failed could not be found: %s: %s" % (type(error).__name__, error))
+            log("cannot determine why the Spark application failed: %s: %s" % (type(error).__name__, error))
             return endings.FAILED, reason
 
     def _judge_safely(self, ending: str, reason: Optional[str], started: bool) -> Optional[Dict[str, Any]]:
@@ -358,7 +358,7 @@ class Supervisor:
             found = self._gpus.end(started, ending != endings.SUCCEEDED, reason)
             return self._spark.judge_gpus(found, started) if self._spark else found
         except Exception as error:  # noqa: BLE001 - drivers, packages and logs are of any kind
-            log("the GPUs could not be judged: %s: %s" % (type(error).__name__, error))
+            log("cannot determine the GPU verdict: %s: %s" % (type(error).__name__, error))
             return None
 
     def _collect(self, ending: Dict[str, Any]) -> Dict[str, Any]:

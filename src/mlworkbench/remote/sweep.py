@@ -35,7 +35,7 @@ LOOK = 0.4  # how long a cancel may go unnoticed
 QUICK, QUICK_FOR = 0.05, 5.0  # seconds between two looks before the first child has started, and for how long
 AGAIN = 1.0  # seconds between attempts to put a new supervisor to work
 PAUSE = 5.0  # seconds before a child that could not be started is tried again
-_NO_SECRETS = "its secrets are not known any more: what held them in memory was killed; submit it again"
+_NO_SECRETS = "its secrets are lost: the process that held them in memory was killed; submit it again"
 
 
 class Conductor:
@@ -69,7 +69,7 @@ class Conductor:
         try:
             keep_room(self.run)
         except OSError as error:
-            log("no room is held back: %s" % error)
+            log("cannot reserve disk space: %s" % error)
         self.go_on()
 
     def go_on(self) -> None:
@@ -122,7 +122,7 @@ class Conductor:
             problem = self._start(name)
             if problem is not None:
                 self._due = time.monotonic() + PAUSE
-                self._complain("cannot start %s: %s; it is tried again" % (self._name(name), problem))
+                self._complain("cannot start %s: %s; retrying" % (self._name(name), problem))
 
     def _most(self) -> int:
         """How many may run at once: as asked for, else as many as the GPUs here are enough for."""
@@ -138,7 +138,7 @@ class Conductor:
             spec = read_child(self.root, self.run, self.spec, name)
             if spec is None:
                 self._waiting.remove(name)
-                self._note_end(name, {"ending": endings.TARGET_LOST, "cause": "its spec is not here any more"})
+                self._note_end(name, {"ending": endings.TARGET_LOST, "cause": "its spec file is missing"})
                 return None
             if self._secrets is None and spec.get("secrets"):
                 self._dismiss(name, _NO_SECRETS, endings.COULD_NOT_START)
@@ -152,7 +152,7 @@ class Conductor:
             if not answer.get("ok"):
                 return str(answer.get("problem"))
             if not answer.get("claimed") and not answer.get("owner"):
-                return "somebody holds its lock"
+                return "another process holds its lock"
         failpoint("sweep-started")
         self._waiting.remove(name)
         self._running.append(name)
@@ -171,7 +171,7 @@ class Conductor:
             if moments:
                 self.journal.add("started", {"pid": os.getpid(), "time": min(moments)})
         except OSError as error:
-            log("the start cannot be told: %s" % error)
+            log("cannot record the start: %s" % error)
 
     def _environment_failed(self) -> "Optional[str]":
         """All children share one environment: if the first ones could not have it, nobody can."""
@@ -194,7 +194,7 @@ class Conductor:
                 self._running.append(name)  # somebody else was quicker, and is at it
                 return
         except OSError as error:
-            log("the end of %s could not be told: %s" % (name, error))
+            log("cannot record the end of %s: %s" % (name, error))
         self._waiting.remove(name)
         self._note_end(name, how_ended(child) or {"ending": ending, "cause": reason})
 
@@ -288,7 +288,7 @@ class Conductor:
         try:
             cancel(self.root, self.root.run(name), words, message)
         except (OSError, ValueError) as error:
-            log("%s could not be asked to end: %s" % (name, error))
+            log("cannot ask %s to stop: %s" % (name, error))
 
     def _finish(self) -> None:
         if "finished" in self.journal.kinds:
@@ -310,7 +310,9 @@ class Conductor:
         if self._stopping is not None and bad:
             by = self._stopping.get("by")
             begun = "started" in self.journal.kinds
-            return endings.CANCELLED, "cancelled by %s" % (by or "somebody") if begun else "cancelled before it started"
+            return endings.CANCELLED, "cancelled by %s" % (
+                by or "an unknown user"
+            ) if begun else "cancelled before it started"
         if failed:
             words = failures([(self._name(name), one) for name, one in failed])
             return endings.FAILED, "%d of %d children failed: %s" % (len(failed), len(told), words)

@@ -43,7 +43,7 @@ class Usage:
             self._look(facts, now)
         except Exception as error:  # noqa: BLE001 - kernels tell of processes in many ways
             self._next = float("inf")
-            log("processors and memory are not measured any more: %s: %s" % (type(error).__name__, error))
+            log("stopped measuring CPU and memory: %s: %s" % (type(error).__name__, error))
 
     def _look(self, facts: Dict[str, Any], now: float) -> None:
         if self._effort is None:

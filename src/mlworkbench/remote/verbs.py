@@ -74,7 +74,7 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     if spec is None:
         return {"ok": False, "problem": "there is no run in %s" % run.path}
     if spec.get("spec") != SPEC:
-        return {"ok": False, "problem": "spec version %s is not %s" % (spec.get("spec"), SPEC)}
+        return {"ok": False, "problem": "spec version %s is not supported, expected %s" % (spec.get("spec"), SPEC)}
     if "children" in message:
         from .children import keep  # noqa: PLC0415 - other runs do without
 
@@ -239,7 +239,7 @@ def _leave_behind(run: RunFolder, body: Callable[[Callable[[Answer], None]], Non
             break
         answer += part
     os.close(told)
-    return parse_json(answer) if answer else {"ok": False, "problem": "the supervisor died at once"}
+    return parse_json(answer) if answer else {"ok": False, "problem": "the supervisor died immediately"}
 
 
 def _work(run: RunFolder, body: Callable[[Callable[[Answer], None]], None], tell: int) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Facts = Optional[Dict[str, Any]]
 
-DIED = "the launcher died before the start"
+DIED = "the launcher died before the script started"
 PATIENCE = 3600.0  # how long we try to remove a container from an engine that is down
 NOTICE = 10.0  # how often we look whether the engine is still the same
 LOST_TRACK = 255  # what Docker records of a container whose end it did not see
@@ -113,18 +113,20 @@ class _Watch:
             if status == "down":
                 self._notice()
                 if seen and os.path.exists(self._run.cancel):
-                    return dict(_UNKNOWN, unknown="the engine does not answer, and only it knows the exit status")
+                    return dict(
+                        _UNKNOWN, unknown="the engine does not respond, and only the engine has the exit status"
+                    )
                 time.sleep(pause)
                 pause = min(2.0, pause * 2)
             elif status == "missing":
                 if read_exit(self._run) is not None:
                     return None
-                stopped = "somebody removed the container (%s rm)" % self._engine.container["engine"]
+                stopped = "the container was removed (%s rm)" % self._engine.container["engine"]
                 return dict(_UNKNOWN, stopped=stopped)
             elif status in ("exited", "dead", "stopped"):
                 return read_end(state, self._engine, self._restarted())
             elif status == "created":
-                return dict(_UNKNOWN, problem="the engine made the container and never started it")
+                return dict(_UNKNOWN, problem="the engine created the container but never started it")
             else:
                 seen, pause = True, 0.05
                 self._await(state)
@@ -194,12 +196,12 @@ def read_end(state: Dict[str, Any], engine: Engine, restarted: bool) -> Dict[str
     if state["oom"] or told is False:
         return ended
     if restarted and code in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
-        ended["stopped"] = "the engine was stopped or restarted, and ended the container"
+        ended["stopped"] = "the engine was stopped or restarted and ended the container"
     elif told is None and code == 128 + signal.SIGKILL and engine.container["engine"] == "docker":
         # Killed from within, its first process would have lived to tell.
-        ended["stopped"] = "somebody killed the container (docker kill), or the engine did"
+        ended["stopped"] = "the container was killed, by 'docker kill' or by the engine"
     elif told is None and code == LOST_TRACK and engine.container["engine"] == "docker":
-        ended.update(code=None, stopped="the engine was restarted, and found the container dead (Exited (255))")
+        ended.update(code=None, stopped="the engine was restarted and found the container dead (Exited (255))")
     return ended
 
 
@@ -240,7 +242,7 @@ def remove_patiently(engine: Engine, run: RunFolder, how: Callable[[Engine, RunF
     patience, pause = time.monotonic() + PATIENCE, 0.1
     while not how(engine, run):
         if time.monotonic() > patience:
-            log("container %s could not be removed: the engine does not answer" % engine.name)
+            log("container %s could not be removed: the engine does not respond" % engine.name)
             return
         time.sleep(pause)
         pause = min(10.0, pause * 2)

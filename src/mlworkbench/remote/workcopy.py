@@ -212,7 +212,7 @@ class _Copier:
                 os.unlink(path)
             except OSError:
                 pass
-        return OSError(errno.EIO, "the store held a damaged file, now removed; submit again", blob)
+        return OSError(errno.EIO, "the content store contained a damaged file, now removed; submit again", blob)
 
 
 # -- after the run -------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class Link:
     library: str  # version of our program there
 
 
-_PODMAN_NEEDS = "which podman needs without root"  # as remote/engine_facts.py words it
+_PODMAN_NEEDS = "podman needs"  # as remote/engine_facts.py words it
 _PODMAN_REMEDIES = (
     ("subordinate", "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER on that machine"),
     ("namespaces", "ask the administrator to allow user namespaces: user.max_user_namespaces in sysctl"),

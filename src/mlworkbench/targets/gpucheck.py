@@ -67,7 +67,7 @@ def _driver(found: Mapping[str, Any], gpus: Gpus) -> Finding:
     if gpus.problem:
         return Finding("driver", ERROR, gpus.problem, remedy(gpus.problem) or _REMEDIES[1][1])
     if found.get("cards"):
-        return Finding("driver", ERROR, "an NVIDIA card is present, but no driver for it", _REMEDIES[3][1])
+        return Finding("driver", ERROR, "an NVIDIA card is installed, but there is no driver for it", _REMEDIES[3][1])
     hint = "use a machine with an NVIDIA GPU; if this is a container, start it with --gpus all"
     return Finding("driver", ERROR, "no NVIDIA card and no driver found", hint)
 

@@ -111,5 +111,8 @@ def _outcome(root: Root, lock: Answer, places: Places, packs: bool) -> Answer:
     if result is None:
         if lock["kind"] != IMAGE and is_sound(root, lock) and (is_packed(root, lock) or not packs):
             return {"state": "ready"}
-        return {"state": "failed", "problem": "the builder was killed; hint: prepare again"}
+        return {
+            "state": "failed",
+            "problem": "the environment builder was killed; hint: run 'mlw experiment prepare' again",
+        }
     return {"state": "failed", "problem": result["problem"]} if result["problem"] else {"state": "ready"}

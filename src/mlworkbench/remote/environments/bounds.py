@@ -17,8 +17,8 @@ LARGEST_FILE = 1 << 34  # bytes
 MOST = 1 << 34
 _FACTOR = 20  # packages unpack to less than that
 _RESERVE = 64 << 20  # bytes of the disk that are left to everybody else
-TOO_LARGE = "a package unpacks to more than any real one; remove the one that was added last"
-_MAKE_ROOM = "free some of it, for instance with mlw experiment clean"
+TOO_LARGE = "a package unpacks to an implausible size; remove the package that was added last"
+_MAKE_ROOM = "free disk space, for example with 'mlw experiment clean'"
 _TEMPORARY = ".tmp"  # how uv's temporary folders in its cache begin
 
 

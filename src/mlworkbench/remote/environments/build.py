@@ -88,7 +88,7 @@ def ensure(
     if is_sound(root, lock) and is_for_image(root, lock, container):
         return prefix
     if digest_of(lock) != lock["digest"]:
-        raise NoEnvironment("the lock was changed after it was made: its digest differs; hint: submit again")
+        raise NoEnvironment("the lock file was modified: its digest does not match; hint: submit again")
     check_place(lock, container["image"] if container else None)
     for place in (os.path.dirname(prefix), root.tools):
         if is_noexec(place):
@@ -191,11 +191,11 @@ class _Builder:
     def _clear(self) -> None:
         """Away with what an earlier builder left, and with a damaged one: said, because somebody changed it."""
         if is_sound(self._root, self._lock):
-            self._say("the environment is built again: image %s has changed" % self._lock["built_in"])
+            self._say("rebuilding the environment: image %s has changed" % self._lock["built_in"])
             set_aside(self._prefix)
         elif os.path.exists(note_of(self._prefix)):
             wrong = damage(self._root, self._lock)
-            self._say("the environment was damaged and is built anew: %s" % (describe(wrong) or "its note differs"))
+            self._say("rebuilding the damaged environment: %s" % (describe(wrong) or "its record does not match"))
             # Its files may be the caches' too (hard links): what was changed here was changed there.
             for path in (os.path.join(self._root.caches, "uv"), self._root.conda_packages):
                 remove(path)
@@ -255,7 +255,7 @@ class _Builder:
         self._run([uv, "venv", "--quiet", "--no-project", "--python", str(interpreter), self._prefix])
         found = version_of(python_of(self._prefix))
         if found != python["version"]:
-            text = "%s is Python %s here, and the lock says %s; hint: solve again"
+            text = "%s is Python %s, but the lock file requires %s; hint: re-resolve with --upgrade"
             raise NoEnvironment(text % (interpreter, found or "unknown", python["version"]))
 
     def _own_python(self) -> str:
@@ -379,16 +379,16 @@ def without_advice(words: List[str], said: str) -> str:
 
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
 NOEXEC = (
-    "%s is on a disk that is mounted noexec: no program of an environment there could be started; hint: make ~/.mlw on"
-    " that machine a link to a folder on another disk, or ask its administrator to mount this one without noexec"
+    "%s is on a disk mounted noexec, so programs of an environment cannot be started there; hint: make ~/.mlw on"
+    " that machine a link to a folder on another disk, or ask its administrator to mount the disk without noexec"
 )
-FULL = "the disk that holds %s is full; hint: free some of it, for instance with mlw experiment clean"
+FULL = "the disk that holds %s is full; hint: free disk space, for example with 'mlw experiment clean'"
 
 
 def _complaint(said: str, root: str) -> NoEnvironment:
     if "No space left on device" in said or "Disk quota exceeded" in said:
         return NoEnvironment(FULL % root)
     if is_too_large(said):
-        return NoEnvironment("a file of a package is too large: %s; hint: %s" % (said, TOO_LARGE))
+        return NoEnvironment("a package contains a file that is too large: %s; hint: %s" % (said, TOO_LARGE))
     why = why_not_reached(said)
     return NotFetched(address_in(said) or "a package", why) if why else NoEnvironment(said)

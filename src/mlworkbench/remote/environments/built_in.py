@@ -28,7 +28,7 @@ def image_id(container: "Dict[str, Any]") -> "Optional[str]":
     """
     code, out, err = Engine(container).call("image", "inspect", "--format", "{{.Id}}", container["image"])
     if code and not is_missing_image(err):
-        raise OSError("the container engine does not answer: %s" % err.strip()[-200:])
+        raise OSError("the container engine does not respond: %s" % err.strip()[-200:])
     return out.strip() or None if code == 0 else None
 
 

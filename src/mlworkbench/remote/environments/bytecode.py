@@ -156,7 +156,7 @@ def compile_command(python: str, folder: str, *out: str) -> List[str]:
 def adopt(library: str, out: str) -> None:
     """Move bytecode from ``out``, which a container wrote, to its place below ``library``. No link is followed."""
     if not stat.S_ISDIR(os.lstat(out).st_mode):
-        raise NoEnvironment("the Python of this environment did not compile it: something else is in place of a folder")
+        raise NoEnvironment("cannot compile bytecode with the Python of this environment: expected a folder")
     known = set(folders(library))
     for path, facts in walk(out):
         folder, name = os.path.split(path[len(out) :])

@@ -38,7 +38,7 @@ def library_of(lock: Lock) -> str:
     for package in lock["conda"]:
         site = str(package.get("python_site_packages_path") or "")
         if site and not _SITE.fullmatch(site):
-            text = "the conda package %s has an invalid folder for packages: %s"
+            text = "the conda package %s has an invalid site-packages folder: %s"
             raise NoEnvironment(text % (package["name"], site[:200]))
     short = ".".join(str(lock["python"]["version"]).split(".")[:2])
     site = str(python.get("python_site_packages_path") or "lib/python%s/site-packages" % short)
@@ -66,7 +66,7 @@ def check_links(prefix: str) -> None:
         target = os.path.realpath(path)
         if target.startswith(base + os.sep) or (os.path.isfile(target) and not os.access(target, os.W_OK)):
             continue
-        text = "a conda package contains a link that leads out of the environment: %s -> %s; hint: remove the package"
+        text = "a conda package contains a link that points outside the environment: %s -> %s; hint: remove the package"
         raise NoEnvironment(text % (path[len(prefix) + 1 :], os.readlink(path)))
 
 

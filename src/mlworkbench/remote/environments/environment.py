@@ -75,7 +75,7 @@ def digest_of(lock: Lock) -> str:
 def prefix_of(root: Root, lock: Lock) -> str:
     digest = str(lock["digest"])
     if len(digest) != 64 or not digest.isalnum():
-        raise ValueError("the lock has no digest")
+        raise ValueError("the lock file has no digest")
     return root.environment(digest)
 
 
@@ -189,7 +189,7 @@ def damage(root: Root, lock: Lock) -> List[str]:
             known = _by_path(file.read())
         found = _by_path(listing(prefix))
     except (OSError, ValueError) as error:
-        return ["the list of its files cannot be read: %s" % error]
+        return ["its file list cannot be read: %s" % error]
     wrong = ["%s is missing" % path for path in sorted(set(known) - set(found))]
     wrong += ["%s was added" % path for path in sorted(set(found) - set(known))]
     changed = {path for path in set(known) & set(found) if known[path] != found[path]}

@@ -27,7 +27,7 @@ def replace_facts(facts: Facts, prefix: str, version: str, library: str) -> Fact
     Raises ValueError if uv asks for facts or paths that are not known here.
     """
     if not set(facts) >= _KNOWN:
-        raise ValueError("this uv asks for other facts than mlw provides")
+        raise ValueError("unsupported uv version: it requests interpreter facts that mlw does not provide")
     short = ".".join(version.split(".")[:2])
     name = os.path.basename(library)
     program, stdlib = os.path.join(prefix, "bin", "python"), os.path.join(prefix, library)
@@ -47,7 +47,7 @@ def replace_facts(facts: Facts, prefix: str, version: str, library: str) -> Fact
     for path in _paths(answer):
         if os.path.join(path, "").startswith(os.path.join(prefix, "")):
             continue
-        raise ValueError("this uv asks for other paths than mlw provides: %s" % path)
+        raise ValueError("unsupported uv version: it requests a path that mlw does not provide: %s" % path)
     return answer
 
 

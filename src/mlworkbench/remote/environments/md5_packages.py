@@ -35,7 +35,7 @@ def with_sha256(root: Root, packages: List[Package]) -> List[Package]:
 
 def _identify(root: Root, package: Package) -> Package:
     if not package.get("md5") or not package.get("url"):
-        raise NoEnvironment("the conda package %s has no checksum; hint: solve again" % package["name"])
+        raise NoEnvironment("the conda package %s has no checksum; hint: re-resolve with --upgrade" % package["name"])
     name = hashlib.sha256(json.dumps([package["md5"], package["url"]]).encode("ascii")).hexdigest()
     note = os.path.join(root.conda_packages, "md5", name + ".json")
     known = read_json(note, "sha256")
@@ -53,7 +53,7 @@ def _download(root: Root, package: Package) -> str:
     try:
         sha256 = fetch(str(package["url"]), part, most=package.get("size") or LARGEST)
         if _md5_of(part) != package["md5"]:
-            text = "%s is not the file that was locked: its MD5 differs; hint: solve again"
+            text = "%s does not match the lock file: its MD5 differs; hint: re-resolve with --upgrade"
             raise NoEnvironment(text % package["url"])
         os.replace(part, root.package(sha256))
     finally:

@@ -37,7 +37,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNPACKED_AT_ONCE = 8
 # The number is that of the check: what an older version checked counts as unchecked.
 _CHECKED = ".paths-1"
-_LEADS_OUT = "%s contains a path that leads out of the environment: %s"
+_LEADS_OUT = "%s contains a path outside the environment: %s"
 
 
 def main(request: Dict[str, Any]) -> None:
@@ -99,7 +99,8 @@ async def unpack_files(packages: List[Dict[str, Any]], cache: str, work: str) ->
             sha256, _ = await download_and_extract(client, Path(package["from"]).as_uri(), Path(folder))
         if sha256.hex() != package["sha256"]:
             raise ValueError(
-                "%s is not the file that was locked: its SHA-256 differs; hint: solve again" % package["name"]
+                "%s does not match the lock file: its SHA-256 differs; hint: re-resolve with --upgrade"
+                % package["name"]
             )
         _move(folder, content)
 
@@ -214,13 +215,13 @@ def _inspect(rattler: Any, name: str, folder: str) -> Dict[str, Any]:
             raise ValueError(_LEADS_OUT % (name, path))
     entries = rattler.PathsJson.from_package_directory_with_deprecated_fallback(folder).paths
     if sorted(str(entry.relative_path) for entry in entries) != sorted(paths):
-        raise ValueError("%s contains a list of files that mlw and py-rattler read differently" % name)
+        raise ValueError("%s contains a file list that mlw and py-rattler parse differently" % name)
     real: Set[str] = set()
     links: Dict[str, str] = {}
     for entry in entries:
         path, wanted = str(entry.relative_path), _wanted(entry.path_type)
         if _kind(name, folder, path, real) not in (None, wanted):
-            raise ValueError("%s lists %s as another kind of file than it contains" % (name, path))
+            raise ValueError("%s lists %s with a different file type than it contains" % (name, path))
         if wanted == stat.S_IFLNK:
             links[path] = _target(folder, path)
     with open(os.path.join(folder, "info", "index.json"), encoding="utf-8") as index:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BEAT = 2.0
 _UNPREPARED = (
     "the environment is not prepared on %s, and PrepareEnvironment is false"
-    "; hint: mlw experiment prepare -c %s, or PrepareEnvironment: true"
+    "; hint: run 'mlw experiment prepare -c %s', or set PrepareEnvironment: true"
 )
 
 
@@ -53,7 +53,7 @@ def make_ready(
         return _UNPREPARED % (spec["compute"]["name"], spec["runconfig"])
     tell()
     if not machine.FORKS:
-        return "environments are built on Linux and macOS only, as yet"
+        return "environments can be built on Linux and macOS only"
     told, tell_result = os.pipe()
     os.set_inheritable(tell_result, True)
     builder = machine.fork(lambda: _build(root, run, spec, packs, secrets or {}, tell_result), keep=[tell_result])
@@ -94,8 +94,8 @@ def _end(builder: int) -> None:
 
 def _killed(status: int) -> str:
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        return "the builder was killed, by somebody or for want of memory; hint: submit again"
-    return "the builder died; hint: its log is supervisor.log in the run's folder"
+        return "the environment builder was killed, possibly because memory ran out; hint: submit again"
+    return "the environment builder died; hint: see supervisor.log in the run folder"
 
 
 def _build(root: Root, run: RunFolder, spec: Dict[str, Any], packs: bool, secrets: Dict[str, str], tell: int) -> None:

@@ -69,7 +69,7 @@ def take_away(root: Root, digest: str, dry: bool = False, seconds: float = 0.0, 
         try:
             recent = (now or time.time()) - last_use(root, digest, read_json(note_of(prefix)) or {}) < seconds
             if recent:
-                raise InUse("it was used lately", [])
+                raise InUse("it was used recently", [])
             return prefix if dry else _set_aside(root, prefix, holder)
         finally:
             os.close(builder)

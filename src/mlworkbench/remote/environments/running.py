@@ -91,4 +91,4 @@ def _last_words(log: str, start: int) -> str:
         return text
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     errors = [index for index, line in enumerate(lines) if line.lower().startswith("error")]
-    return "\n".join(lines[errors[-1] :][:_LINES] if errors else lines[-_LINES:]) or "the build ended without a word"
+    return "\n".join(lines[errors[-1] :][:_LINES] if errors else lines[-_LINES:]) or "the build failed without output"

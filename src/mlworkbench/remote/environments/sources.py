@@ -53,17 +53,19 @@ def check_place(lock: Lock, image: "Optional[str]") -> None:
     """Raise NoEnvironment unless the lock says that its own code runs where this run is: in its image, or here."""
     python = lock["python"]
     if image and python["source"] == "host":
-        text = "the lock is around %s, a program of this machine, which is not started for containers; hint: submit"
-        raise NoEnvironment((text + " again, without --locked") % python.get("path"))
+        text = "the lock file uses %s, a program of this machine, which containers cannot start; hint: submit"
+        raise NoEnvironment((text + " again without --locked") % python.get("path"))
     if lock.get("built_in") == image:
         return
     names = ", ".join(str(one["name"]) for one in sources_of(lock))
     where = "image %s" % image if image else "this machine"
     if names:
-        text = "%s must be built from source, and the lock is not for %s; hint: submit again, without --locked"
+        text = "%s must be built from source, and the lock file is not for %s; hint: submit again without --locked"
         raise NoEnvironment(text % (names, where))
     if lock["conda"]:
-        text = "the environment's Python is a conda package, and the lock is not for %s; hint: submit again, without"
+        text = (
+            "the environment's Python is a conda package, and the lock file is not for %s; hint: submit again, without"
+        )
         raise NoEnvironment((text + " --locked") % where)
 
 
@@ -101,7 +103,7 @@ class ImageBuilds:
             raise NoEnvironment(problem)
         self.image_id = image_id(self._engine.container)
         if not self.image_id:
-            raise NoEnvironment("the container engine does not know the ID of image %s" % self.image)
+            raise NoEnvironment("the container engine returned no ID for image %s" % self.image)
         self._engine = Engine(dict(self._engine.container, image=self.image_id))
 
     def python(self) -> "Optional[str]":
@@ -150,7 +152,7 @@ class ImageBuilds:
             if gone:
                 _open_folders(place)
         if not gone:  # what still runs could change its files while they are read
-            raise NoEnvironment("the container engine does not answer; hint: submit again")
+            raise NoEnvironment("the container engine does not respond; hint: submit again")
 
     def _source(self, one: "Dict[str, Any]", folder: str, run: Run) -> str:
         """The archive, or a checkout: fetched out here, where no code of it runs."""
@@ -173,11 +175,11 @@ def _take(one: "Dict[str, Any]", folder: str, target: str) -> str:
         names = [name for name in os.listdir(handle) if name.endswith(".whl")]
         found = _WHEEL.fullmatch(names[0]) if len(names) == 1 else None
         if not found or re.sub(r"[-_.]+", "-", found.group(1)).lower() != one["name"]:
-            raise NoEnvironment("the build of %s has made no wheel of it" % one["name"])
+            raise NoEnvironment("building %s produced no wheel" % one["name"])
         os.mkdir(target, 0o700)
         with os.fdopen(os.open(names[0], READ | os.O_NONBLOCK, dir_fd=handle), "rb") as source:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                raise NoEnvironment("the build of %s has made no wheel of it" % one["name"])
+                raise NoEnvironment("building %s produced no wheel" % one["name"])
             with open(os.path.join(target, names[0]), "xb") as file:
                 shutil.copyfileobj(source, file, 1 << 20)
     finally:

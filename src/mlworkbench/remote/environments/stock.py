@@ -142,7 +142,7 @@ def one(root: Root, request: Answer) -> Answer:
     digest = str(request["digest"])
     note = notes(root).get(digest)
     if note is None:
-        return {"ok": False, "problem": "there is no environment %a" % digest[:80]}
+        return {"ok": False, "problem": "environment %a was not found" % digest[:80]}
     lock = note["lock"]
     made = _entry(root, digest, note, in_building(root), True)
     kept = ("name", "version", "build", "url", "git", "commit", "subdir")

@@ -106,7 +106,7 @@ def keep(root: Root, digest: str, files: "Iterable[Tuple[str, str]]") -> None:
     come = incoming(root)
     for name, sha256 in files:
         if not _NAME.fullmatch(name):
-            raise ValueError("%a is not a package" % name[:80])
+            raise ValueError("invalid package file name %a" % name[:80])
         target = os.path.join(root.packages, *name.split("/"))
         make_private(os.path.dirname(target))
         try:

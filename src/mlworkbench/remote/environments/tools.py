@@ -42,8 +42,8 @@ class NotFetched(NoEnvironment):
     """What it takes lies elsewhere, and there is no way to it from here."""
 
     def __init__(self, what: str, why: str) -> None:
-        text = "%s cannot be fetched here (%s); hint: check this machine's way to the internet, or submit with"
-        super().__init__((text + " --send-packages: then they come from your own") % (what, why))
+        text = "%s cannot be fetched here (%s); hint: check this machine's internet connection, or submit with"
+        super().__init__((text + " --send-packages to upload packages from your computer") % (what, why))
         self.why = why
 
 
@@ -58,18 +58,18 @@ def no_python(lock: Lock, why: str, in_image: Optional[str] = None) -> NoEnviron
     short = ".".join(version.split(".")[:2])
     there = lock.get("instead")
     if in_image and in_image.startswith(short + "."):
-        text = "the image has Python %s: set userManagedEnvironment: true in the .compute file to run with it and with"
-        text += " the packages of the image, or let UV_PYTHON_INSTALL_MIRROR name a mirror"
+        text = "the image has Python %s: set userManagedEnvironment: true in the .compute file to use it with the"
+        text += " packages of the image, or set UV_PYTHON_INSTALL_MIRROR to a mirror"
         return NoEnvironment(said + text % in_image)
     if not there:
-        text = "check the way to the internet, or let UV_PYTHON_DOWNLOADS_JSON_URL or UV_PYTHON_INSTALL_MIRROR name a"
+        text = "check the internet connection, set UV_PYTHON_DOWNLOADS_JSON_URL or UV_PYTHON_INSTALL_MIRROR to a"
         text += " mirror, or set userManagedEnvironment: true in the .compute file if the image has Python %s"
         return NoEnvironment(said + text % short)
     said += "the machine has Python %s: " % there["version"]
     if there.get("file"):
         said += "write python=%s in %s, or " % (".".join(there["version"].split(".")[:2]), there["file"])
     return NoEnvironment(
-        said + "set userManagedEnvironment: true in the .compute file (pythonLocation: names another Python there)"
+        said + "set userManagedEnvironment: true in the .compute file (pythonLocation selects another Python there)"
     )
 
 
@@ -87,7 +87,7 @@ def provide(root: Root, lock: Lock, name: str) -> str:
     """Folder of a tool that the lock names, made if need be."""
     tool = next((one for one in lock.get("tools", []) if one["name"] == name), None)
     if tool is None:
-        raise NoEnvironment("%s is needed here, and the lock does not say which; hint: submit again" % name)
+        raise NoEnvironment("%s is required, but the lock file does not specify its version; hint: submit again" % name)
     if not is_provided(root, tool):
         _unpack(root, tool, _folder(root, tool))
     return _folder(root, tool)
@@ -138,7 +138,7 @@ def _inside(part: str, name: str, tool: Dict[str, Any]) -> Optional[str]:
     """Where a file of the wheel goes: programs to the top, modules as they are, the rest nowhere."""
     words = name.split("/")
     if ".." in words or name.startswith("/"):
-        raise NoEnvironment("the wheel of %s has a file outside of it" % tool["name"])
+        raise NoEnvironment("the wheel of %s contains a path outside its folder" % tool["name"])
     if words[0].endswith(".data"):
         return os.path.join(part, *words[2:]) if words[1] == "scripts" else None
     return None if words[0].endswith(".dist-info") or tool["name"] == "uv" else os.path.join(part, *words)
@@ -153,14 +153,14 @@ def get(root: Root, entry: Dict[str, Any], headers: Optional[Dict[str, str]] = N
     if os.path.isfile(path):
         return path
     if not entry.get("url"):
-        raise NoEnvironment("%s was not sent along; hint: submit again" % entry.get("file", entry["name"]))
+        raise NoEnvironment("%s was not uploaded; hint: submit again" % entry.get("file", entry["name"]))
     make_private(root.packages)
     part = "%s.%s.part" % (path, os.urandom(4).hex())
     try:
         size = entry.get("size")
         most = size if isinstance(size, int) and size > 0 else LARGEST
         if fetch(str(entry["url"]), part, headers, most) != entry["sha256"]:
-            text = "%s is not the file that was locked: its SHA-256 differs; hint: solve again"
+            text = "%s does not match the lock file: its SHA-256 differs; hint: re-resolve with --upgrade"
             raise NoEnvironment(text % entry["url"])
         os.replace(part, path)
     finally:
@@ -172,7 +172,9 @@ def get(root: Root, entry: Dict[str, Any], headers: Optional[Dict[str, str]] = N
 def _place(root: Root, sha256: object) -> str:
     """Where a package is kept. Raises NoEnvironment for a package that has no digest."""
     if not isinstance(sha256, str) or not _DIGEST.fullmatch(sha256):
-        raise NoEnvironment("a package of the lock has no SHA-256; hint: solve again, or use another channel")
+        raise NoEnvironment(
+            "a package in the lock file has no SHA-256; hint: re-resolve with --upgrade, or use another channel"
+        )
     return root.package(sha256)
 
 
@@ -219,7 +221,7 @@ def fetch(
             for block in iter(lambda: answer.read(1 << 18), b""):
                 written += len(block)
                 if written > most:
-                    raise NoEnvironment("%s is larger than %d bytes; hint: solve again" % (url, most))
+                    raise NoEnvironment("%s is larger than %d bytes; hint: re-resolve with --upgrade" % (url, most))
                 known.update(block)
                 file.write(block)
     except (urllib.error.URLError, OSError, ValueError) as error:

@@ -35,12 +35,12 @@ def look(patience: float = PATIENCE) -> Dict[str, Any]:
     except ChildProcessError:
         pass  # somebody reaps all children of ours
     if text is None:
-        return nothing("the driver did not answer within %g s" % patience)
+        return nothing("the driver did not respond within %g s" % patience)
     try:
         found = parse_json(text)
-        return found if isinstance(found["gpus"], list) else nothing("its answer was not understood")
+        return found if isinstance(found["gpus"], list) else nothing("the response of the driver was not valid")
     except (ValueError, KeyError, TypeError):
-        return nothing("it could not be asked")
+        return nothing("the driver could not be queried")
 
 
 def nothing(problem: Optional[str]) -> Dict[str, Any]:

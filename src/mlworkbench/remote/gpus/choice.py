@@ -23,7 +23,7 @@ def candidates(request: Request, looked: Dict[str, Any]) -> List[Gpu]:
     gpus = sorted(looked["gpus"], key=lambda gpu: gpu["index"])
     if not gpus:
         why = looked.get("problem")
-        raise Impossible("the target has no GPU that can be used" + (": %s" % why if why else ""))
+        raise Impossible("the target has no usable GPU" + (": %s" % why if why else ""))
     if request.kind == LIST:
         strangers = [one for one in request.ids if not any(_is(gpu, one) for gpu in gpus)]
         if strangers:
@@ -34,7 +34,7 @@ def candidates(request: Request, looked: Dict[str, Any]) -> List[Gpu]:
     if len(sound) < max(1, needed):
         broken = ["GPU %s: %s" % (gpu["index"], gpu["error"]) for gpu in gpus if gpu.get("error")]
         more = "; " + "; ".join(broken) if broken else ""
-        raise Impossible("the target cannot give the run %s; it has %s%s" % (request, describe(gpus), more))
+        raise Impossible("the target cannot provide %s; it has %s%s" % (request, describe(gpus), more))
     return sound
 
 
@@ -74,7 +74,7 @@ def use_of(gpu: Gpu, ours: Container[int] = ()) -> Optional[str]:
         return None
     drawing = sum(one.get("memory") or 0 for one in processes if one.get("kind") == "graphics")
     if used - drawing > total * TAKEN:
-        return "used by somebody: %d %% of its memory is taken" % round(100.0 * (used - drawing) / total)
+        return "used by unknown processes: %d %% of its memory is in use" % round(100.0 * (used - drawing) / total)
     return None
 
 

@@ -88,10 +88,10 @@ def diagnose(case: Case) -> Optional[Facts]:
 
 def _toolkit(case: Case) -> Found:
     said = str(case.evidence.get("problem") or "").lower()
-    if not any(word in said for word in ("give a container gpus", "container toolkit", "does not know these gpus")):
+    if not any(word in said for word in ("gpus in containers", "container toolkit", "cdi definition")):
         return None
-    cause = "the engine could not give the container a GPU: NVIDIA's container toolkit is missing or does not work"
-    return cause, "install it on the target: nvidia-ctk runtime configure, then restart the engine"
+    cause = "the engine could not give the container a GPU: the NVIDIA Container Toolkit is missing or does not work"
+    return cause, "install it on the target, run 'nvidia-ctk runtime configure', and restart the engine"
 
 
 def _hidden(case: Case) -> Found:
@@ -99,7 +99,7 @@ def _hidden(case: Case) -> Found:
     if visible is None or visible.strip() not in _HIDDEN:
         return None
     cause = 'CUDA_VISIBLE_DEVICES is "%s", which hides every GPU from the script' % visible.strip()
-    return cause, "remove it from EnvironmentVariables, --env or the script"
+    return cause, "remove it from EnvironmentVariables, --env, or the script"
 
 
 def _bare_container(case: Case) -> Found:
@@ -114,17 +114,17 @@ def _cpu_build(case: Case) -> Found:
     plain = [(name, facts) for name, facts in case.frameworks.items() if facts.get("gpu") is False]
     if capable or not plain:
         return (
-            ("this build of PyTorch has no CUDA", _obtain(case, _WITH_CUDA["torch"]))
+            ("this PyTorch build has no CUDA support", _obtain(case, _WITH_CUDA["torch"]))
             if "cpu build" in case.signs
             else None
         )
     name, facts = plain[0]
     cause = "%s %s is a CPU-only build" % (name, facts.get("version") or "")
-    return cause, _obtain(case, _WITH_CUDA.get(name, "a build of %s with CUDA" % name))
+    return cause, _obtain(case, _WITH_CUDA.get(name, "a CUDA build of %s" % name))
 
 
 _WITH_CUDA = {
-    "torch": "torch without +cpu (and without the CPU index)",
+    "torch": "a CUDA build of torch (no +cpu, no CPU package index)",
     "tensorflow": "tensorflow[and-cuda]",
     "jax": "jax[cuda12] (or jax[cuda13])",
     "cntk": "cntk-gpu",
@@ -137,7 +137,7 @@ def _obtain(case: Case, package: str) -> str:
     """How a package gets to the script: mlw installs it, or the target's own Python or image has it."""
     python = case.evidence.get("python")
     if python is None:
-        return "name %s in conda_dependencies.yml" % package
+        return "add %s to conda_dependencies.yml" % package
     if case.evidence.get("container"):
         return "use an image (baseDockerImage) with %s" % package
     return "install %s for %s, which ran the script" % (package, python)
@@ -153,7 +153,7 @@ def _old_driver(case: Case) -> Found:
             told = words % (name, facts.get("version") or "", facts["cuda"], oldest, driver)
             return told, "install a newer driver on the target, or a build for an older CUDA"
     if "driver too old" in case.signs:
-        told = "the driver%s is too old for the CUDA of the framework" % (" " + driver if driver else "")
+        told = "the driver%s is too old for the framework's CUDA version" % (" " + driver if driver else "")
         return told, "install a newer driver on the target, or a build for an older CUDA"
     return None
 
@@ -163,16 +163,16 @@ def _no_libcuda(case: Case) -> Found:
         return None
     if case.evidence.get("container"):
         cause = "libcuda, the driver's library, was not found inside the container"
-        return cause, "set nvidiaDocker: true; if it is, check the container toolkit: mlw doctor gpu"
+        return cause, "set nvidiaDocker: true; if it is set, check the NVIDIA Container Toolkit with 'mlw doctor gpu'"
     return "libcuda, the driver's library, was not found", "install the NVIDIA driver, or correct LD_LIBRARY_PATH"
 
 
 def _no_libraries(case: Case) -> Found:
     if "no cuda libraries" not in case.signs:
         return None
-    cause = "the framework did not find CUDA's libraries, and went on without the GPU"
+    cause = "the framework did not find the CUDA libraries and continued without the GPU"
     if case.evidence.get("container"):
-        return cause, "name tensorflow[and-cuda], or an image with CUDA as baseDockerImage"
+        return cause, "use tensorflow[and-cuda], or set baseDockerImage to an image with CUDA"
     return cause, _obtain(case, "tensorflow[and-cuda]")
 
 
@@ -181,7 +181,7 @@ def _no_kernel(case: Case) -> Found:
         return None
     models = sorted({"%s (%s)" % (gpu["name"], gpu["capability"]) for gpu in case.evidence.get("gpus") or ()})
     where = " for %s" % ", ".join(models) if models else ""
-    return "the framework's build has no code%s" % where, "install a build that names this compute capability"
+    return "the framework's build has no GPU code%s" % where, "install a build that supports this compute capability"
 
 
 def _lost(case: Case) -> Found:
@@ -189,11 +189,11 @@ def _lost(case: Case) -> Found:
     if not gone and "lost" not in case.signs:
         return None
     who = ", ".join("%s: %s" % (gpu.get("name") or gpu.get("uuid"), gpu["lost"].get("why")) for gpu in gone)
-    cause = "the GPU was lost in mid-run" + (" (%s)" % who if who else "")
+    cause = "the GPU was lost during the run" + (" (%s)" % who if who else "")
     if case.evidence.get("container") and not gone:
-        cause += ": the container lost its devices, as happens when systemd is reloaded"
-        return cause, "let the engine use cgroupfs, or CDI (nvidia-ctk cdi generate); then submit again"
-    return cause, "look into the target's kernel log for Xid; a reset or reboot brings it back"
+        cause += ": the container lost its devices, as happens after a systemd reload"
+        return cause, "configure the engine to use cgroupfs or CDI (nvidia-ctk cdi generate), then submit again"
+    return cause, "check the target's kernel log for Xid errors; a reset or reboot restores the GPU"
 
 
 def _crowded(case: Case) -> Found:
@@ -201,9 +201,9 @@ def _crowded(case: Case) -> Found:
     if not others or "out of memory" not in case.signs:
         return None
     gpu = max(others, key=_taken)
-    cause = "%.1f GiB of the memory of %s were taken by somebody else"
+    cause = "%.1f GiB of the memory of %s were used by other processes"
     told = cause % (_taken(gpu) / _GIB, gpu.get("name") or "the GPU")
-    return told, "ask for a GPU with --gpus 1: then the run waits for a free one; mlw gpus shows who it is"
+    return told, "submit with --gpus 1 to wait for a free GPU; 'mlw gpus' shows who uses it"
 
 
 def _taken(gpu: Facts) -> float:
@@ -226,14 +226,14 @@ def _out_of_memory(case: Case) -> Found:
 def _context_only(case: Case) -> Found:
     if not case.opened or any(worked(gpu) for gpu in case.gpus if opened(gpu)):
         return None
-    cause = "the script opened the GPU and ran nothing on it: model and data stayed on the processor"
-    return cause, 'move both there, as in model.to("cuda") and batch.to("cuda")'
+    cause = "the script opened the GPU but ran nothing on it: model and data stayed on the CPU"
+    return cause, 'move both to the GPU, for example with model.to("cuda") and batch.to("cuda")'
 
 
 def _no_framework(case: Case) -> Found:
     if case.asked is None or case.evidence.get("frameworks") is None or case.frameworks:
         return None
-    return "no package of the environment uses a GPU", _obtain(case, "a framework with CUDA")
+    return "no package in the environment supports GPUs", _obtain(case, "a framework with CUDA")
 
 
 def _failed_first(case: Case) -> Found:
@@ -246,13 +246,16 @@ def _failed_first(case: Case) -> Found:
 def _no_device(case: Case) -> Found:
     if "no device" not in case.signs:
         return None
-    return "CUDA found no GPU", "mlw doctor gpu checks the way from the driver to the framework"
+    return "CUDA found no GPU", "run 'mlw doctor gpu' to check each step from the driver to the framework"
 
 
 def _never_opened(case: Case) -> Found:
     if case.asked is None or case.opened:
         return None
-    return "the script never opened the GPU", 'let it use one, as in torch.device("cuda"); or submit with --gpus none'
+    return (
+        "the script never opened the GPU",
+        'use the GPU in the script, for example with torch.device("cuda"), or submit with --gpus none',
+    )
 
 
 # -- it worked, but not well -------------------------------------------------------------------------------
@@ -263,7 +266,7 @@ def _throttled(case: Case) -> Found:
     if share is None or share < _THROTTLED:
         return None
     reasons = sorted({str(one) for gpu in case.gpus for one in gpu.get("reasons") or ()})
-    cause = "the GPU was slowed down for %d %% of the time" % round(share * 100)
+    cause = "the GPU was throttled for %d %% of the time" % round(share * 100)
     return cause + (" (%s)" % ", ".join(reasons) if reasons else ""), "check its cooling and its power limit"
 
 
@@ -275,21 +278,21 @@ def _input_bound(case: Case) -> Found:
     if why is None:
         return None
     what, remedy = why
-    return "the GPU was busy for %d %% of the time only, in short bursts, while %s" % (round(busy * 100), what), remedy
+    return "the GPU was busy only %d %% of the time, in short bursts, while %s" % (round(busy * 100), what), remedy
 
 
 def _why_slow(summary: Facts) -> Found:
-    load = "load data with more workers (num_workers), prefetch, or prepare it before"
+    load = "load data with more workers (num_workers), prefetch it, or preprocess it in advance"
     if (summary.get("cpu_share") or 0) >= _SATURATED:
-        return "the run kept all processors busy: it waits for input", load
+        return "the run kept all CPUs busy: it waits for input", load
     if (summary.get("busiest") or 0) >= _SATURATED:
         # It prepares input, or it starts steps that are over before the next one is started: both look alike from here.
-        what = "one process of the run kept its processor busy: it waits for input, or its steps are too small"
+        what = "one process of the run kept its CPU busy: it waits for input, or its steps are too small"
         return what, "try larger batches; %s" % load
     waits = summary.get("disk_share") or 0
     if waits < _WAITS:
         return None
-    return "it waited for the disk for %d %% of the time: it waits for input" % round(waits * 100), load
+    return "the run waited for the disk %d %% of the time: it waits for input" % round(waits * 100), load
 
 
 def _some_idle(case: Case) -> Found:
@@ -297,15 +300,15 @@ def _some_idle(case: Case) -> Found:
     if case.asked is None or not idle or len(idle) == len(case.gpus):
         return None
     cause = "%d of the %d GPUs were never opened" % (len(idle), len(case.gpus))
-    return cause, "ask for fewer with --gpus, or spread the work (torchrun, DistributedDataParallel)"
+    return cause, "request fewer with --gpus, or distribute the work (torchrun, DistributedDataParallel)"
 
 
 def _idle_often(case: Case) -> Found:
     busy = case.busiest()
     if busy is None or busy >= 0.1 or not case.opened:
         return None
-    cause = "the GPU was busy for %d %% of the time only" % round(busy * 100)
-    return cause, "give it more at a time: a larger batch, fewer copies to and from it"
+    cause = "the GPU was busy only %d %% of the time" % round(busy * 100)
+    return cause, "give the GPU more work at a time: larger batches, fewer copies to and from it"
 
 
 _UNUSED: Tuple[Callable[[Case], Found], ...] = (

@@ -175,7 +175,7 @@ def _parsed(text: str, what: str) -> Data:
         found = parse_json(text)
     except ValueError:
         found = None
-    return found if isinstance(found, dict) else {"what": what, "error": "its answer was not understood"}
+    return found if isinstance(found, dict) else {"what": what, "error": "unexpected output"}
 
 
 def _call(words: List[str], patience: float, engine: Optional[Engine] = None) -> Data:
@@ -191,7 +191,7 @@ def _call(words: List[str], patience: float, engine: Optional[Engine] = None) ->
             cwd="/",
         )
     except subprocess.TimeoutExpired:
-        return {"code": None, "out": "", "err": "no answer within %g s" % patience}
+        return {"code": None, "out": "", "err": "no response within %g s" % patience}
     except OSError as error:
         return {"code": 127, "out": "", "err": "%s: %s" % (words[0], error.strerror)}
     return {

@@ -59,9 +59,11 @@ def _without(error: NoNvml) -> Dict[str, Any]:
     loaded = loaded_driver(_read(_VERSION))
     if error.code == NO_LIBRARY and not loaded:
         # Nothing of NVIDIA's: a problem only if there is a card, or a tool that expects one.
-        problem = told["problem"] if told else "there is an NVIDIA card and no driver for it" if cards else None
+        problem = (
+            told["problem"] if told else "an NVIDIA card is installed, but there is no driver for it" if cards else None
+        )
     elif error.code == MISMATCH and loaded:
-        problem = "%s; loaded is %s" % (error, loaded)
+        problem = "%s; loaded: %s" % (error, loaded)
     return {"driver": loaded, "cuda": None, "source": None, "problem": problem, "gpus": []}
 
 

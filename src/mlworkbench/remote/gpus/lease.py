@@ -98,7 +98,10 @@ class Leases:
                     self._tickets.leave(self._id)
                     return Granted([gpu for gpu in fitting if gpu["uuid"] in uuids], looked)
                 now = holders().get(lost)  # another process was quicker
-                reason = "GPU %s %s" % (_number(fitting, lost), _holder(now) if now else "was held for a moment")
+                reason = "GPU %s %s" % (
+                    _number(fitting, lost),
+                    _holder(now) if now else "was briefly held by another process",
+                )
         return self._later(reason)
 
     def _later(self, reason: str) -> Waiting:
@@ -114,7 +117,7 @@ class Leases:
         for other, uuids in self._tickets.before(self._id):
             wanted = [gpu["uuid"] for gpu in self._fitting or []] if uuids is None else uuids
             for uuid in wanted:
-                kept.setdefault(uuid, "is for run %s, which came earlier" % other)
+                kept.setdefault(uuid, "is reserved for run %s, which is ahead in the queue" % other)
         return kept
 
     def _taken(self) -> Dict[str, str]:

@@ -181,7 +181,7 @@ def _load() -> Any:
         binding = _import()
         import ctypes  # noqa: PLC0415 - not every Python has it
     except ImportError as error:
-        raise NoNvml(NO_LIBRARY, "this Python cannot load NVML's binding: %s" % error) from None
+        raise NoNvml(NO_LIBRARY, "this Python cannot load the NVML binding: %s" % error) from None
     given = os.environ.get("MLW_NVML_LIBRARY")
     for place in (given,) if given else _PLACES:
         try:
@@ -192,7 +192,7 @@ def _load() -> Any:
             binding._nvmlGetFunctionPointer_cache.clear()
             binding.nvmlLib = library
         return binding
-    raise NoNvml(NO_LIBRARY, "there is no libnvidia-ml.so.1, which comes with the NVIDIA driver")
+    raise NoNvml(NO_LIBRARY, "libnvidia-ml.so.1, part of the NVIDIA driver, was not found")
 
 
 def _import() -> Any:
@@ -228,7 +228,7 @@ def _explain(code: int, words: str) -> str:
     if code == MISMATCH:
         return "the NVIDIA driver was updated and the old one is still loaded (driver/library version mismatch)"
     if code == NO_PERMISSION:
-        return "this user may not ask the NVIDIA driver"
+        return "this user is not allowed to query the NVIDIA driver"
     return _trouble(code, words)
 
 
@@ -237,7 +237,7 @@ def _trouble(code: int, words: str) -> str:
         return "it has fallen off the bus (GPU is lost)"
     if code == NEEDS_RESET:
         return "it must be reset"
-    return "NVML says: %s" % words
+    return "NVML error: %s" % words
 
 
 def _text(value: Any) -> Optional[str]:

@@ -129,7 +129,7 @@ class Observer:
         from .diagnosis import Case, diagnose  # noqa: PLC0415 - regular expressions and tables, for the end mostly
 
         found = diagnose(Case("no", None, self._spec["gpus"], self._evidence()))
-        words = "after %g s the run has not opened the GPU that it asked for" % self._patience
+        words = "after %g s the run has not opened the GPU that it requested" % self._patience
         say(tell, {"warning": words, "diagnosis": found})
 
     def _evidence(self) -> Facts:

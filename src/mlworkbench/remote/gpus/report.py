@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def gather(root: Root, patience: float = apart.PATIENCE) -> "Dict[str, Any]":
     """As ``inventory.look``; to each process its run, user and name, to each GPU who holds it (``held``)."""
     if not may_have_gpu():
-        return apart.nothing("there is an NVIDIA card and no driver for it" if pci_cards() else None)
+        return apart.nothing("an NVIDIA card is installed, but there is no driver for it" if pci_cards() else None)
     found = apart.look(patience)
     pids = {one["pid"] for gpu in found["gpus"] for one in gpu["processes"] or ()}
     owners = _owners(root, pids)

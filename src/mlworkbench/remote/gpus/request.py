@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
 COUNT, ALL, NONE, LIST, FREE = "count", "all", "none", "list", "free"
-EXAMPLES = "2, all, none, 0,2 (their numbers), UUIDs, h200, or 1:40g for one with 40 GiB at least"
+EXAMPLES = "2, all, none, 0,2 (indexes), UUIDs, h200, or 1:40g (one GPU with at least 40 GiB)"
 MOST = 1024
 
 _MEMORY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([mgt])i?b?\Z", re.IGNORECASE)
@@ -52,7 +52,7 @@ class Request:
         what = {
             ALL: "all GPUs",
             NONE: "no GPU",
-            FREE: "all GPUs that are free",
+            FREE: "all free GPUs",
             LIST: "GPU " + ", ".join(self.ids),
             COUNT: "%d GPU%s" % (self.count, "" if self.count == 1 else "s"),
         }[self.kind]
@@ -78,16 +78,16 @@ def parse(text: str) -> Request:
     """The request that a text stands for; raises ValueError with a sentence for people."""
     words = text.strip()
     if not words:
-        raise ValueError("it is empty")
+        raise ValueError("the GPU request is empty")
     found: Dict[str, Any] = {}
     for part in words.split(":"):
         for name, value in _part(part.strip(), words):
             if name in found:
-                raise ValueError("%s says twice what it wants" % words)
+                raise ValueError("%s contains the same kind of condition twice" % words)
             found[name] = value
     kind = found.pop("kind", COUNT)
     if kind in (LIST, NONE) and ("model" in found or "min_memory" in found):
-        raise ValueError("%s: a condition has no place there" % words)
+        raise ValueError("%s: a list of GPUs, or none, cannot have conditions" % words)
     return Request(kind, **found)
 
 
@@ -97,8 +97,8 @@ def _part(part: str, words: str) -> List[Tuple[str, Any]]:
         return [("kind", low)]
     if part.isascii() and part.isdigit():
         if not 0 < int(part) <= MOST:
-            hint = "none asks for no GPU, and 0, (with a comma) for the first one" if int(part) == 0 else "too many"
-            raise ValueError("%s is not a number of GPUs: %s" % (part, hint))
+            hint = "use none for no GPU, or 0, (with a comma) for the first GPU" if int(part) == 0 else "too many"
+            raise ValueError("%s is not a valid number of GPUs: %s" % (part, hint))
         return [("kind", COUNT), ("count", int(part))]
     if "," in part or part.startswith("GPU-"):
         return [("kind", LIST), ("ids", _ids(part))]
@@ -107,18 +107,18 @@ def _part(part: str, words: str) -> List[Tuple[str, Any]]:
         return [("min_memory", int(float(memory.group(1)) * _UNITS[memory.group(2).lower()]))]
     if _MODEL.match(part) and not low.startswith("mig-"):
         return [("model", part)]
-    raise ValueError("%s is no request for GPUs" % words)
+    raise ValueError("%s is not a valid GPU request" % words)
 
 
 def _ids(part: str) -> Tuple[str, ...]:
     ids = [one.strip() for one in part.split(",") if one.strip()]
     for one in ids:
         if not (one.isascii() and one.isdigit() and int(one) < MOST) and not _UUID.match(one):
-            raise ValueError("%s is neither the number of a GPU nor its UUID" % one)
+            raise ValueError("%s is neither a GPU index nor a GPU UUID" % one)
     if not ids:
-        raise ValueError("no GPU is named")
+        raise ValueError("no GPU is given")
     if len(set(ids)) != len(ids):
-        raise ValueError("%s names a GPU twice" % part)
+        raise ValueError("%s contains a GPU twice" % part)
     return tuple(str(int(one)) if one.isdigit() else one for one in ids)
 
 

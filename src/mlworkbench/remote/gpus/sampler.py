@@ -35,7 +35,7 @@ class Sampler:
         for uuid in uuids or ():
             if uuid not in self._tallies:
                 self._tallies[uuid] = Tally(uuid, None, None)
-                self._tallies[uuid].lost = {"at": 0.0, "why": "it was not there when the run began"}
+                self._tallies[uuid].lost = {"at": 0.0, "why": "it was missing when the run started"}
         self._owner = owner
         self._path = path
         self._file: Optional[int] = None  # kept open: it is written for as long as the run lasts

@@ -27,7 +27,7 @@ def look() -> Optional[Dict[str, Any]]:
         try:
             return _with_capabilities(program, parse(said))
         except ValueError as error:
-            said = "it answered with something else than it should: %s" % error
+            said = "unexpected output: %s" % error
     first = (said.strip().splitlines() or ["exit code %s" % code])[0]
     return {"driver": None, "cuda": None, "source": None, "problem": "nvidia-smi: %s" % first, "gpus": []}
 
@@ -55,7 +55,7 @@ def _call(words: List[str]) -> "tuple[Optional[int], str]":
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE, cwd="/"
         )
     except subprocess.TimeoutExpired:
-        return None, "it did not answer in time"
+        return None, "it did not respond in time"
     except OSError as error:
         return None, str(error.strerror)
     return done.returncode, done.stdout.decode("utf-8", "replace")
@@ -83,7 +83,7 @@ def _gpu(index: int, node: Any) -> Dict[str, Any]:
     uuid = _words(node, "uuid")
     gpu["bus_id"] = node.get("id")
     if uuid is None or not uuid.startswith("GPU-"):
-        gpu["error"] = "it does not answer (%s)" % (uuid or "no UUID")
+        gpu["error"] = "it does not respond (%s)" % (uuid or "no UUID")
         return gpu
     gpu.update(
         uuid=uuid,

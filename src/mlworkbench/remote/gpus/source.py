@@ -82,7 +82,7 @@ def _safely(question: Any, card: Card) -> "Union[Reading, str]":
     except Lost as lost:
         return str(lost)
     if all(value is None for value in found.values()):
-        return "it does not answer any more"
+        return "it no longer responds"
     return found
 
 
@@ -115,16 +115,16 @@ class SmiSource:
         self.names: Dict[str, Any] = {}
         found = smi.look()
         if found is None or found["problem"]:
-            raise NoNvml(0, found["problem"] if found else "there is no nvidia-smi")
+            raise NoNvml(0, found["problem"] if found else "nvidia-smi is not installed")
         for gpu in found["gpus"]:
             if gpu["uuid"] and (uuids is None or gpu["uuid"] in uuids):
                 self.names[gpu["uuid"]] = (gpu["index"], gpu["name"])
 
     def read(self) -> "Dict[str, Union[Reading, str]]":
-        found = smi.look() or {"problem": "nvidia-smi is gone", "gpus": []}
+        found = smi.look() or {"problem": "nvidia-smi is no longer available", "gpus": []}
         if found["problem"]:
             return dict.fromkeys(self.names, str(found["problem"]))
-        told: "Dict[str, Union[Reading, str]]" = dict.fromkeys(self.names, "it does not answer any more")
+        told: "Dict[str, Union[Reading, str]]" = dict.fromkeys(self.names, "it no longer responds")
         for gpu in found["gpus"]:
             if gpu["uuid"] in self.names:
                 figures = {name: gpu[name] for name in ("utilisation", "power", "temperature")}

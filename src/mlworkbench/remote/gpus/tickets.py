@@ -43,7 +43,7 @@ class Tickets:
         held = machine.lock(os.path.join(self._folder, "lock"))
         while held is None:
             if time.monotonic() > deadline:
-                raise Busy("the queue for GPUs is locked: %s" % self._folder)
+                raise Busy("the GPU queue is locked: %s" % self._folder)
             held = machine.lock(os.path.join(self._folder, "lock"))
         try:
             yield

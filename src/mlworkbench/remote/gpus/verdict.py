@@ -54,7 +54,7 @@ def _used(gpus: List[Facts], asked: Optional[str], facts: Facts) -> "tuple[str, 
     if not facts.get("started"):
         return NO, "the script was not started"
     if not gpus:
-        return UNKNOWN, facts.get("problem") or "it ended before anything could be measured"
+        return UNKNOWN, facts.get("problem") or "the run ended before anything could be measured"
     told = [gpu for gpu in gpus if gpu.get("mine_share") is not None]
     if not told:
         return _by_load(gpus, facts)
@@ -64,25 +64,25 @@ def _used(gpus: List[Facts], asked: Optional[str], facts: Facts) -> "tuple[str, 
     busy = [gpu for gpu in mine if worked(gpu)]
     if not busy:
         if any(gpu.get("busy_share") is None for gpu in mine):
-            return UNKNOWN, "the run opened the GPU, and the GPU does not tell how busy it is"
-        return NO, "the run opened the GPU and ran nothing on it"
+            return UNKNOWN, "the run opened the GPU, but the GPU does not report its utilization"
+        return NO, "the run opened the GPU but ran nothing on it"
     if asked is not None and len(busy) < len(gpus):
         return PARTLY, "%d of %d GPUs were used" % (len(busy), len(gpus))
     if max(share_of(gpu) or 0.0 for gpu in busy) < RARELY:
-        return PARTLY, "it was busy for a small part of the time"
+        return PARTLY, "it was busy only a small part of the time"
     shared = not facts.get("held") and all((gpu.get("others_share") or 0) > _SHARED for gpu in busy)
-    return YES, "others used it at the same time, so not all of that is the run's" if shared else None
+    return YES, "other processes used it at the same time, so the figures include theirs" if shared else None
 
 
 def _by_load(gpus: List[Facts], facts: Facts) -> "tuple[str, Optional[str]]":
     """The driver does not say whose the processes on a GPU are."""
-    why = "the driver does not tell which processes are on the GPU"
+    why = "the driver does not report which processes use the GPU"
     if not facts.get("held"):
         return UNKNOWN, why
     shares = [gpu["busy_share"] for gpu in gpus if gpu.get("busy_share") is not None]
     if not shares:
-        return UNKNOWN, why + ", nor how busy it is"
-    return (YES, why + ", and the run had it for itself") if max(shares) > 0 else (NO, "the GPU was idle")
+        return UNKNOWN, why + ", nor its utilization"
+    return (YES, why + ", but the run had exclusive use of it") if max(shares) > 0 else (NO, "the GPU was idle")
 
 
 def _poorly(gpus: List[Facts]) -> bool:

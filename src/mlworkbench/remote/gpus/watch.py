@@ -47,7 +47,7 @@ def join(root: Root, run: RunFolder, spec: Facts) -> None:
     try:
         Tickets(root).join(spec["id"])
     except OSError as error:
-        log("no place in the queue for GPUs: %s" % error)  # obtain tries again, and tells
+        log("cannot join the GPU queue: %s" % error)  # obtain tries again, and tells
 
 
 class GpuWatch:
@@ -79,10 +79,10 @@ class GpuWatch:
                 self._hide()
                 return None
             if sys.platform != "linux":
-                return "GPUs are handed out on Linux only"
+                return "GPU leases are supported on Linux only"
             granted = self._queue(request, beat)
         except ValueError as error:
-            return "what is asked of GPUs is not understood: %s" % error
+            return "invalid GPU request: %s" % error
         if isinstance(granted, str):
             return granted
         self._give(granted)
@@ -103,7 +103,7 @@ class GpuWatch:
             except Impossible as reason:
                 return str(reason)
             except OSError as error:  # a home folder that is away for a moment must not cost a place in the queue
-                outcome = Waiting("the queue cannot be read: %s" % error)
+                outcome = Waiting("the GPU queue cannot be read: %s" % error)
             if isinstance(outcome, Granted):
                 return outcome
             if outcome.reason != told:
@@ -156,7 +156,7 @@ class GpuWatch:
         try:
             self._look(facts)
         except (OSError, ValueError) as error:
-            log("the GPUs are not watched for a moment: %s" % error)
+            log("GPU monitoring is interrupted: %s" % error)
 
     def _look(self, facts: Optional[Facts]) -> None:
         if self._observer is not None:
@@ -205,7 +205,7 @@ class GpuWatch:
             from .verdict import judge  # noqa: PLC0415 - as above
 
             evidence = {"problem": cause, "container": bool(self._spec.get("container"))}
-            facts = {"started": started, "problem": "nothing was there to measure it to the end"}
+            facts = {"started": started, "problem": "GPU monitoring did not continue to the end of the run"}
             return judge(None, self._asked, facts, evidence)
         finally:
             self._release()
@@ -221,7 +221,7 @@ class GpuWatch:
 
 def _silent(asked: Optional[str]) -> Facts:
     """The process that measured is gone, or the driver holds it."""
-    reason = "what measured the GPU did not answer"
+    reason = "the GPU monitor did not respond"
     line = "GPU used: unknown – " + reason
     return {"used": "unknown", "asked": asked, "reason": reason, "line": line, "diagnosis": None, "evidence": {}}
 

@@ -48,11 +48,11 @@ def _lost(ended: Facts, application: Application, text: str) -> Optional[str]:
     if number is None and not explain(own_words(text), "", "", code, None).startswith(_NOTHING):
         return None  # the script says itself why it exits so
     stages = application.progress()["stages"]
-    verb = "stage was" if stages["total"] == 1 else "stages were"
-    done = "; %d of %d %s done" % (stages["done"], stages["total"], verb) if stages["total"] else ""
+    noun = "stage" if stages["total"] == 1 else "stages"
+    done = "; %d of %d %s completed" % (stages["done"], stages["total"], noun) if stages["total"] else ""
     killed = number if number is not None else code - _SIGNALLED
     of_java = number is not None or killed in _ENDED  # asked to end, Java exits by itself
-    what = "the Spark driver was lost" if of_java else "the Python of the Spark driver was lost"
+    what = "the Spark driver was lost" if of_java else "the Python process of the Spark driver was lost"
     return "%s: killed by signal %d (%s)%s" % (what, killed, signal_name(killed), done)
 
 

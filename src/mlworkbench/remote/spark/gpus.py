@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 AMOUNT = "spark.executor.resource.gpu.amount"
 _NAMED = 3
 _WORKER = (
-    "tell every worker of its GPUs (spark.worker.resource.gpu.amount and spark.worker.resource.gpu.discoveryScript in"
-    " its spark-defaults.conf, then start it again); on YARN, make GPUs known to the node managers"
+    "configure the GPUs of every worker (spark.worker.resource.gpu.amount and"
+    " spark.worker.resource.gpu.discoveryScript in its spark-defaults.conf) and restart it; on YARN, configure GPUs"
+    " in the node managers"
 )
-_LOCAL = "with a local master the script is its own executor: ask with Gpus in the run configuration instead"
+_LOCAL = "with a local master the script is its own executor: set Gpus in the run configuration instead"
 
 
 def asked_for(spec: Facts, settings: Facts) -> Optional[str]:
@@ -38,7 +39,7 @@ def judge(
     if given is None and started:
         if made.get("used") in ("yes", "partly"):
             return made
-        return _decide(made, "unknown", "Spark's events were not read: which GPUs executors were given is not known")
+        return _decide(made, "unknown", "Spark's events were not read, so the GPUs of the executors are unknown")
     given = given or {}
     made["evidence"] = dict(made.get("evidence") or {}, executors=[_words(host, given[host]) for host in given])
     made["asked"] = "; ".join(one for one in (made.get("asked"), "%s %s" % (AMOUNT, asked)) if one)
@@ -48,14 +49,16 @@ def judge(
         return _decide(made, "no", "the script was not started")
     if not given:
         if used in ("yes", "partly"):
-            return _add(made, "no executor was given a GPU")  # the driver used one
-        found = {"cause": "%s is %s, and no executor was given a GPU" % (AMOUNT, asked), "remedy": _remedy(master)}
-        return _decide(made, "no", "no executor was given a GPU", found)
+            return _add(made, "no executor received a GPU")  # the driver used one
+        found = {"cause": "%s is %s, but no executor received a GPU" % (AMOUNT, asked), "remedy": _remedy(master)}
+        return _decide(made, "no", "no executor received a GPU", found)
     if used in ("yes", "partly"):
         return _add(made, "not measured: " + _list(away, given)) if away else made
     if away:
-        return _decide(made, "unknown", "executors had GPUs that are not measured from here: " + _list(away, given))
-    return made if verdict else _decide(made, "unknown", "what the executors here did on their GPUs was not measured")
+        return _decide(
+            made, "unknown", "executors received GPUs that cannot be measured from here: " + _list(away, given)
+        )
+    return made if verdict else _decide(made, "unknown", "GPU use of the executors on this machine was not measured")
 
 
 def _remedy(master: str) -> str:

@@ -50,8 +50,8 @@ print(json.dumps({
     "libraries": sorted(libraries), "packages": site.getsitepackages(),
 }))
 """
-_STAYS = "Python %s of this machine cannot go along: the machines of the executors need the same one as %s"
-_SYSTEM = "Python %s goes along from %s; the machines of the executors need the same libraries of the system"
+_STAYS = "Python %s of this machine cannot be shipped: the executor machines need the same Python as %s"
+_SYSTEM = "Python %s is shipped from %s; the executor machines need the same system libraries"
 # Beside a program that looks for its own library where it was installed.
 _STARTER = """#!/bin/sh
 here=$(CDPATH= cd "${0%%/*}" && pwd)

@@ -78,7 +78,7 @@ class SparkWatch:
             self._tell()
             self._keep()
         except OSError as error:
-            log("the Spark application is not followed for a moment: %s" % error)
+            log("cannot follow the Spark application, retrying: %s" % error)
             self._next = time.monotonic() + _RARELY
             return
         took = time.monotonic() - began
@@ -214,7 +214,7 @@ class SparkWatch:
             self._tell(now=True)
             self._keep(now=True)
         except OSError as error:
-            log("not all of the Spark application could be told: %s" % error)
+            log("cannot record all of the Spark application: %s" % error)
         finally:
             self._clear()
 

@@ -62,7 +62,7 @@ def record_length(data: bytes, start: int) -> "Optional[int]":
         return None
     length, told = struct.unpack_from("<QI", data, start)
     if _masked(_crc32c(data[start : start + 8])) != told:
-        raise Broken("the length of a record is damaged")
+        raise Broken("a record has a damaged length")
     return int(length)
 
 

@@ -43,7 +43,7 @@ LEFT_OUT = "tensorboard.left-out"  # tag of a run that says which scalars are no
 MOST_SCALARS = 10000  # of one record
 _LONGEST_PREFIX = 200  # bytes: it is repeated for each scalar
 _CUT = CUT.decode("ascii")
-_SHORTENED = "long names of metrics are shortened and begin with %s" % _CUT
+_SHORTENED = "long metric names are shortened and begin with %s" % _CUT
 _CHUNK = 256 * 1024
 _TURN = 0.1  # seconds of one look
 _EARLIER = 2.0  # seconds that clocks may differ: a file that began before the script is not the script's
@@ -190,7 +190,7 @@ class Board:
         try:
             for nth, (tag, value, when, step) in enumerate(event(record)[1]):
                 if nth >= MOST_SCALARS:
-                    self._skipped.add("of a record with more than %d scalars the others are not read" % MOST_SCALARS)
+                    self._skipped.add("only the first %d scalars of a record are read" % MOST_SCALARS)
                     return
                 if nth >= source.done:
                     source.done = nth
@@ -198,4 +198,4 @@ class Board:
                         self._skipped.add(_SHORTENED)
                     self._file.add(source, tag, value, when or self._started, step)
         except TooManyFields:
-            self._skipped.add("of a record with more than %d fields the others are not read" % MOST_FIELDS)
+            self._skipped.add("only the first %d fields of a record are read" % MOST_FIELDS)

@@ -63,7 +63,7 @@ class Tracking:
         self._files.look(now=True)
         for reader in self._readers(facts):
             if not reader.finish(max(1.0, end - time.monotonic())):
-                log("not all metrics of %s could be taken in" % type(reader).__name__)
+                log("not all metrics of %s could be read" % type(reader).__name__)
 
     def _readers(self, facts: Dict[str, Any]) -> List[Union[Board, Spoken]]:
         if self._board is None and (self._files.found or self._files.left_out):

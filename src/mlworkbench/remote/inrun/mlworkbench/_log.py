@@ -30,8 +30,8 @@ _now = time.time
 def log(name, value=_NOTHING, step=None):
     """``log("loss", 0.5)``, ``log("loss", 0.5, step=3)`` or ``log({"loss": 0.5, "accuracy": 0.9}, step=3)``.
 
-    A name logged again makes a series. Values: numbers, strings, bools, None, numpy scalars and arrays, lists
-    of these. A disk that refuses never makes it fail.
+    Logging a name again adds a point to its series. Values: numbers, strings, bools, None, numpy scalars and
+    arrays, and lists of these. A full disk never raises an error.
     """
     # In a training the caches are cold, and whatever is touched here costs most: literals instead of names.
     kind = type(value)
@@ -78,7 +78,7 @@ def record(kind, data, when=None):
 
 
 def flush():
-    """Write everything logged so far; returns when it is done, or when the disk refuses it."""
+    """Write everything logged so far. Returns when it is written, or when the disk refuses it."""
     writer = _writer
     if writer is not None and writer.pid == os.getpid():
         writer.flush()

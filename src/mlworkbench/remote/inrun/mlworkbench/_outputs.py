@@ -24,7 +24,7 @@ def as_bytes(text):
     if isinstance(text, str):
         return text.encode("utf-8", "surrogateescape")
     if not isinstance(text, bytes):
-        raise TypeError("an artifact's text is a str, not %s" % type(text).__name__)
+        raise TypeError("an artifact's text must be a str, not %s" % type(text).__name__)
     return text
 
 
@@ -90,19 +90,19 @@ def _store(path, write, keep):
 
 def _safe_parts(path):
     if not isinstance(path, str):
-        raise TypeError("an artifact's path is a str, not %s" % type(path).__name__)
+        raise TypeError("an artifact's path must be a str, not %s" % type(path).__name__)
     parts = re.split(r"[/\\]" if os.name == "nt" else "/", path)
     if parts[0] == "outputs" and len(parts) > 1:
         del parts[0]
     if any(part in ("", ".", "..") or "\0" in part or (os.name == "nt" and ":" in part) for part in parts):
-        raise ValueError("an artifact's path must be relative and stay below outputs: %r" % path)
+        raise ValueError("an artifact's path must be relative and inside outputs: %r" % path)
     return parts
 
 
 def _refuse_outside(path, folder):
     outputs = os.path.realpath(run.outputs)
     if os.path.realpath(folder) != outputs and not os.path.realpath(folder).startswith(outputs + os.sep):
-        raise ValueError("an artifact's path must stay below outputs, a link leads out of it: %r" % path)
+        raise ValueError("an artifact's path must be inside outputs, but a link points outside: %r" % path)
 
 
 def _write(part, data):

@@ -14,7 +14,7 @@ _SIGNS = (
     (b"MM\0*", ".tif"),
 )
 _COLOURS = {1: 0, 2: 4, 3: 2, 4: 6}  # channels -> PNG's colour type
-_WORDS = "an image is a file's path, bytes, a PIL image, a figure, or an array of height x width (x 1, 3 or 4)"
+_WORDS = "an image must be a file path, bytes, a PIL image, a figure, or an array of height x width (x 1, 3, or 4)"
 
 
 def picture(image):
@@ -46,7 +46,7 @@ def figure(made, suffix=".png"):
         return stored.getvalue(), suffix
     if callable(getattr(made, "to_html", None)):
         return made.to_html().encode("utf-8"), ".html"
-    raise TypeError("%s is no figure: neither savefig() nor to_html() is there" % type(made).__name__)
+    raise TypeError("%s is not a figure: it has neither savefig() nor to_html()" % type(made).__name__)
 
 
 def _suffix(head):
@@ -78,7 +78,7 @@ def _png_of_numpy(image):
     if len(image.shape) == 3 and image.shape[2] not in _COLOURS and image.shape[0] in _COLOURS:
         image = image.transpose(1, 2, 0)  # PyTorch has the channels first
     if len(image.shape) not in (2, 3) or 0 in image.shape:
-        raise ValueError("%s; this one is %s" % (_WORDS, "x".join(map(str, image.shape))))
+        raise ValueError("%s; got shape %s" % (_WORDS, "x".join(map(str, image.shape))))
     kind = getattr(image.dtype, "kind", "")
     if kind == "b":
         image = image.astype("uint8") * 255
@@ -90,7 +90,7 @@ def _png_of_numpy(image):
     elif kind in "iu":
         image = image.clip(0, 255).astype("uint8")
     else:
-        raise TypeError("%s; this one holds %s" % (_WORDS, image.dtype))
+        raise TypeError("%s; got dtype %s" % (_WORDS, image.dtype))
     channels = image.shape[2] if len(image.shape) == 3 else 1
     return _png(image.tobytes(), image.shape[1], image.shape[0], channels)
 
@@ -102,7 +102,7 @@ def _png_of_lists(rows):
     except TypeError:
         raise TypeError("%s, not %s" % (_WORDS, type(rows).__name__))
     if len(widths) != 1 or len(channels) != 1:
-        raise ValueError("the rows of an image are of one length, and so are its pixels")
+        raise ValueError("all rows of an image must have the same length, and all pixels the same number of channels")
     parts = [part if part == part else 0 for pixel in flat for part in pixel]
     in_unit = any(isinstance(part, (float, bool)) for part in parts) and max(parts) <= 1
     data = bytes(int(round(min(255, max(0, part * (255 if in_unit else 1))))) for part in parts)
@@ -115,7 +115,7 @@ def _pixel(pixel):
 
 def _png(data, width, height, channels):
     if channels not in _COLOURS or len(data) != width * height * channels:
-        raise ValueError("%s; this one has %d channels" % (_WORDS, channels))
+        raise ValueError("%s; got %d channels" % (_WORDS, channels))
     line = width * channels
     rows = b"".join(b"\0" + data[at : at + line] for at in range(0, len(data), line))
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOURS[channels], 0, 0, 0)

@@ -136,7 +136,7 @@ def _tell_end(folder, pid):
         with open(os.path.join(folder, "ended.json"), "w", encoding="ascii") as file:
             json.dump(facts, file)
     except OSError as error:
-        tell_once("ended", "how it ended could not be recorded: %s" % error)
+        tell_once("ended", "cannot record how the run ended: %s" % error)
 
 
 def _home():
@@ -154,7 +154,7 @@ def _home():
         base = os.path.join("~", ".local", "share")
     base = os.path.expanduser(base)
     if base.startswith("~"):
-        raise ValueError("this user has no home folder; MLW_HOME can name another one")
+        raise ValueError("this user has no home folder; set MLW_HOME to a folder")
     return os.path.join(os.path.abspath(base), "mlworkbench")
 
 

@@ -20,11 +20,11 @@ def _rows(table, columns):
     if isinstance(table, dict):
         return _of_columns(table)
     if isinstance(table, (str, bytes)) or not (hasattr(table, "tolist") or hasattr(table, "__iter__")):
-        raise TypeError("a table is a dict of columns, a list of rows or a data frame, not %s" % type_name(table))
+        raise TypeError("a table must be a dict of columns, a list of rows, or a data frame, not %s" % type_name(table))
     rows = table.tolist() if hasattr(table, "tolist") else list(table)
     if any(isinstance(row, dict) for row in rows):
         if not all(isinstance(row, dict) for row in rows):
-            raise TypeError("the rows of a table are all dicts, or none is")
+            raise TypeError("either all rows of a table must be dicts, or none")
         names = list(columns or [])
         for row in rows:
             names += [name for name in row if name not in names]
@@ -33,7 +33,7 @@ def _rows(table, columns):
     width = max([len(row) for row in rows] or [len(columns or [])])
     names = list(columns) if columns is not None else ["column %d" % (nth + 1) for nth in range(width)]
     if any(len(row) != len(names) for row in rows):
-        raise ValueError("every row of a table has one value for each of its %d columns" % len(names))
+        raise ValueError("every row of a table must have one value for each of its %d columns" % len(names))
     return names, rows
 
 
@@ -41,7 +41,7 @@ def _of_columns(table):
     values = [column.tolist() if hasattr(column, "tolist") else column for column in table.values()]
     values = [list(column) if isinstance(column, (list, tuple)) else [column] for column in values]
     if len({len(column) for column in values}) > 1:
-        raise ValueError("the columns of a table are of one length, not of %s" % sorted(map(len, values)))
+        raise ValueError("the columns of a table must have the same length, not %s" % sorted(map(len, values)))
     return list(table), list(zip(*values))  # noqa: B905 - came with 3.10
 
 

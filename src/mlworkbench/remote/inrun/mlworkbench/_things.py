@@ -15,15 +15,17 @@ _MOST_DEPTH = 20
 
 
 def log_params(params=None, **more):
-    """``log_params({"lr": 0.1, "optimizer": {"name": "adam"}})``, keywords, or what argparse gives.
+    """``log_params({"lr": 0.1, "optimizer": {"name": "adam"}})``, keyword arguments, or an argparse namespace.
 
-    Nested names are joined by dots; a value that is no number, text or list is recorded as its text. The last one wins.
+    Nested names are joined with dots. Values other than numbers, strings, and lists are stored as text. The last one wins.
     """
     if params is None:
         params = {}
     elif not isinstance(params, dict):
         if not hasattr(params, "items") and (isinstance(params, type) or not hasattr(params, "__dict__")):
-            raise TypeError("parameters are a dict, keywords, or what argparse gives, not %s" % type_name(params))
+            raise TypeError(
+                "parameters must be a dict, keyword arguments, or an argparse namespace, not %s" % type_name(params)
+            )
         params = dict(params.items()) if hasattr(params, "items") else vars(params)
     found = []
     for source in (params, more):
@@ -33,13 +35,13 @@ def log_params(params=None, **more):
 
 
 def log_param(name, value):
-    """One parameter; gives the value back."""
+    """Log one parameter and return its value."""
     log_params({name: value})
     return value
 
 
 def set_tag(name, value=""):
-    """A word to find the run by. The last value wins; None takes the tag away."""
+    """Set a tag of the run. The last value wins; None removes the tag."""
     record("tag", {"name": plain_name(name, "a tag's name"), "value": value if value is None else _text(value)})
 
 
@@ -49,7 +51,7 @@ def set_tags(tags):
 
 
 def log_image(name, image, step=None):
-    """A file's path, bytes, a PIL image, a figure, an array or a tensor (height x width x 3) -> outputs/images."""
+    """Store an image in outputs/images: a path, bytes, a PIL image, a figure, an array, or a tensor."""
     from ._pictures import picture  # noqa: PLC0415 - not needed by most scripts
 
     name, step = plain_name(name, "an image's name"), plain_step(step)
@@ -60,9 +62,9 @@ def log_image(name, image, step=None):
 
 
 def log_figure(name, figure, step=None):
-    """A figure of matplotlib (or pyplot itself), seaborn, plotly or altair -> outputs/figures, as .png or .html.
+    """Store a figure of matplotlib (or pyplot itself), seaborn, plotly, or altair in outputs/figures, as .png or .html.
 
-    A name that ends with .svg, .pdf or .jpg gets a file of that kind.
+    A name that ends with .svg, .pdf, or .jpg selects that format.
     """
     from ._pictures import figure as drawn  # noqa: PLC0415 - not needed by most scripts
 
@@ -74,7 +76,7 @@ def log_figure(name, figure, step=None):
 
 
 def log_table(name, table, step=None, columns=None):
-    """Columns ``{"x": [1, 2], "y": [3, 4]}``, rows ``[{"x": 1, "y": 3}]`` or ``[[1, 3]]``, or a data frame.
+    """Log columns ``{"x": [1, 2], "y": [3, 4]}``, rows ``[{"x": 1, "y": 3}]`` or ``[[1, 3]]``, or a data frame.
 
     Stored in outputs/tables as JSON: ``{"columns": [...], "data": [[...], ...]}``.
     """
@@ -85,7 +87,7 @@ def log_table(name, table, step=None, columns=None):
 
 
 def log_text(name, text, step=None):
-    """Stored as outputs/<name>; ``.txt`` is added where the name has no ending. The same name again replaces it."""
+    """Store a text as outputs/<name>; ``.txt`` is added if the name has no extension. The same name replaces it."""
     path = plain_name(name, "a text's name")
     step = plain_step(step)
     if not os.path.splitext(path)[1]:
@@ -94,7 +96,7 @@ def log_text(name, text, step=None):
 
 
 def log_file(path, name=None):
-    """A copy of the file, or of the folder with all in it, as outputs/<name> (its own name if none is given)."""
+    """Store a copy of a file or a folder as outputs/<name> (default: its own name)."""
     source = os.path.abspath(str(path))
     if not os.path.isdir(source):
         return _tell("file", copy_in(source, name), name, None)

@@ -20,9 +20,9 @@ def plain_name(name, what="a metric's name"):
 def plain_key(name, what):
     """A name that somebody else may have made, such as that of a table's column: it may be empty."""
     if not isinstance(name, str):
-        raise TypeError("%s is a str, not %s" % (what, type_name(name)))
+        raise TypeError("%s must be a str, not %s" % (what, type_name(name)))
     if len(name) > SURELY_SHORT and len(name.encode("utf-8", "surrogatepass")) > MOST_NAME_BYTES:
-        raise ValueError("%s is at most %d bytes long: %.40r..." % (what, MOST_NAME_BYTES, name))
+        raise ValueError("%s must be at most %d bytes long: %.40r..." % (what, MOST_NAME_BYTES, name))
     return str.__str__(name)
 
 
@@ -34,9 +34,9 @@ def plain_step(step):
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     if not isinstance(number, int):
-        raise TypeError("a step is a whole number or None, not %s %r" % (type_name(step), step))
+        raise TypeError("a step must be an integer or None, not %s %r" % (type_name(step), step))
     if not -_STEP_END <= number < _STEP_END:
-        raise ValueError("a step has at most 64 bits")
+        raise ValueError("a step must fit in 64 bits")
     return int(number)
 
 
@@ -51,7 +51,7 @@ def plain_value(value, depth=0):
     if isinstance(value, str):
         return str.__str__(value)
     if depth > MOST_DEPTH:
-        raise ValueError("a metric's value is nested more than %d deep" % MOST_DEPTH)
+        raise ValueError("a metric's value is nested more than %d levels deep" % MOST_DEPTH)
     if isinstance(value, (list, tuple)):
         if _surely_plain(value):
             return list(value)
@@ -63,7 +63,7 @@ def plain_data(value, depth=0):
     """As plain_value, and dicts of such values with str keys: the content of a record."""
     if isinstance(value, dict):
         if depth > MOST_DEPTH:
-            raise ValueError("a record is nested more than %d deep" % MOST_DEPTH)
+            raise ValueError("a record is nested more than %d levels deep" % MOST_DEPTH)
         return {plain_key(name, "a record's key"): plain_data(one, depth + 1) for name, one in value.items()}
     if isinstance(value, (list, tuple)) and any(isinstance(one, dict) for one in value):
         return [plain_data(one, depth + 1) for one in value]
@@ -110,7 +110,7 @@ def _from_numpy_like(value, depth):
             return float(simple) if type(simple) is type(value) else plain_value(simple, depth + 1)
     if _is_number(value):
         return _as_float(value)
-    hint = "; a dict of metrics is logged without a name: log({...})" if isinstance(value, dict) and not depth else ""
+    hint = "; to log a dict of metrics, omit the name: log({...})" if isinstance(value, dict) and not depth else ""
     raise TypeError(
         "%s cannot be recorded as a metric; numbers, strings, bools, None, numpy scalars and arrays, "
         "and lists of these can%s" % (type_name(value), hint)

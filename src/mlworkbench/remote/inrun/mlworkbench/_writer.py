@@ -81,7 +81,7 @@ class Writer(object):
         except (OSError, MemoryError) as error:
             self.retry_at = time.monotonic() + INTERVAL
             self._drop_oldest()
-            tell_once("disk", "metrics wait in memory, they cannot be written now: %r" % error)
+            tell_once("disk", "metrics cannot be written now and are kept in memory: %r" % error)
 
     def _drop_oldest(self):
         excess = len(self.points) - MOST_WAITING

@@ -18,7 +18,7 @@ class Logger(object):
     __slots__ = ()
 
     def log(self, name, value):
-        """Record one point; a name logged again makes a series."""
+        """Log one value; logging a name again makes a series."""
         log(name, value)
         return _handle
 

@@ -12,7 +12,7 @@ class Registry(FileStore):
     def create_model_version(self, name, source, run_id=None, *args, **kwargs):
         version = super(Registry, self).create_model_version(name, source, run_id, *args, **kwargs)
         record("tag", {"name": "mlflow.registered.%s" % name, "value": str(version.version)})
-        tell_once("registry", "MLflow's model registry lasts for this run only; the model itself is below outputs/")
+        tell_once("registry", "MLflow's model registry lasts for this run only; the model itself is in outputs/")
         return version
 
 

@@ -32,7 +32,7 @@ def main(words):
         return 0
     location, folder, options = words[0], words[1], words[2:]
     if os.name == "nt":
-        sys.stderr.write("%sSpark is not started on Windows itself; hint: use a target elsewhere, or Docker\n" % SAYS)
+        sys.stderr.write("%sSpark is not supported on Windows; hint: use another target, or Docker\n" % SAYS)
         return CANNOT_START
     try:
         spark = find_spark(location, os.environ)
@@ -213,7 +213,7 @@ def _end_applications(tag):
     try:
         told = subprocess.check_output(listing, stderr=subprocess.DEVNULL).decode("utf-8", "replace")
     except (OSError, subprocess.CalledProcessError) as error:
-        sys.stderr.write("%sYARN could not be asked for the application: %s\n" % (SAYS, error))
+        sys.stderr.write("%scannot query YARN for the application: %s\n" % (SAYS, error))
         return
     for line in told.splitlines():
         name = line.split("\t")[0].strip()

