@@ -94,7 +94,7 @@ def check_imports(
     managed = is_managed(compute, runconfig)
     dependencies = _dependencies(project, runconfig) if managed else None
     if _is_python2(Case(compute, dependencies, facts)):
-        return ImportCheck(unchecked=_unchecked([one.name for one in entries], "it runs in Python 2") if managed else ())
+        return ImportCheck(unchecked=_unchecked([one.name for one in entries], "runs in Python 2") if managed else ())
     sources = _read_all(project.root, entries)
     script = project.root / runconfig.argument_vector[0] if runconfig.argument_vector else None
     newer = _is_newer(dependencies)
