@@ -1,22 +1,22 @@
-"""``Framework: Profiled``: the script runs under Python's own profiler, whose figures are kept in ``outputs/``."""
+"""``Framework: Profiled``: runs the script under the Python profiler and saves the profile to ``outputs/``."""
 
 from __future__ import annotations
 
 from mlworkbench.errors import UsageError
 from mlworkbench.frameworks.framework import Made, Setting
 
-FIGURES = "outputs/profile.pstats"  # outputs/ is there before the script starts
+FIGURES = "outputs/profile.pstats"  # outputs/ exists before the script starts
 
 
 class Profiled:
-    """Decides the command, and does nothing: it is called for ``--dry-run``, too."""
+    """Builds the command without side effects: ``--dry-run`` calls it, too."""
 
     def make(self, setting: Setting) -> Made:
         entry = setting.entry
         if entry.kind == "command":
             raise UsageError(
-                f"{entry.name} is a command, and Python's profiler takes scripts and modules",
-                "name a script, or set Framework: Python",
+                f"{entry.name} is a command; the Python profiler runs only scripts and modules",
+                "use a script, or set Framework: Python",
             )
         before = (setting.python, "-m", "cProfile", "-o", FIGURES)
         what = ("-m", entry.name) if entry.kind == "module" else (entry.name,)

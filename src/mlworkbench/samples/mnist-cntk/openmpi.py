@@ -39,9 +39,9 @@ def get_ready():
     found = find()
     if found is None:
         raise SystemExit(
-            "CNTK needs OpenMPI 1.10 to 4 with its C++ interface (libmpi and libmpi_cxx), which is not installed in the "
-            "environment or on this machine. Add openmpi=3.1 to conda_dependencies.yml, or install OpenMPI on the machine "
-            "(on Debian and Ubuntu: apt-get install libopenmpi3)."
+            "CNTK needs OpenMPI 1.10 to 4 with its C++ interface (libmpi and libmpi_cxx), which is not installed in "
+            "the environment or on this machine. Add openmpi=3.1 to conda_dependencies.yml, or install OpenMPI on "
+            "the machine (on Debian and Ubuntu: apt-get install libopenmpi3)."
         )
     start_anew(found)
 
