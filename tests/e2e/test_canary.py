@@ -233,7 +233,7 @@ def test_no_verb_that_looks_springs_a_trap(stage):
     assert stage.ear.secrets_heard() == []
     assert "not tried" in said["computetarget check local"]
     assert str(stage.root / "evil/env/bin/python") in said["project show"]
-    assert "was not tried" in said["submit --dry-run -c local"]
+    assert "was not checked" in said["submit --dry-run -c local"]
 
 
 @pytest.mark.parametrize("words", ["project validate", "computetarget check local", "doctor", "submit --dry-run"])

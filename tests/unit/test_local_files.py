@@ -78,10 +78,10 @@ def test_a_repository_on_a_server_is_not():
         ('- "six\\u2028-r /etc/passwd"', "line break|not a package"),
         ("- \"six ; python_version > '3'\\r--pre\"", "line break|not a package"),
         ('- "--extra-index-url http://a.example\\n-r /etc/passwd"', "line break|not an option|control"),
-        ("- bait @ git+file:///home/ada/private", "repository of this machine"),
-        ("- git+file:///home/ada/private#egg=bait", "repository of this machine"),
-        ("- bait @ git+http://git.example.org:8080/x.git", "without encryption"),
-        ("- git+git://git.example.org/x#egg=bait", "without encryption"),
+        ("- bait @ git+file:///home/ada/private", "local repository"),
+        ("- git+file:///home/ada/private#egg=bait", "local repository"),
+        ("- bait @ git+http://git.example.org:8080/x.git", "unencrypted"),
+        ("- git+git://git.example.org/x#egg=bait", "unencrypted"),
     ],
 )
 def test_what_a_file_of_packages_cannot_smuggle_in(root: Path, text: str, message: str):

@@ -126,4 +126,4 @@ def check_repository(name: str, url: str) -> None:
     if scheme not in _REPOSITORIES:
         raise SolveError(f"{name} resolves to the local repository {url[:200]}", hint)
     if is_open_repository(url):
-        raise SolveError(f"{name} resolves to the repository {url[:200]}, whose URL is not encrypted", hint)
+        raise SolveError(f"{name} resolves to {url[:200]}, which uses an unencrypted connection", hint)

@@ -178,7 +178,7 @@ def _placed(at: Line, place: str, marker: str | None, hashes: tuple[str, ...], f
     if re.match(r"(?:git|hg|svn|bzr)\+file:", place, re.IGNORECASE):
         raise _wrong(at, f"{place} is a local repository", "use a repository on a server, or build a wheel")
     if place.lower().startswith("git+") and is_open_repository(place):
-        raise _wrong(at, f"the repository URL {place[:200]} is not encrypted", "use https or ssh")
+        raise _wrong(at, f"repository {place[:200]} uses an unencrypted connection", "use https or ssh")
     if _ADDRESS.match(place) and not place.lower().startswith("file:"):
         return replace(made, url=place)
     if place.lower().startswith("file:"):

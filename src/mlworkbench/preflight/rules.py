@@ -243,7 +243,7 @@ def cpu_only_conda(case: Case) -> Iterator[Finding]:
         if line.name in CONDA_CPU:
             other = CONDA_CPU[line.name]
             new = other + line.text.partition(line.name)[2] if other else None
-            why = f"{line.name} selects a CPU-only build"
+            why = f"{line.name} selects builds without GPU support"
             hint = _instead(new, _or_no_gpu(case)) if new else _also("remove the line", _or_no_gpu(case))
             yield found("cpu-only", _grave(case, line), line, why, hint, new)
         elif line.name in CONDA_FRAMEWORKS and build:
