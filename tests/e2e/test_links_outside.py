@@ -114,7 +114,9 @@ def test_a_file_is_not_replaced_through_a_link(root, private):
     """Those who look first whether a link leads out may look too early."""
     link = root / "aml_config/linked.yml"
     link.symlink_to(private / "packages.yml")
-    with pytest.raises(ConfigError, match=r"linked\.yml: cannot change the file: it is a link to a file outside the project"):
+    with pytest.raises(
+        ConfigError, match=r"linked\.yml: cannot change the file: it is a link to a file outside the project"
+    ):
         replace_file(link, b"dependencies:\n", str(link), root)
     assert SECRET in (private / "packages.yml").read_text()
     assert sorted(path.name for path in private.iterdir()) == ["packages.txt", "packages.yml", "spark.yml", "uv.lock"]

@@ -185,7 +185,9 @@ def test_interpreter_of_a_run_configuration_counts(user, project):
 def test_templates(user):
     rows = json.loads(user.mlw("project", "sample", "list", "-o", "json").out)
     (default,) = [row for row in rows if row["name"] == "default"]
-    assert default["description"].startswith("An ML Workbench project. `train.py` trains a classifier for two half-moons")
+    assert default["description"].startswith(
+        "An ML Workbench project. `train.py` trains a classifier for two half-moons"
+    )
     assert "\n" not in default["description"]
     for number, row in enumerate(rows):
         done = user.mlw("project", "create", "--name", f"p{number}", "--template", row["name"])

@@ -77,7 +77,9 @@ RETIRED = [
 def test_retired(tmp_path: Path, text: str, new: str | None, compute: Compute) -> None:
     check(
         examine(case(tmp_path, text, compute)),
-        [Row("retired", text.count("\n") + 2, "install", new)] if new else [Row("retired", 3, "no longer available", None)],
+        [Row("retired", text.count("\n") + 2, "install", new)]
+        if new
+        else [Row("retired", 3, "no longer available", None)],
     )
 
 
@@ -129,7 +131,10 @@ def test_dead_addresses_of_cntk(tmp_path: Path, address: str, new: str) -> None:
 
 def test_the_index_of_the_original_is_gone(tmp_path: Path) -> None:
     text = "- pip:\n  - --index-url https://azuremldownloads.azureedge.net/python-repository/preview\n  - six"
-    check(examine(case(tmp_path, text)), [Row("dead-address", 3, "the package index of Azure ML Workbench no longer exists", None)])
+    check(
+        examine(case(tmp_path, text)),
+        [Row("dead-address", 3, "the package index of Azure ML Workbench no longer exists", None)],
+    )
 
 
 def test_an_address_that_only_looks_dead(tmp_path: Path) -> None:

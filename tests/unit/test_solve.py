@@ -319,9 +319,7 @@ def test_the_channel_brings_a_python_that_uv_has_not(desk, environ, channel):
 def test_pip_packages_for_a_python_that_uv_does_not_know_are_refused(desk, tmp_path):
     old = Channel(tmp_path / "old")
     old.add("python", "3.5.2", {"bin/python": b""}, "linux-64")
-    with pytest.raises(
-        ConfigError, match=r"conda_dependencies.yml:9: cannot resolve pip packages for Python 3.5.2"
-    ):
+    with pytest.raises(ConfigError, match=r"conda_dependencies.yml:9: cannot resolve pip packages for Python 3.5.2"):
         desk.solve(desk.dependencies(["python=3.5.2"], ["six"], [old.write().url]))
 
 
@@ -713,7 +711,11 @@ NOBODY = "http://127.0.0.1:9"  # no service is at this port
     ("asked", "words", "hint"),
     [
         ({"pip": ["six"]}, "cannot reach the package index:", "proxy"),
-        ({"conda": ["six"], "channels": [f"{NOBODY}/own"]}, f"cannot read the conda channels ({NOBODY}/own):", "mirror"),
+        (
+            {"conda": ["six"], "channels": [f"{NOBODY}/own"]},
+            f"cannot read the conda channels ({NOBODY}/own):",
+            "mirror",
+        ),
     ],
 )
 def test_a_place_that_is_not_reached_is_no_fault_of_the_project(desk, asked, words, hint):
