@@ -103,7 +103,8 @@ def test_only_old_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_python(None, env(tmp_path), None)
     assert caught.value.message == (
-        f"{tmp_path}/python is Python 2.7.18 and {tmp_path}/python3 is Python 3.4.2, but scripts require Python 3.5 or newer"
+        f"{tmp_path}/python is Python 2.7.18 and {tmp_path}/python3 is Python 3.4.2,"
+        " but scripts require Python 3.5 or newer"
     )
 
 

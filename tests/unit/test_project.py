@@ -317,7 +317,7 @@ def test_run_configurations_where_none_belongs(project: Project) -> None:
     config = project.folder / "local.runconfig"
     config.write_text("Target: local\nFramework: Python\nArgumentVector: [old.amb]\n")
     assert said(project) == [
-        "old.amb: run configuration outside aml_config is ignored (.amb is the file extension until June 2017) (warning)",
+        "old.amb: run configuration outside aml_config is ignored (warning)",
         f"{config}:3: old.amb is a run configuration, not a script (error)",
     ]
     hints = [problem.hint for problem in validate_project(project)]

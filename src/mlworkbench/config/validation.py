@@ -30,7 +30,7 @@ def validate_project(project: Project) -> list[Problem]:
         hint = "create one, such as local.compute with the line `type: local`"
         found.append(Problem(show_path(project.folder), None, "warning", "no compute target", hint))
     for path in sorted(project.root.glob(f"*{OLD_SUFFIX}")):
-        message = f"run configuration outside {FOLDER} is ignored ({OLD_SUFFIX} is the file extension until June 2017)"
+        message = f"run configuration outside {FOLDER} is ignored"
         hint = f"move it to {FOLDER}/{path.stem}{RUNCONFIG_SUFFIX}"
         found.append(Problem(path.name, None, "warning", message, hint))
     for name in project.runconfigs():

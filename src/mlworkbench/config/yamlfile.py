@@ -290,8 +290,7 @@ _HINTS = (
     ("cannot start any token", "quote the value"),
     ("could not find expected ':'", "write one `key: value` per line"),
     ("did not find expected key", "check the indentation, and close all quotes"),
-    ("',' or ']'", "close the bracket: [ … ]"),
-    ("',' or '}'", "close the brace: { … }"),
+    ("',' or ", "separate the items with commas"),
     ("unexpected end of stream", "close the quote or bracket"),
 )
 
@@ -299,16 +298,27 @@ _HINTS = (
 def _explain(error: yaml.MarkedYAMLError, text: str, shown: str) -> ConfigError:
     problem = str(error.problem or error.context or "unexpected text")
     mark = error.problem_mark or error.context_mark
+    unclosed = _unclosed(error, text)
     # For these the parser notices at the end what went wrong at the beginning.
-    if error.context_mark and any(part in problem for part in ("find expected ':'", "end of stream", "',' or ")):
+    if error.context_mark and (unclosed or "could not find expected ':'" in problem or "end of stream" in problem):
         mark = error.context_mark
     lines = text.splitlines() or [""]
     line = min(mark.line + 1, len(lines)) if mark else len(lines)
     written = lines[line - 1]
-    hint = _colon_hint(written) or next((advice for part, advice in _HINTS if part in problem), None)
+    hint = _colon_hint(written) or unclosed or next((advice for part, advice in _HINTS if part in problem), None)
     if re.match(r" *\t", written):
         hint = "indent with spaces, not tabs"
     return ConfigError(f"not valid YAML: {problem}", hint, path=shown, line=line)
+
+
+def _unclosed(error: yaml.MarkedYAMLError, text: str) -> str | None:
+    """The hint for a bracket or brace that is never closed."""
+    for opening, closing in ("[]", "{}"):
+        if f"',' or '{closing}'" in str(error.problem) and error.context_mark:
+            rest = text[error.context_mark.index :]
+            if rest.count(opening) > rest.count(closing):
+                return f"close the {'bracket' if opening == '[' else 'brace'}: {opening} … {closing}"
+    return None
 
 
 def _colon_hint(line: str) -> str | None:
