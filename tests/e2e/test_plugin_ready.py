@@ -45,7 +45,7 @@ def test_an_environment_of_a_plugin(user, installed, envs):
     assert user.info(done.run)["environment"]["ready"] == "vision"
     assert user.mlw("project", "validate", cwd=root, env=env).out == ""
     again = user.mlw("submit", "-c", "local", "--locked", done.run, "train.py", cwd=root, env=env)
-    assert again.code == 78 and "cannot be reproduced" in again.err, again
+    assert again.code == 78 and "cannot be repeated" in again.err, again
 
 
 def test_without_the_plugin_it_is_told(user):
