@@ -238,7 +238,7 @@ RUNCONFIG_ERRORS = [
         ":1: ArgumentVector must be a list, not 'train.py --lr 1'",
         "write each argument",
     ),
-    ("ArgumentVector:\n- a.py\n- b: c", ":3: an item of ArgumentVector must be a string, not a mapping", "quotes"),
+    ("ArgumentVector:\n- a.py\n- b: c", ":3: an item of ArgumentVector must be a string, not a mapping", "quote an item"),
     ("ArgumentVector:\n- a.py\n- # no", ":3: an item of ArgumentVector is empty", 'use ""'),
     ("Target: ../local", ":1: Target must be the name of a .compute file, not '../local'", "without folder"),
     ("Target: -x", ":1: Target must be the name", None),
@@ -367,7 +367,7 @@ def test_a_network_of_the_engine_is_no_plugin(tmp_path: Path) -> None:
 
 def test_misplaced_key_says_where_it_belongs(tmp_path: Path) -> None:
     (problem,) = problems(write(tmp_path, "a.runconfig", "Framework: Python\nnvidiaDocker: true"))
-    assert problem.hint == "it is a key of the .compute file"
+    assert problem.hint == "nvidiaDocker belongs in a .compute file"
 
 
 def test_all_problems_of_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,11 +138,11 @@ def test_what_is_no_file_does_not_hold_us(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.compute")
     (tmp_path / "zero.compute").symlink_to("/dev/zero")
     for name in ("pipe.compute", "zero.compute"):
-        with pytest.raises(ConfigError, match=f"{name}: this is not a regular file"):
+        with pytest.raises(ConfigError, match=f"{name}: not a regular file"):
             load(tmp_path / name)
     with pytest.raises(ConfigError, match="the file does not exist"):
         load(tmp_path / "none.compute")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory|not a regular file"):
+    with pytest.raises(ConfigError, match="cannot read the file: Is a directory|not a regular file"):
         load(tmp_path)
 
 

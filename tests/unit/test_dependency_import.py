@@ -97,7 +97,7 @@ def test_an_environment_file_goes_before_requirements(folder):
     )
     left = "\n".join(imported.left_out)
     assert "prefix: this key is not imported" in left and "--pre: pip options" in left and "tk-1234" not in left
-    assert "requirements.txt: ignored because environment.yml exists" in left
+    assert "requirements.txt: ignored because environment.yml was imported" in left
     found = read_dependencies(written(folder, imported), folder)
     assert (found.python, found.channels) == ("3.9", ("conda-forge",))
 
@@ -190,7 +190,7 @@ def test_entries_of_an_environment_file_that_are_not_packages(folder):
     )
     path.write_text("dependencies: numpy\n")
     imported = import_dependencies(folder)
-    assert imported is not None and imported.left_out == ("environment.yml:1: dependencies: numpy: it is not a list",)
+    assert imported is not None and imported.left_out == ("environment.yml:1: dependencies: numpy: not a list",)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
@@ -239,9 +239,9 @@ def test_poetry(folder):
         *("both!=1.5,<2.0,>=1.0", "extra[a,b]<0.0.4,>=0.0.3"),
     )
     assert [one.partition(";")[0] for one in imported.left_out] == [
-        "pyproject.toml:14: ours: it is not a plain version",
-        "pyproject.toml:15: either: it is not a plain version",
-        "pyproject.toml: [tool.poetry.group] is not taken: dev",
+        "pyproject.toml:14: ours: not a plain version",
+        "pyproject.toml:15: either: not a plain version",
+        "pyproject.toml: [tool.poetry.group] is not imported: dev",
     ]
     assert all("poetry export -f requirements.txt" in one for one in imported.left_out)
     assert len(read_dependencies(written(folder, imported), folder).pip) == len(imported.pip)

@@ -179,7 +179,7 @@ def test_nobody_answers(mnist, mirror, monkeypatch) -> None:
     assert said == (
         "mnist: cannot download train-images-idx3-ubyte.gz (http://127.0.0.1:1/one/: Connection refused; "
         "http://127.0.0.1:1/two/: Connection refused). Use --data subset, which needs no network, or set MNIST_MIRROR "
-        "to an address or a folder that has the four .gz files of MNIST."
+        "to a URL or a folder with the four .gz files of MNIST."
     )
     assert kept(mnist) == []
 

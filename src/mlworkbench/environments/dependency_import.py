@@ -72,7 +72,7 @@ def import_dependencies(root: Path) -> Imported | None:
         left_out += imported.left_out
         if imported.packages:
             later = [other for other in names[index + 1 :] if show_path(root / other) not in reader.files]
-            left_out += [f"{other}: ignored because {name} exists" for other in later]
+            left_out += [f"{other}: ignored because {name} was imported" for other in later]
             return replace(imported, left_out=tuple(left_out))
         if not imported.left_out:
             left_out.append(f"{name}: no packages found")

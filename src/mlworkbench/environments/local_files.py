@@ -124,6 +124,6 @@ def check_repository(name: str, url: str) -> None:
     scheme = parts.scheme.removeprefix("git+").lower()
     hint = "use a repository URL with https or ssh, or build a wheel"
     if scheme not in _REPOSITORIES:
-        raise SolveError(f"{name} resolves to the local repository {url[:200]}", hint)
+        raise SolveError(f"{name} resolves to {url[:200]!r}, which is not a repository on a server", hint)
     if is_open_repository(url):
         raise SolveError(f"{name} resolves to {url[:200]}, which uses an unencrypted connection", hint)
