@@ -66,7 +66,7 @@ def test_a_master_that_does_not_answer_changes_nothing(user):
     done = user.mlw(*attach, f"spark://127.0.0.1:{port}", cwd=project)
     assert done.code == 75 and "nothing was attached: spark://127.0.0.1:" in done.err and "hint: start it" in done.err
     wrong = user.mlw(*attach, "127.0.0.1:7077", cwd=project)
-    assert wrong.code == 2 and "is no master that Spark knows" in wrong.err and "spark://host:7077" in wrong.err
+    assert wrong.code == 2 and "is not a valid Spark master" in wrong.err and "spark://host:7077" in wrong.err
     for slip in ("localhost:7077", "yarn-cluster"):
         assert user.mlw(*attach, slip, cwd=project).code == 2, "Spark would take it for something else"
     without = user.mlw(*attach, "yarn", "--username", "ada", cwd=project)

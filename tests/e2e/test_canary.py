@@ -231,9 +231,9 @@ def test_no_verb_that_looks_springs_a_trap(stage):
     assert [(words, text) for words, code, text, _ in told if code == 2 or "error: mlw itself failed" in text] == []
     assert {" ".join(words): sprung for words, _, _, sprung in told if sprung} == {}
     assert stage.ear.secrets_heard() == []
-    assert "not tried" in said["computetarget check local"]
+    assert "not checked" in said["computetarget check local"]
     assert str(stage.root / "evil/env/bin/python") in said["project show"]
-    assert "was not tried" in said["submit --dry-run -c local"]
+    assert "was not checked" in said["submit --dry-run -c local"]
 
 
 @pytest.mark.parametrize("words", ["project validate", "computetarget check local", "doctor", "submit --dry-run"])
@@ -265,7 +265,7 @@ def test_shims_of_version_managers_are_not_started(stage, tmp_path, manager):
     environ = {"PATH": os.pathsep.join((str(shims), stage.user.env["PATH"]))}
     for words in ("computetarget check searched", "submit --dry-run -c searched", "submit --dry-run -c nested"):
         done = stage.user.mlw(*words.split(), cwd=stage.root, env=environ)
-        assert f"{shims}/python" in done.out + done.err and "not tried" in done.out + done.err, done
+        assert f"{shims}/python" in done.out + done.err and "not checked" in done.out + done.err, done
         stage.must_be_quiet(done)
     stage.user.mlw("submit", "-c", "searched", "train.py", cwd=stage.root, env=environ)
     assert "shim-python" in stage.canary.fired()

@@ -62,7 +62,7 @@ def test_prepare_fails_as_submit_does(user, project, location):
     assert prepared.err == submitted.err and "hint: " in prepared.err
     checked = user.mlw("computetarget", "check", "local", cwd=project)
     if location == "/bin/ls":  # it is there, and whatever it is, looking does not start it
-        assert checked.code == 0 and "/bin/ls (pythonLocation; not tried)" in " ".join(checked.out.split()), checked
+        assert checked.code == 0 and "/bin/ls (pythonLocation; not checked)" in " ".join(checked.out.split()), checked
     else:
         assert checked.code == 75
         assert re.search(r"^python +error +pythonLocation", checked.out, re.MULTILINE), checked

@@ -94,7 +94,7 @@ def test_doctor_finds_an_import_that_nothing_provides(user, project):
     assert done.code == 0, done
     [row] = json.loads(done.out)
     assert (row["severity"], row["file"], row["line"]) == ("warning", "helpers.py", 2)
-    assert row["message"] == f"nothing provides cv2: neither the project nor {file}"
+    assert row["message"] == f"module cv2 is provided neither by the project nor by {file}"
     assert row["hint"].startswith(f"add the line `- opencv-python-headless` under `pip:` in {file}")
     assert not (project / "started").exists()
     (project / file).write_text("dependencies:\n- python=3.11\n- pip: [scikit-learn, opencv-python-headless]\n")
@@ -105,7 +105,7 @@ def test_doctor_finds_an_import_that_nothing_provides(user, project):
 def test_validate_says_what_cannot_be_installed(user, project):
     done = user.mlw("project", "validate", cwd=project)
     assert done.code == 1
-    assert "the wheels of CNTK are not at cntk.ai any more" in " ".join(done.out.split())
+    assert "cntk.ai no longer hosts the CNTK wheels" in " ".join(done.out.split())
 
 
 def test_what_is_left_is_shown(user, project):

@@ -55,10 +55,10 @@ def test_packages_are_not_read_through_a_link(user, root, private, case):
     for word in ("--dry-run", "--unchecked"):
         done = user.mlw("submit", word, "-c", "made", cwd=root)
         assert done.code != 0 and SECRET not in done.out + done.err, done
-        assert f"aml_config/made.runconfig:5: {file} leads out of the project" in done.out + done.err, done
+        assert f"aml_config/made.runconfig:5: {file} is outside the project" in done.out + done.err, done
     assert SECRET not in user.mlw("project", "doctor", "-c", "made", cwd=root).out
     problems = validate_project(find_project(root))
-    assert [(one.line, one.severity) for one in problems if "leads out" in one.message] == [(5, "error")]
+    assert [(one.line, one.severity) for one in problems if "is outside" in one.message] == [(5, "error")]
 
 
 def test_the_usual_file_is_not_read_through_a_link(user, root, private):
@@ -68,7 +68,7 @@ def test_the_usual_file_is_not_read_through_a_link(user, root, private):
     for words in (["submit", "-c", "made"], ["project", "validate"]):
         done = user.mlw(*words, cwd=root)
         assert done.code != 0 and SECRET not in done.out + done.err, done
-        assert "conda_dependencies.yml leads out of the project" in done.out + done.err, done
+        assert "conda_dependencies.yml is outside the project" in done.out + done.err, done
 
 
 def test_a_lock_beside_is_not_read_through_a_link(user, root, private):
@@ -77,7 +77,7 @@ def test_a_lock_beside_is_not_read_through_a_link(user, root, private):
     configure(root, "pyproject.toml")
     done = user.mlw("submit", "--dry-run", "-c", "made", cwd=root)
     assert done.code != 0 and SECRET not in done.out + done.err, done
-    assert "uv.lock leads out of the project" in done.err, done
+    assert "uv.lock is outside the project" in done.err, done
 
 
 def test_settings_of_spark_are_not_read_through_a_link(user, root, private):
@@ -85,7 +85,7 @@ def test_settings_of_spark_are_not_read_through_a_link(user, root, private):
     configure(root, "linked.yml", "SparkDependenciesFile", "PySpark")
     done = user.mlw("submit", "--dry-run", "-c", "made", cwd=root)
     assert done.code != 0 and SECRET not in done.out + done.err, done
-    assert "made.runconfig:5: linked.yml leads out of the project" in done.err, done
+    assert "made.runconfig:5: linked.yml is outside the project" in done.err, done
 
 
 @pytest.mark.parametrize("line", ["-r linked/packages.txt", "-c ../private/packages.txt", "-f ../private"])
@@ -114,7 +114,9 @@ def test_a_file_is_not_replaced_through_a_link(root, private):
     """Those who look first whether a link leads out may look too early."""
     link = root / "aml_config/linked.yml"
     link.symlink_to(private / "packages.yml")
-    with pytest.raises(ConfigError, match=r"linked\.yml: the file leads out of the project"):
+    with pytest.raises(
+        ConfigError, match=r"linked\.yml: cannot change the file: it is a link to a file outside the project"
+    ):
         replace_file(link, b"dependencies:\n", str(link), root)
     assert SECRET in (private / "packages.yml").read_text()
     assert sorted(path.name for path in private.iterdir()) == ["packages.txt", "packages.yml", "spark.yml", "uv.lock"]
@@ -127,7 +129,7 @@ def test_a_settings_folder_elsewhere_makes_no_project(user, root, private):
     kept = sorted((private / "aml_config").iterdir())
     for words in ("runconfiguration create -n more -t local", "runconfiguration delete -n local --yes"):
         done = user.mlw(*words.split(), cwd=root)
-        assert done.code == 78 and "aml_config: the folder leads out of the project" in done.err, done
+        assert done.code == 78 and "aml_config: the folder is a link to a folder outside the project" in done.err, done
     assert sorted((private / "aml_config").iterdir()) == kept
 
 

@@ -35,12 +35,12 @@ def test_a_framework_of_a_plugin(user, project, installed):
     assert figures.total_calls > 0
     assert user.info(done.run)["outputs"] == 1
     wrong = user.mlw("submit", "-c", "profiled", "--", "ls", cwd=project, env=installed)
-    assert wrong.code == 2 and "ls is a command" in wrong.err and "hint: name a script" in wrong.err, wrong
+    assert wrong.code == 2 and "ls is a command" in wrong.err and "hint: submit a script" in wrong.err, wrong
 
 
 def test_without_the_plugin_it_is_told(user, project):
     done = user.mlw("submit", "-c", "profiled", "train.py", cwd=project)
-    assert done.code == 78 and "Framework: Profiled, and there is none of that name" in done.err, done
+    assert done.code == 78 and "Framework: Profiled, which does not exist" in done.err, done
     assert user.runs() == []
 
 

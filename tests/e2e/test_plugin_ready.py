@@ -52,8 +52,8 @@ def test_without_the_plugin_it_is_told(user):
     root = user.project("demo", train=TELL)
     ask_for(root, "local")
     done = user.mlw("submit", "-c", "local", "train.py", cwd=root)
-    assert done.code == 78 and "EnvironmentPlugin: ready, and there is none of that name" in done.err, done
-    assert "none is installed" in done.err and user.runs() == []
+    assert done.code == 78 and "EnvironmentPlugin: ready, but no such plugin is installed" in done.err, done
+    assert "available: none" in done.err and user.runs() == []
 
 
 def test_a_target_of_a_plugin(user, installed):
@@ -114,7 +114,7 @@ def test_what_is_missing_for_them_is_found_before_a_run(user, installed):
     (root / "aml_config" / "cuda.compute").write_text("type: cuda12\npythonLocation: /nowhere/python\n")
     (root / "aml_config" / "cuda.runconfig").write_text("Target: cuda\nFramework: Python\nEnvironmentPlugin: raedy\n")
     found = user.mlw("project", "validate", cwd=root, env=installed)
-    assert "/nowhere/python" in found.out and "there is no plugin 'raedy'" in found.out, found
+    assert "/nowhere/python" in found.out and "plugin 'raedy' is not installed" in found.out, found
 
 
 def test_the_page_shows_the_example_as_it_is():

@@ -165,7 +165,7 @@ def test_new_id_is_not_written_through_a_link(user: User, original: Path) -> Non
     (clone / "aml_config" / "project.json").symlink_to(victim)
     before = victim.read_bytes()
     done = user.mlw("project", "new-id", cwd=clone)
-    assert done.code == 78 and "leads out of the project" in done.err, done
+    assert done.code == 78 and "is outside the project" in done.err, done
     assert victim.read_bytes() == before
     (clone / "aml_config" / "project.json").unlink()
     (clone / "aml_config" / "project.json").symlink_to("../spare.json")

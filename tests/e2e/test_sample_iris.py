@@ -54,10 +54,10 @@ def accuracy(user, run: str) -> float:
 
 def test_arguments_and_the_shared_folder(user, project):
     nothing = user.mlw("submit", "-c", "local", "iris_score.py", cwd=project)
-    assert nothing.code == 1 and "no run has left a model on this machine yet" in nothing.out, nothing
+    assert nothing.code == 1 and "no models found in the shared folder" in nothing.out, nothing
     strong = user.mlw("submit", "-c", "local", "iris_sklearn.py", "100", cwd=project)
     assert strong.code == 0, strong
-    assert "90 flowers to learn from, 60 to judge by, regularization rate 100" in strong.out.splitlines()
+    assert "90 training samples, 60 test samples, regularization rate 100" in strong.out.splitlines()
     weak = user.mlw("submit", "-c", "local", "iris_sklearn.py", "--reg", "0.1", cwd=project)
     assert weak.code == 0, weak
     assert user.info(weak.run)["regularization_rate"] == 0.1
@@ -67,12 +67,12 @@ def test_arguments_and_the_shared_folder(user, project):
 
     scored = user.mlw("submit", "-c", "local", "iris_score.py", cwd=project)
     assert scored.code == 0, scored
-    assert f"best: rate 0.1 of {weak.run}" in scored.out.splitlines(), "a model of an earlier run"
+    assert f"best: rate 0.1, run {weak.run}" in scored.out.splitlines(), "a model of an earlier run"
     rows = json.loads((user.folder(scored.run) / "work" / "outputs" / "scores.json").read_text())
     assert [row["run"] for row in rows] == [weak.run, strong.run]
     assert user.info(scored.run)["models"] == 2
     refused = user.mlw("submit", "-c", "local", "iris_sklearn.py", "0", cwd=project)
-    assert refused.code == 2 and "must be more than 0" in refused.out, refused
+    assert refused.code == 2 and "must be greater than 0" in refused.out, refused
 
 
 def test_the_sweep_of_the_readme(user, project):
@@ -110,6 +110,6 @@ def test_in_a_container_with_its_packages(laptop, engine, mirror):
     assert re.search(r"Downloading scikit-learn \(\d", done.err), "megabytes are not fetched in silence"
     say(root, "local", "userManagedEnvironment", "false")
     scored = laptop.mlw("submit", "-c", "local", "iris_score.py", cwd=root, timeout=LONG)
-    assert scored.code == 0 and f"best: rate 0.01 of {done.run}" in scored.out, "one machine, one shared folder"
+    assert scored.code == 0 and f"best: rate 0.01, run {done.run}" in scored.out, "one machine, one shared folder"
     assert "environment ready" not in scored.err, "and one environment for both"
     assert engine.containers() == []

@@ -98,7 +98,7 @@ def must_have_epochs(sample: Sample, done: Done, count: int) -> None:
     assert [step for step, _ in losses] == list(range(1, count + 1))
     assert losses[-1][1] < losses[0][1] / 2
     assert [step for step, _ in sample.series(done, "test_accuracy")] == list(range(1, count + 1))
-    assert "2000 pictures to learn from, 500 to test with" in done.out.splitlines(), done
+    assert "2000 training images, 500 test images" in done.out.splitlines(), done
 
 
 @EVERYWHERE

@@ -83,11 +83,11 @@ def refused(user, project: Path, *words: str, **more) -> str:
 def test_without_pyspark(user, project, tmp_path):
     say(project, "local", "pythonLocation", str(bare(tmp_path)))
     said = refused(user, project)
-    assert "aml_config/local.runconfig asks for Framework: PySpark" in said and "pyspark" in said
+    assert "aml_config/local.runconfig uses Framework: PySpark" in said and "pyspark" in said
     assert "set Framework: Python" in said.partition("hint:")[2]
     runconfig = project / "aml_config" / "local.runconfig"
     runconfig.write_text(runconfig.read_text().replace("Framework: PySpark\n", ""))
-    assert "which is also what a missing Framework means" in refused(user, project)
+    assert "(the default)" in refused(user, project)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_spark_submit_that_is_not_there(user, project):
 
 def test_a_module_is_not_for_spark(user, project):
     done = user.mlw("submit", "-c", "local", "-m", "job", cwd=project)
-    assert done.code == 2 and "job is a module" in done.err and "hint: name a script" in done.err, done
+    assert done.code == 2 and "job is a module" in done.err and "hint: use a script" in done.err, done
 
 
 def test_packages_and_settings_are_on_the_command_line(user, project):

@@ -54,7 +54,7 @@ def check_result(user, run: str, rows: int) -> None:
 def test_on_this_machine(user, project):
     done = user.mlw("submit", "-c", "local", "sweep.py", "--rows", "40000", cwd=project, timeout=LONG)
     assert done.code == 0, done
-    assert "40,000 rows in 1 shards: 11 MB; an executor has 512m" in done.out.splitlines(), done
+    assert "40,000 rows in 1 shards: 11 MB; executor memory 512m" in done.out.splitlines(), done
     assert "best of 30: frequency 1.7" in done.out
     check_result(user, done.run, 40_000)
     curves = json.loads(user.mlw("history", "metrics", done.run, "-o", "json", cwd=project).out)
@@ -73,7 +73,7 @@ def test_more_data_than_an_executor_has_memory(user, project, python, spark_clus
     words = ("submit", "-c", "my_cluster", "sweep.py", "--rows", str(ROWS))
     done = user.mlw(*words, cwd=project, env={"SPARK_LOCAL_IP": "127.0.0.1"}, timeout=LONG)
     assert done.code == 0, done
-    assert "650,000 rows in 13 shards: 172 MB; an executor has 160m" in done.out.splitlines(), done
+    assert "650,000 rows in 13 shards: 172 MB; executor memory 160m" in done.out.splitlines(), done
     check_result(user, done.run, ROWS)
     assert spark_cluster.completed()[done.run] == "FINISHED"
     spark = user.info(done.run)["spark"]

@@ -203,10 +203,10 @@ username: ninghai
 # -- the JSON ancestor, May to August 2017, and what was left of it in YAML --------------------------
 
 OLD_NAME = "CondaFile is the old name of CondaDependenciesFile"
-AS_EVER = "ManagedEnvironment: true is an old way to say what holds anyway"
-BY_HAND = "ManagedEnvironment is an old way to say userManagedEnvironment: true"
-TWO_FLAGS = "cluster and native are an old way to say type: "
-SECRET = "password holds a secret in a file"
+AS_EVER = "ManagedEnvironment: true is obsolete; it is the default"
+BY_HAND = "ManagedEnvironment: false is obsolete; it means userManagedEnvironment: true"
+TWO_FLAGS = "cluster and native are obsolete; here they mean type: "
+SECRET = "password is a secret in a file"
 
 JSON: list[Row] = [
     (
@@ -333,7 +333,7 @@ Packages are managed by Conda -- to change them, edit conda_dependencies.yml",
 
 # -- nested camelCase, April 2018 --------------------------------------------------------------------
 
-BATCH, INSTANCE = "batchai has no meaning here", "containerInstance has no meaning here"
+BATCH, INSTANCE = "batchai is not supported", "containerInstance is not supported"
 REPOSITORY = "https://mmlspark.azureedge.net/maven"
 
 FULL = """\
@@ -481,7 +481,7 @@ APRIL: list[Row] = [
         *docker("    baseImageRegistry:\n      username: me\n      password: hunter2\n"),
         [
             "environment.docker.baseImageRegistry.username has no effect",
-            "environment.docker.baseImageRegistry.password holds a secret in a file",
+            "environment.docker.baseImageRegistry.password is a secret in a file",
         ],
     ),
     (
@@ -563,42 +563,42 @@ REGISTRY = "environment:\n  docker:\n    baseImageRegistry: "
 MISTAKES = [
     ("gpu.compute", "type: docker\nbaseImage: x/y", 2, "unknown key 'baseImage'", "did you mean 'baseDockerImage'?"),
     ("gpu.compute", "sharedVolumne: true\ntype: docker", 1, "unknown key 'sharedVolumne'", "'sharedVolumes'"),
-    ("gpu.compute", "type: docker\nnvidiaDocker:true", 2, "this is not valid YAML", "`nvidiaDocker: …`"),
-    ("gpu.compute", "type: docker\nnvidiaDocker:true\naddress: h", 2, "this is not valid YAML", "`nvidiaDocker: …`"),
-    ("gpu.compute", "nvidiaDocker:true\ntype: docker", 1, "this is not valid YAML", "`nvidiaDocker: …`"),
-    ("gpu.compute", "type: docker\nnvidaDocker:true", 2, "this is not valid YAML", "`nvidiaDocker: …`"),
-    ("gpu.compute", 'type: docker\n"nvidiaDocker":true', 2, "this is not valid YAML", "`nvidiaDocker: …`"),
-    ("gpu.compute", "nvidiaDocker:true", 1, "this is not valid YAML", "`nvidiaDocker: …`"),
-    ("gpu.compute", "address: h\ncluster: true\nnative: false", None, "the file does not say the type", "type: local"),
-    ("gpu.compute", "address: h\ncluster: true", None, "the file does not say the type", "type: local"),
-    ("gpu.compute", "cluster: false\nnative: false", 1, "a target of type remotedocker needs the key 'address'", None),
-    ("gpu.runconfig", "Framework:Python", 1, "this is not valid YAML", "`Framework: …`"),
-    ("gpu.runconfig", "Target: x\nFramework:Python\nTrackedRun: true", 2, "this is not valid YAML", "`Framework: …`"),
-    ("gpu.runconfig", "Target: x\nFramework:Python and PrepareEnvironment:true", 2, "this is not", "`Framework: …`"),
-    ("gpu.runconfig", "script:train.py\ntarget: x", 1, "this is not valid YAML", "`script: …`"),
-    ("gpu.runconfig", '{"Target":"x"\n"Framework":"Python"}', 2, "this is not valid YAML: did not find", None),
+    ("gpu.compute", "type: docker\nnvidiaDocker:true", 2, "not valid YAML", "`nvidiaDocker: …`"),
+    ("gpu.compute", "type: docker\nnvidiaDocker:true\naddress: h", 2, "not valid YAML", "`nvidiaDocker: …`"),
+    ("gpu.compute", "nvidiaDocker:true\ntype: docker", 1, "not valid YAML", "`nvidiaDocker: …`"),
+    ("gpu.compute", "type: docker\nnvidaDocker:true", 2, "not valid YAML", "`nvidiaDocker: …`"),
+    ("gpu.compute", 'type: docker\n"nvidiaDocker":true', 2, "not valid YAML", "`nvidiaDocker: …`"),
+    ("gpu.compute", "nvidiaDocker:true", 1, "not valid YAML", "`nvidiaDocker: …`"),
+    ("gpu.compute", "address: h\ncluster: true\nnative: false", None, "missing key 'type'", "type: local"),
+    ("gpu.compute", "address: h\ncluster: true", None, "missing key 'type'", "type: local"),
+    ("gpu.compute", "cluster: false\nnative: false", 1, "missing key 'address', which type remotedocker", None),
+    ("gpu.runconfig", "Framework:Python", 1, "not valid YAML", "`Framework: …`"),
+    ("gpu.runconfig", "Target: x\nFramework:Python\nTrackedRun: true", 2, "not valid YAML", "`Framework: …`"),
+    ("gpu.runconfig", "Target: x\nFramework:Python and PrepareEnvironment:true", 2, "not valid", "`Framework: …`"),
+    ("gpu.runconfig", "script:train.py\ntarget: x", 1, "not valid YAML", "`script: …`"),
+    ("gpu.runconfig", '{"Target":"x"\n"Framework":"Python"}', 2, "not valid YAML: did not find", None),
     (
         "gpu.runconfig",
         "script: a.py\nArgumentVector: [b.py]",
         1,
-        "script says the same as ArgumentVector on line 2",
+        "script duplicates ArgumentVector on line 2",
         "one",
     ),
-    ("gpu.runconfig", "arguments: [a]", 1, "there are arguments and no script", "script: train.py"),
-    ("gpu.runconfig", "script: [a.py]", 1, "script must be a text, not a list", None),
+    ("gpu.runconfig", "arguments: [a]", 1, "arguments without a script", "script: train.py"),
+    ("gpu.runconfig", "script: [a.py]", 1, "script must be a string, not a list", None),
     ("gpu.runconfig", "script: a.py\narguments: --lr 1", 2, "arguments must be a list, not '--lr 1'", "as an item"),
     (
         "gpu.runconfig",
         "TrackedRun: true\nhistory:\n  enabled: true",
         3,
-        "history.enabled says the same as TrackedRun on line 1",
+        "history.enabled duplicates TrackedRun on line 1",
         "remove one of them",
     ),
     (
         "gpu.runconfig",
         "CondaFile: a\nCondaDependenciesFile: b",
         2,
-        "CondaDependenciesFile says the same as CondaFile",
+        "CondaDependenciesFile duplicates CondaFile",
         "",
     ),
     ("gpu.runconfig", "CondaFile: ../a", 1, "CondaFile must be a path inside the project", "copy"),
@@ -623,10 +623,10 @@ MISTAKES = [
         "gpu.runconfig",
         "environment:\n  docker:\n    baseImage: -v /:/host",
         3,
-        "environment.docker.baseImage must be one word without a dash in front",
+        "environment.docker.baseImage must not contain spaces or start with a dash",
         None,
     ),
-    ("gpu.runconfig", "environment: prod", 1, "environment must be a mapping of its keys to their values", None),
+    ("gpu.runconfig", "environment: prod", 1, "environment must be a mapping of keys to values", None),
     ("gpu.runconfig", REGISTRY + "hunter2", 3, "environment.docker.baseImageRegistry must be a mapping", None),
     ("gpu.runconfig", REGISTRY + "[{password: hunter2}]", 3, "environment.docker.baseImageRegistry must be", None),
     (
@@ -671,7 +671,7 @@ def test_old_extension(tmp_path: Path) -> None:
     ]
     (tmp_path / "gpu.runconfig").write_text("Framework: Python\n")
     (problem,) = problems(path)
-    assert problem.message == "the file has no effect beside gpu.runconfig"
+    assert problem.message == "ignored because gpu.runconfig exists"
 
 
 # -- what a run configuration changes about its target -----------------------------------------------
@@ -696,7 +696,7 @@ def test_container_or_not(kind: str, enabled: bool, expected: str) -> None:
 
 @pytest.mark.parametrize("kind", ["docker", "remotedocker"])
 def test_no_run_configuration_takes_a_container_away(kind: str) -> None:
-    with pytest.raises(ConfigError, match="enabled: false, and target .* runs in a container"):
+    with pytest.raises(ConfigError, match="enabled: false, but target .* runs in a container"):
         override(machine(kind), {"type": "local"})
 
 

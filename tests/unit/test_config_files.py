@@ -207,22 +207,22 @@ COMPUTE_ERRORS = [
     ("sharedVolumne: true\ntype: docker", ":1: unknown key 'sharedVolumne'", "did you mean 'sharedVolumes'?"),
     ("type: docker\nbaseImage: x", ":2: unknown key 'baseImage'", "did you mean 'baseDockerImage'?"),
     ("type: docker\nbasedockerimage: x", ":2: unknown key 'basedockerimage'", "did you mean 'baseDockerImage'?"),
-    ("type: remote\nnvidiaDocker:true", ":2: this is not valid YAML", "write a space after the colon"),
-    ("pythonLocation: python", ": the file does not say the type of the target", "add a line such as `type: local`"),
-    ("type:", ":1: the file does not say the type of the target", "add a line"),
+    ("type: remote\nnvidiaDocker:true", ":2: not valid YAML", "add a space after the colon"),
+    ("pythonLocation: python", ": missing key 'type'", "add a line such as `type: local`"),
+    ("type:", ":1: missing key 'type'", "add a line"),
     (
         "type: remote-docker",
         ":1: type must be one of local, docker, remote, remotedocker, cluster, not 'remote-docker'",
         "did you mean 'remotedocker'?",
     ),
-    ("type: remote", ":1: a target of type remote needs the key 'address'", None),
-    ("type: remote\naddress: -oProxyCommand=id", ":2: address must be one word without a dash in front", None),
-    ("type: remote\naddress: [a, b]", ":2: address must be a text, not a list", None),
+    ("type: remote", ":1: missing key 'address', which type remote requires", None),
+    ("type: remote\naddress: -oProxyCommand=id", ":2: address must not contain spaces or start with a dash", None),
+    ("type: remote\naddress: [a, b]", ":2: address must be a string, not a list", None),
     ("type: remote\naddress: ''", ":2: address is empty", None),
     ("type: docker\nnvidiaDocker: maybe", ":2: nvidiaDocker must be true or false, not 'maybe'", None),
     ("type: docker\nnvidiaDocker: 1", ":2: nvidiaDocker must be true or false, not '1'", None),
     ("type: cluster\nyarnDeployMode: standalone", ":2: yarnDeployMode must be one of cluster, client", None),
-    ("type: local\nType: docker", ":2: the key 'type' is there twice; the first is on line 1", None),
+    ("type: local\nType: docker", ":2: duplicate key 'type'; it is first defined on line 1", None),
 ]
 
 RUNCONFIG_ERRORS = [
@@ -238,19 +238,19 @@ RUNCONFIG_ERRORS = [
         ":1: ArgumentVector must be a list, not 'train.py --lr 1'",
         "write each argument",
     ),
-    ("ArgumentVector:\n- a.py\n- b: c", ":3: an item of ArgumentVector must be a text, not a mapping", "quotes"),
-    ("ArgumentVector:\n- a.py\n- # no", ":3: an item of ArgumentVector is empty", 'write ""'),
+    ("ArgumentVector:\n- a.py\n- b: c", ":3: an item of ArgumentVector must be a string, not a mapping", "quote an item"),
+    ("ArgumentVector:\n- a.py\n- # no", ":3: an item of ArgumentVector is empty", 'use ""'),
     ("Target: ../local", ":1: Target must be the name of a .compute file, not '../local'", "without folder"),
     ("Target: -x", ":1: Target must be the name", None),
     ("EnvironmentVariables: [A]", ":1: EnvironmentVariables must be a mapping of names to values, not a list", None),
-    ("EnvironmentVariables:\n  A: 1\n  2B: 1", ":3: '2B' in EnvironmentVariables is not a name", "letters"),
-    ("EnvironmentVariables:\n  A=B: 1", ":2: 'A=B' in EnvironmentVariables is not a name", None),
-    ("EnvironmentVariables:\n  A: [1]", ":2: A in EnvironmentVariables must be a text, not a list", None),
-    ("EnvironmentVariables:\n  A: null", ":2: A in EnvironmentVariables is null", 'write "null" for that word'),
+    ("EnvironmentVariables:\n  A: 1\n  2B: 1", ":3: '2B' in EnvironmentVariables is not a valid name", "letters"),
+    ("EnvironmentVariables:\n  A=B: 1", ":2: 'A=B' in EnvironmentVariables is not a valid name", None),
+    ("EnvironmentVariables:\n  A: [1]", ":2: A in EnvironmentVariables must be a string, not a list", None),
+    ("EnvironmentVariables:\n  A: null", ":2: A in EnvironmentVariables is null", 'use "null" for that string'),
     ("CondaDependenciesFile: ../conda.yml", ":1: CondaDependenciesFile must be a path inside the project", "copy"),
     ("CondaDependenciesFile: /etc/passwd", ":1: CondaDependenciesFile must be a path inside the project", None),
     ("CondaDependenciesFile: C:\\x.yml", ":1: CondaDependenciesFile must be a path inside the project", None),
-    ("FetchOutputs: some", ":1: FetchOutputs must be all, none or a size such as 500 MB, not 'some'", None),
+    ("FetchOutputs: some", ":1: FetchOutputs must be all, none, or a size such as 500 MB, not 'some'", None),
     ("DataSourceSettings: x", ":1: DataSourceSettings must be a mapping", None),
 ]
 
@@ -260,11 +260,11 @@ DEPENDENCIES_ERRORS = [
     ("dependencies:\n- conda:\n  - x", ":2: 'conda' is neither a package nor the list", "`- pip:`"),
     ("dependencies:\n- pip: x", ":2: pip must be a list, not 'x'", None),
     ("dependancies: []", ":1: unknown key 'dependancies'", "did you mean 'dependencies'?"),
-    ("channels:\n- a: b", ":2: an item of channels must be a text, not a mapping", None),
+    ("channels:\n- a: b", ":2: an item of channels must be a string, not a mapping", None),
 ]
 
 SPARK_ERRORS = [
-    ("packages:\n- group: g\n  artifact: a", ":2: a Maven package has no version", "group, artifact and version"),
+    ("packages:\n- group: g\n  artifact: a", ":2: Maven package without version", "group, artifact, and version"),
     ("packages: [a]", ":1: an item of packages must be a Maven package, not 'a'", None),
     ("configuration: [a]", ":1: configuration must be a mapping", None),
 ]
@@ -290,13 +290,13 @@ def test_mistakes(tmp_path, monkeypatch, reader, name, text, message, hint) -> N
 WARNINGS = [
     ("a.compute", "type: local\nfrobnicate: 1", 2, "unknown key 'frobnicate' has no effect"),
     ("a.compute", "type: local\nFramework: Python", 2, "unknown key 'Framework' has no effect"),
-    ("a.compute", "type: local\nnvidiaDocker: true", 2, "nvidiaDocker has no effect on a target of type local"),
-    ("a.compute", "type: local\nbaseDockerImage: x", 2, "baseDockerImage has no effect on a target of type local"),
-    ("a.compute", "type: slurm", 1, "type 'slurm' is none of the built-in ones"),
+    ("a.compute", "type: local\nnvidiaDocker: true", 2, "nvidiaDocker has no effect on targets of type local"),
+    ("a.compute", "type: local\nbaseDockerImage: x", 2, "baseDockerImage has no effect on targets of type local"),
+    ("a.compute", "type: slurm", 1, "type 'slurm' is not built in"),
     ("a.compute", "type: remote\naddress: h\nnative: true", 3, "native has no effect"),
     ("a.runconfig", "Framework: Python\nCondaFile: x", 2, "CondaFile is the old name of CondaDependenciesFile"),
-    ("a.runconfig", "Framework: Python\nManagedEnvironment: true", 2, "ManagedEnvironment: true is an old way"),
-    ("a.runconfig", "Target: x", None, "Framework is not set, which means PySpark"),
+    ("a.runconfig", "Framework: Python\nManagedEnvironment: true", 2, "ManagedEnvironment: true is obsolete"),
+    ("a.runconfig", "Target: x", None, "Framework is not set; the default is PySpark"),
     ("conda.yml", "variables: {A: b}", 1, "variables has no effect"),
 ]
 
@@ -355,7 +355,7 @@ def test_a_type_of_a_plugin_has_the_keys_of_the_one_that_it_is_like(
         found = compute(tmp_path, "type: moon\naddress: h\n")
         assert (found.type, found.kind, found.base_docker_image) == ("moon", "remotedocker", keys.DEFAULT_IMAGE)
         (problem,) = problems(write(tmp_path, "b.compute", "type: moon\n"))
-        assert problem.message.endswith("needs the key 'address'")
+        assert problem.message.startswith("missing key 'address'")
     finally:
         registry._all.cache_clear()
 
@@ -367,7 +367,7 @@ def test_a_network_of_the_engine_is_no_plugin(tmp_path: Path) -> None:
 
 def test_misplaced_key_says_where_it_belongs(tmp_path: Path) -> None:
     (problem,) = problems(write(tmp_path, "a.runconfig", "Framework: Python\nnvidiaDocker: true"))
-    assert problem.hint == "it is a key of the .compute file"
+    assert problem.hint == "nvidiaDocker belongs in a .compute file"
 
 
 def test_all_problems_of_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +388,7 @@ def test_secret_goes_no_further(tmp_path: Path) -> None:
     assert compute(tmp_path, text).password is None
     (problem,) = problems(tmp_path / "gpu.compute")
     assert (problem.line, problem.severity) == (3, "warning")
-    assert problem.message.startswith("password holds a secret in a file")
+    assert problem.message.startswith("password is a secret in a file")
     assert "hunter2" not in repr(problem)
 
 

@@ -22,29 +22,29 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 REFUSED = {
     "duplicate key": (
         "type: local\n# again\ntype: docker\n",
-        "f:3: the key 'type' is there twice; the first is on line 1",
+        "f:3: duplicate key 'type'; it is first defined on line 1",
     ),
-    "duplicate in depth": ("a:\n  b: 1\n  b: 2\n", "f:3: the key 'b' is there twice"),
-    "alias bomb": (BOMB, "f:4: the file stands for more than 10,000 values"),
-    "recursive alias": ("a: &x\n  b: *x\n", "f:2: the alias *x refers to what it is part of"),
-    "alias to nothing": ("a: *x\n", "f:1: the alias *x refers to nothing"),
-    "many values": ("a:\n" + "- 1\n" * 10_001, "f:9999: the file stands for more than 10,000 values"),
+    "duplicate in depth": ("a:\n  b: 1\n  b: 2\n", "f:3: duplicate key 'b'"),
+    "alias bomb": (BOMB, "f:4: the file contains more than 10,000 values"),
+    "recursive alias": ("a: &x\n  b: *x\n", "f:2: YAML alias *x refers to itself"),
+    "alias to nothing": ("a: *x\n", "f:1: undefined YAML alias *x"),
+    "many values": ("a:\n" + "- 1\n" * 10_001, "f:9999: the file contains more than 10,000 values"),
     "deep": ("a: " + "[" * 60 + "]" * 60, "f:1: values are nested deeper than 50 levels"),
     "python object": (
         "a: 1\nb: !!python/object/apply:os.system [id]\n",
-        "f:2: the tag '!!python/object/apply:os.system'",
+        "f:2: YAML tag '!!python/object/apply:os.system'",
     ),
-    "own tag": ("a: !secret x\n", "f:1: the tag '!secret' is not allowed here"),
-    "binary": ("a: !!binary aGk=\n", "f:1: the tag '!!binary' is not allowed here"),
-    "merge key": ("a: &a {b: 1}\nc:\n  <<: *a\n", "f:3: merging with << is not supported"),
+    "own tag": ("a: !secret x\n", "f:1: YAML tag '!secret' is not allowed"),
+    "binary": ("a: !!binary aGk=\n", "f:1: YAML tag '!!binary' is not allowed"),
+    "merge key": ("a: &a {b: 1}\nc:\n  <<: *a\n", "f:3: YAML merge keys (<<) are not supported"),
     "list on top": ("- a\n- b\n", "f:1: the file must be a mapping of keys to values, not a list"),
-    "text on top": ("\nhello\n", "f:2: the file must be a mapping of keys to values, not a single text"),
-    "two documents": ("a: 1\n---\nb: 2\n", "f:2: the file holds more than one YAML document"),
-    "list as key": ("? [a]\n: b\n", "f:1: a key must be a word, not a list"),
-    "NUL by escape": ('a: "x\\0y"\n', "f:1: a value contains a character that no program could be given"),
-    "no space": ("type: remote\nnvidiaDocker:true\n", "f:2: this is not valid YAML"),
-    "open quote": ("a: 1\nb: 'x\nc: 3\n", "f:2: this is not valid YAML"),
-    "two colons": ("a: 1\nb: c: d\n", "f:2: this is not valid YAML: mapping values are not allowed"),
+    "text on top": ("\nhello\n", "f:2: the file must be a mapping of keys to values, not a single string"),
+    "two documents": ("a: 1\n---\nb: 2\n", "f:2: the file contains more than one YAML document"),
+    "list as key": ("? [a]\n: b\n", "f:1: a key must be a string, not a list"),
+    "NUL by escape": ('a: "x\\0y"\n', "f:1: a value contains a NUL"),
+    "no space": ("type: remote\nnvidiaDocker:true\n", "f:2: not valid YAML"),
+    "open quote": ("a: 1\nb: 'x\nc: 3\n", "f:2: not valid YAML"),
+    "two colons": ("a: 1\nb: c: d\n", "f:2: not valid YAML: mapping values are not allowed"),
 }
 
 
@@ -58,12 +58,14 @@ def test_refused(text: str, message: str, loader: type) -> None:
 
 
 HINTS = {
-    "nvidiaDocker:true": "write a space after the colon: `nvidiaDocker: …`",
-    "type: remote\nnvidiaDocker:true\naddress: x": "write a space after the colon: `nvidiaDocker: …`",
-    "a:\n\t- x": "indent with spaces, not with tabs",
-    'a: "C:\\Users\\me"': "in double quotes a backslash is written twice; in single quotes once",
-    "a: @home": "put the value in quotes",
-    "a: 'x": "a quote or bracket is not closed",
+    "nvidiaDocker:true": "add a space after the colon: `nvidiaDocker: …`",
+    "type: remote\nnvidiaDocker:true\naddress: x": "add a space after the colon: `nvidiaDocker: …`",
+    "a:\n\t- x": "indent with spaces, not tabs",
+    'a: "C:\\Users\\me"': "double the backslash, or use single quotes",
+    "a: @home": "quote the value",
+    "a: 'x": "close the quote or bracket",
+    "a: [1, 2\nb: 3\n": "close the bracket: [ … ]",
+    "a: {b: 1\nc: 3\n": "close the brace: { … }",
 }
 
 
@@ -136,11 +138,11 @@ def test_what_is_no_file_does_not_hold_us(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.compute")
     (tmp_path / "zero.compute").symlink_to("/dev/zero")
     for name in ("pipe.compute", "zero.compute"):
-        with pytest.raises(ConfigError, match=f"{name}: this is not a regular file"):
+        with pytest.raises(ConfigError, match=f"{name}: not a regular file"):
             load(tmp_path / name)
     with pytest.raises(ConfigError, match="the file does not exist"):
         load(tmp_path / "none.compute")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory|not a regular file"):
+    with pytest.raises(ConfigError, match="cannot read the file: Is a directory|not a regular file"):
         load(tmp_path)
 
 

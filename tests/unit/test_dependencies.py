@@ -100,23 +100,23 @@ def test_requirements_with_every_line(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ("-e .", 1, "nothing is installed for editing", "working folder"),
-    ("six\n--editable=git+https://x.example/y", 2, "nothing is installed for editing", None),
-    ("numpy=1.13", 1, "'numpy=1.13' is not a package of pip", "write numpy==1.13"),
-    ("six\n\nnum py", 3, "is not a package of pip", None),
+    ("-e .", 1, "editable installs are not supported", "build a wheel"),
+    ("six\n--editable=git+https://x.example/y", 2, "editable installs are not supported", None),
+    ("numpy=1.13", 1, "'numpy=1.13' is not a pip requirement", "use numpy==1.13"),
+    ("six\n\nnum py", 3, "is not a pip requirement", None),
     ("../x-1.0-py3-none-any.whl", 1, "is outside the project", "copy it into the project"),
     ("/etc/x-1.0-py3-none-any.whl", 1, "/etc/x-1.0-py3-none-any.whl is outside the project", None),
     ("file:///etc/x-1.0-py3-none-any.whl", 1, "is outside the project", None),
     ("C:\\w\\x-1.0-py3-none-any.whl", 1, "is outside the project", None),
     ("-r ../secret.txt", 1, "../secret.txt is outside the project", None),
     ("-r none.txt", 1, "none.txt does not exist", None),
-    ("-r https://x.example/r.txt", 1, "would be fetched", "put the file into the project"),
-    ("--index-url", 1, "--index-url needs a value", None),
+    ("-r https://x.example/r.txt", 1, "by URL are not supported", "copy the file into the project"),
+    ("--index-url", 1, "--index-url requires a value", None),
     ("--pre yes", 1, "--pre takes no value", None),
-    ("--install-option=x", 1, "--install-option is not an option that can stand here; available:", None),
-    ("six --global-option=x", 1, "options behind a package have no effect here", None),
+    ("--install-option=x", 1, "unsupported option --install-option; available:", None),
+    ("six --global-option=x", 1, "options after a package are not supported", None),
     ("./folder", 1, "./folder is a folder", "build a wheel"),
-    ("-f nowhere", 1, "there is no folder nowhere", None),
+    ("-f nowhere", 1, "folder nowhere does not exist", None),
 ]
 
 

@@ -66,12 +66,12 @@ def test_requirements(folder):
     )
     left = "\n".join(imported.left_out)
     for words in (
-        "requirements.txt:3: --index-url https://index.example/simple: options of pip are not taken",
+        "requirements.txt:3: --index-url https://index.example/simple: pip options are not imported",
         "requirements.txt:7: -r ../outside.txt: ../outside.txt is outside the project",
-        "requirements.txt:8: -r https://index.example/evil.txt: https://index.example/evil.txt would be fetched",
-        "limits.txt:1: numpy<2: constraints are not taken",
-        "requirements.txt:10: -e .: nothing is installed for editing on a target",
-        "requirements.txt:12: closed @ https://index.example/closed-1.0-py3-none-any.whl: the address has a secret",
+        "requirements.txt:8: -r https://index.example/evil.txt: requirement files by URL are not supported",
+        "limits.txt:1: numpy<2: constraints are not imported",
+        "requirements.txt:10: -e .: editable installs are not supported",
+        "requirements.txt:12: closed @ https://index.example/closed-1.0-py3-none-any.whl: the URL contains a secret",
         "requirements.txt:14: this is no package: ",
     ):
         assert words in left, left
@@ -96,8 +96,8 @@ def test_an_environment_file_goes_before_requirements(folder):
         ("conda-forge",),
     )
     left = "\n".join(imported.left_out)
-    assert "prefix: this key is not taken" in left and "--pre: options" in left and "tk-1234" not in left
-    assert "requirements.txt: only environment.yml is read" in left
+    assert "prefix: this key is not imported" in left and "--pre: pip options" in left and "tk-1234" not in left
+    assert "requirements.txt: ignored because environment.yml was imported" in left
     found = read_dependencies(written(folder, imported), folder)
     assert (found.python, found.channels) == ("3.9", ("conda-forge",))
 
@@ -111,9 +111,9 @@ def test_a_pyproject(folder):
     imported = import_dependencies(folder)
     assert imported is not None and imported.packages == ("python>=3.10,<3.13", "torch>=2", "requests")
     left = "\n".join(imported.left_out)
-    for words in ("[project.optional-dependencies] is not taken: dev", "[tool.uv.index] is not"):
+    for words in ("[project.optional-dependencies] is not imported: dev", "[tool.uv.index] is not"):
         assert words in left, left
-    assert "dynamic dependencies are not taken: only the build backend computes them" in left
+    assert "dynamic dependencies are not imported: they require the build backend" in left
     assert read_dependencies(written(folder, imported), folder).python == ">=3.10,<3.13"
 
 
@@ -122,7 +122,7 @@ def test_hostile_files(folder):
     path = folder / "requirements.txt"
     path.symlink_to("/etc/passwd")
     imported = import_dependencies(folder)
-    assert imported is not None and not imported.packages and "leads out of the project" in imported.left_out[0]
+    assert imported is not None and not imported.packages and "is outside the project" in imported.left_out[0]
     path.unlink()
     for text in (
         b"a" * 3000,
@@ -153,10 +153,10 @@ def test_a_file_without_packages_does_not_hide_the_next(folder):
     project = '[project]\nname = "x"\ndependencies = ["torch>=2"]\n'
     (folder / "pyproject.toml").write_text(project)
     for name, text, reason in (
-        ("requirements.txt", "# empty\n", "requirements.txt: it names no package"),
-        ("requirements.txt", "-e .\n", "requirements.txt:1: -e .: nothing is installed"),
+        ("requirements.txt", "# empty\n", "requirements.txt: no packages found"),
+        ("requirements.txt", "-e .\n", "requirements.txt:1: -e .: editable installs"),
         ("environment.yml", "dependencies: [\n", "the whole file: environment.yml:"),
-        ("environment.yml", "name: x\n", "environment.yml: it names no package"),
+        ("environment.yml", "name: x\n", "environment.yml: no packages found"),
     ):
         (folder / name).write_text(text)
         imported = import_dependencies(folder)
@@ -182,15 +182,15 @@ def test_entries_of_an_environment_file_that_are_not_packages(folder):
     imported = import_dependencies(folder)
     assert imported is not None and imported.packages == ("six", "y")
     assert imported.left_out == (
-        "environment.yml:1: channels: forge: it is not a list",
-        "environment.yml:4: conda: x: only `pip:` may have entries of its own",
-        "environment.yml:5: null: this is not a package",
-        "environment.yml:6: null: this is not a package",
-        "environment.yml:7: a list: this is not a package",
+        "environment.yml:1: channels: forge: not a list",
+        "environment.yml:4: conda: x: only `pip:` can have nested entries",
+        "environment.yml:5: null: not a package",
+        "environment.yml:6: null: not a package",
+        "environment.yml:7: a list: not a package",
     )
     path.write_text("dependencies: numpy\n")
     imported = import_dependencies(folder)
-    assert imported is not None and imported.left_out == ("environment.yml:1: dependencies: numpy: it is not a list",)
+    assert imported is not None and imported.left_out == ("environment.yml:1: dependencies: numpy: not a list",)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
@@ -239,9 +239,9 @@ def test_poetry(folder):
         *("both!=1.5,<2.0,>=1.0", "extra[a,b]<0.0.4,>=0.0.3"),
     )
     assert [one.partition(";")[0] for one in imported.left_out] == [
-        "pyproject.toml:14: ours: it is not a plain version",
-        "pyproject.toml:15: either: it is not a plain version",
-        "pyproject.toml: [tool.poetry.group] is not taken: dev",
+        "pyproject.toml:14: ours: not a plain version",
+        "pyproject.toml:15: either: not a plain version",
+        "pyproject.toml: [tool.poetry.group] is not imported: dev",
     ]
     assert all("poetry export -f requirements.txt" in one for one in imported.left_out)
     assert len(read_dependencies(written(folder, imported), folder).pip) == len(imported.pip)

@@ -93,7 +93,7 @@ def test_none(tmp_path: Path) -> None:
     (tmp_path / "python3").mkdir()
     with pytest.raises(ConfigError) as caught:
         find_python(None, env(tmp_path), None)
-    assert caught.value.message == "no Python on PATH: neither python nor python3 is there, mlw's own left aside"
+    assert caught.value.message == "no Python on PATH: found neither python nor python3 outside the environment of mlw"
     assert "pythonLocation" in str(caught.value.hint)
 
 
@@ -103,7 +103,8 @@ def test_only_old_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_python(None, env(tmp_path), None)
     assert caught.value.message == (
-        f"{tmp_path}/python is Python 2.7.18 and {tmp_path}/python3 is Python 3.4.2, and a script needs 3.5 or newer"
+        f"{tmp_path}/python is Python 2.7.18 and {tmp_path}/python3 is Python 3.4.2,"
+        " but scripts require Python 3.5 or newer"
     )
 
 
@@ -148,10 +149,10 @@ def test_locating_runs_nothing(tmp_path: Path) -> None:
     ("location", "message"),
     [
         ("python3.99", "pythonLocation 'python3.99' is not on PATH"),
-        ("no/python", "pythonLocation 'no/python' is {}/no/python, which is not a program"),
-        ("./folder", "pythonLocation './folder' is {}/folder, which is not a program"),
-        ("./broken", "pythonLocation './broken' is {}/broken, which does not answer like a Python"),
-        ("./old", "{}/old is Python 2.7.18, and a script needs 3.5 or newer"),
+        ("no/python", "pythonLocation 'no/python' is {}/no/python, which is not an executable file"),
+        ("./folder", "pythonLocation './folder' is {}/folder, which is not an executable file"),
+        ("./broken", "pythonLocation './broken' is {}/broken, which is not a working Python interpreter"),
+        ("./old", "{}/old is Python 2.7.18, but scripts require Python 3.5 or newer"),
     ],
 )
 def test_location_that_will_not_do(tmp_path: Path, location: str, message: str) -> None:
@@ -177,7 +178,7 @@ def test_real_interpreters(python: Path) -> None:
     )
     version = tuple(map(int, asked.stdout.split(".")))
     if version < (3, 5):
-        with pytest.raises(ConfigError, match=f"{python} is Python {asked.stdout.strip()}, and a script needs 3.5"):
+        with pytest.raises(ConfigError, match=f"{python} is Python {asked.stdout.strip()}, but scripts require Python 3.5"):
             find_python(str(python), dict(os.environ), None)
     else:
         assert find_python(str(python), dict(os.environ), None) == Interpreter(
@@ -315,14 +316,14 @@ def test_looking_starts_nothing_that_a_project_names(tmp_path: Path) -> None:
     cache, python = tmp_path / "cache.json", pretend(tmp_path / "bin" / "python9", "3.9.1")
     for location, reason in ((str(python), "pythonLocation"), ("python9", "pythonLocation, first python9 on PATH")):
         found = look_at_python(location, env(tmp_path / "bin"), tmp_path / "project", cache)
-        assert found == Interpreter(str(python), UNTRIED, f"{reason}; not tried")
+        assert found == Interpreter(str(python), UNTRIED, f"{reason}; not checked")
     assert not cache.exists()
     (tmp_path / "project").mkdir()
     find_python(str(python), env(), tmp_path / "project", cache)
     assert look_at_python(str(python), env(), tmp_path / "project", cache).version == (3, 9, 1)
 
 
-INDIRECT = "; not tried: a script or a shim may start a program of the project"
+INDIRECT = "; not checked: a script or shim could start a program of the project"
 
 
 def linked(path: Path, program: str = REAL) -> Path:
@@ -340,7 +341,7 @@ def test_looking_starts_what_is_on_path_outside_the_project_only(tmp_path: Path)
     inside.parent.mkdir()
     shutil.copy(REAL, inside)
     found = look_at_python(None, env(inside.parent, outside.parent), project)
-    assert found == Interpreter(str(inside), UNTRIED, "first python on PATH; not tried")
+    assert found == Interpreter(str(inside), UNTRIED, "first python on PATH; not checked")
 
 
 @pytest.mark.parametrize("kind", ["script", "asdf", "pyenv", "rye", "mise"])

@@ -38,7 +38,10 @@ FOREIGN = {
 }
 # Words that are put together of pieces: each of them is in the source.
 TOGETHER = {
-    "no project at … or above it: there is no folder aml_config": ("no project at", "or above it: there is no folder"),
+    "no project found: no folder aml_config in … or any parent folder": (
+        "no project found: no folder",
+        "or any parent folder",
+    ),
     "ModuleNotFoundError: No module named '…' (…); it is not installed in …/python, which ran the script": (
         "; it is not installed in …, which ran the script",
     ),
@@ -48,9 +51,9 @@ TOGETHER = {
         "has changed: it was",
         "; nothing was sent",
     ),
-    "pip packages cannot be resolved for Python …: uv knows 3.6 and newer": (
-        "pip packages cannot be resolved for Python",
-        ": uv knows",
+    "cannot resolve pip packages for Python …: uv supports 3.6 and newer": (
+        "cannot resolve pip packages for Python",
+        ": uv supports",
         "and newer",
     ),
     "… cannot be used: permission denied": ("cannot be used:", "permission denied"),

@@ -146,6 +146,6 @@ def test_executors_get_the_environment(deploy, driver):
 
 def test_a_container_cannot_lend_its_environment_to_a_cluster():
     told = SparkDependencies(configuration={"spark.master": "spark://m:7077"})
-    with pytest.raises(ConfigError, match="is a cluster"):
+    with pytest.raises(ConfigError, match="cannot use the cluster"):
         made(compute=Compute("c", "docker"), lock=MANAGED, spark=told)
     assert made(compute=Compute("c", "docker"), lock={"kind": "given"}, spark=told).spark

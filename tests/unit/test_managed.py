@@ -55,7 +55,7 @@ def test_a_python_before_its_release_has_a_version(
 
 
 def test_a_version_without_numbers_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="'main' is not a version of Python"):
+    with pytest.raises(ConfigError, match="'main' is not a Python version"):
         settle(tmp_path, monkeypatch, "main")
 
 
@@ -92,7 +92,7 @@ def test_a_program_in_a_project_is_not_for_this_machine_either(tmp_path: Path, m
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
     program.chmod(0o755)
     python = {"source": "host", "version": "3.11.7", "path": str(program)}
-    with pytest.raises(ConfigError, match="a program of a project"):
+    with pytest.raises(ConfigError, match="a program inside a project"):
         repeat(tmp_path, monkeypatch, "local", {**LOCK, "python": python})
     assert not mark.exists()
     monkeypatch.setattr(module, "_host_python", lambda site: (str(program), "3.11.7"))
@@ -125,6 +125,6 @@ CONDA = {"name": "a", "version": "1", "build": "0", "subdir": "noarch", "depends
 def test_a_lock_with_anything_else_than_packages_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: JsonDict
 ) -> None:
-    with pytest.raises(ConfigError, match="the lock of that run") as caught:
+    with pytest.raises(ConfigError, match="the lock file of that run") as caught:
         repeat(tmp_path, monkeypatch, "local", {**LOCK, **change})
     assert "--locked" in (caught.value.hint or "")

@@ -134,13 +134,13 @@ def test_a_recorded_lock_cannot_name_mirrors():
 def test_a_mirror_that_does_not_answer_is_no_reason_for_another_python(tmp_path, environ):
     """Before, the Python became a conda package, and that was remembered for a week."""
     environ["UV_PYTHON_DOWNLOADS_JSON_URL"] = f"http://ada:{SECRET}@127.0.0.1:9/downloads.json"
-    with pytest.raises(NotFetched, match="http://127.0.0.1:9/downloads.json cannot be fetched: Connection refused"):
+    with pytest.raises(NotFetched, match="Python versions from http://127.0.0.1:9/downloads.json: Connection refused"):
         solve.solve(Request(Dependencies(), LINUX, tmp_path), tmp_path / "cache", environ)
     assert list((tmp_path / "cache").rglob("*.json")) == []
     assert current_address(LOCK["python"], LINUX, environ, tmp_path) == LOCK["python"]
     broken = tmp_path / "list.json"
     broken.write_text("<html>")
-    with pytest.raises(SolveError, match="which UV_PYTHON_DOWNLOADS_JSON_URL names, is not a list of Pythons"):
+    with pytest.raises(SolveError, match="set in UV_PYTHON_DOWNLOADS_JSON_URL, is not a list of Python versions"):
         uv_python(LINUX, None, {**environ, "UV_PYTHON_DOWNLOADS_JSON_URL": str(broken)}, tmp_path)
 
 

@@ -114,7 +114,7 @@ def test_a_file_with_another_digest_is_not_used(environ, tmp_path, said):
     with serving(tmp_path / "index") as index:
         settings = {**environ, "PIP_INDEX_URL": f"{index.url}/main/simple"}
         (entry,), files = find(settings, tmp_path / "cache", said, conda=False)
-    assert said == [f"the package index has another file of uv {tool.version} than the known one: not used"]
+    assert said == [f"the hash of uv {tool.version} on the package index is not the expected one; file not used"]
     assert "url" not in entry and entry["version"] == tool.version
     assert entry["sha256"] in tool.wheels or entry["sha256"] in files
 
@@ -189,7 +189,7 @@ def test_a_copy_that_differs_from_its_record_is_not_sent(tmp_path, monkeypatch, 
     digest = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0" if harm == "changed" else ","
     (info / "RECORD").write_text(f"uv/code.py,{digest}\nuv-{tool.version}.dist-info/RECORD,,\n")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    with pytest.raises(Unverified, match=r"uv/code.py differs from the RECORD of uv"):
+    with pytest.raises(Unverified, match=r"uv/code.py does not match the RECORD of uv"):
         pack("uv", tool.version, LINUX, VERSION, tmp_path / "cache")
     (entry,), files = find({**environ, "PIP_NO_INDEX": "1"}, tmp_path / "cache", said, conda=False)
     assert files == {} and entry["sha256"] in tool.wheels

@@ -77,7 +77,9 @@ RETIRED = [
 def test_retired(tmp_path: Path, text: str, new: str | None, compute: Compute) -> None:
     check(
         examine(case(tmp_path, text, compute)),
-        [Row("retired", text.count("\n") + 2, "install", new)] if new else [Row("retired", 3, "no index has it", None)],
+        [Row("retired", text.count("\n") + 2, "install", new)]
+        if new
+        else [Row("retired", 3, "no longer available", None)],
     )
 
 
@@ -123,13 +125,16 @@ DEAD = [
 def test_dead_addresses_of_cntk(tmp_path: Path, address: str, new: str) -> None:
     pin = "3.6" if "cp36" in address else "3.5"
     found = examine(case(tmp_path, f"- python={pin}\n- pip:\n  - {address}", CPU))
-    check(found[:1], [Row("dead-address", 4, "not at cntk.ai any more", new)])
+    check(found[:1], [Row("dead-address", 4, "cntk.ai no longer hosts", new)])
     assert "package index" in found[0].hint
 
 
 def test_the_index_of_the_original_is_gone(tmp_path: Path) -> None:
     text = "- pip:\n  - --index-url https://azuremldownloads.azureedge.net/python-repository/preview\n  - six"
-    check(examine(case(tmp_path, text)), [Row("dead-address", 3, "the index of Azure ML Workbench is gone", None)])
+    check(
+        examine(case(tmp_path, text)),
+        [Row("dead-address", 3, "the package index of Azure ML Workbench no longer exists", None)],
+    )
 
 
 def test_an_address_that_only_looks_dead(tmp_path: Path) -> None:
@@ -227,7 +232,7 @@ def test_a_remote_target_that_was_asked_for_gpus_is_told_what_counts_there(tmp_p
     remote = Compute("box", "remote", address="box", nvidia_docker=True)
     (found,) = examine(case(tmp_path, "- pip: [tensorflow-cpu]", remote, facts("550.54.14")))
     assert (found.rule, found.severity) == ("cpu-only", "error")
-    assert "nvidiaDocker" not in found.hint and "leave out --gpus if the script needs no GPU" in found.hint
+    assert "nvidiaDocker" not in found.hint and "omit --gpus if the script needs no GPU" in found.hint
 
 
 def test_beside_a_package_that_uses_the_gpu_it_is_a_warning(tmp_path: Path) -> None:
@@ -242,7 +247,7 @@ def test_jax_gets_the_plugin_that_the_driver_runs(tmp_path: Path) -> None:
 
 def test_an_index_without_cuda(tmp_path: Path) -> None:
     text = "- pip:\n  - --index-url https://x.example/whl/cpu\n  - torch"
-    check(examine(case(tmp_path, text)), [Row("cpu-only", 3, "without CUDA only", None, "warning")])
+    check(examine(case(tmp_path, text)), [Row("cpu-only", 3, "only CPU builds", None, "warning")])
 
 
 def test_tensorflow_that_takes_cuda_from_the_image(tmp_path: Path) -> None:
@@ -371,7 +376,7 @@ def test_a_python_that_no_source_has(tmp_path: Path, text: str, new: str) -> Non
 def test_pythons_of_other_machines_and_channels(tmp_path: Path) -> None:
     check(
         examine(case(tmp_path, "- python=3.5", CPU, facts(arch="aarch64"))),
-        [Row("python", 2, "cannot be had", "python=3.6")],
+        [Row("python", 2, "is not available", "python=3.6")],
     )
     path = tmp_path / "conda_dependencies.yml"
     path.write_text("channels: [our-own]\ndependencies:\n- python=3.3\n")

@@ -129,10 +129,10 @@ def test_where_the_packages_are_not_ours_nothing_is_said(project):
     depend(project.root, "git+https://github.com/example/whatever")
     assert look(project, text) == [], "it may provide anything"
     [line] = check(project, text).unchecked
-    assert line.startswith(f"imports of train.py (a package in {FILE} is named by address only")
+    assert line.startswith(f"imports of train.py ({FILE} lists a package by URL only")
     assert check(project, "import os\n").unchecked == (), "no import needs a package"
     depend(project.root, python="2.7")
-    assert check(project, text).unchecked == ("imports of train.py (Python 2 runs it)",)
+    assert check(project, text).unchecked == ("imports of train.py (runs in Python 2)",)
     assert look(project, "import urllib2\n") == []
     (project.root / FILE).unlink()
     assert [name for _, _, name in look(project, text)] == ["whatever"]
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_parsed_is_reported(project):
     text = "import os\nprint((1)\n"
     [one] = check(project, text).findings
     assert (one.rule, one.severity, one.file, one.line) == ("syntax", "warning", "train.py", 2)
-    assert "cannot parse it: '(' was never closed" in one.message
+    assert "cannot parse the file: '(' was never closed" in one.message
     named = replace(RUN, argument_vector=("train.py",))
     for compute in (DOCKER, Compute("local", "local")):
         assert [one.severity for one in check(project, text, runconfig=named, compute=compute).findings] == ["error"]
@@ -205,7 +205,7 @@ def test_files_that_are_not_read_are_named(project):
         "imports of linked.py (the file is outside the project)",
     )
     depend(root, "]broken")
-    assert check(project, "").unchecked == (f"imports of train.py ({FILE} cannot be read)",)
+    assert check(project, "").unchecked == (f"imports of train.py (cannot read {FILE})",)
 
 
 def test_the_doctor_reads_all_scripts(project, capsys):
@@ -237,7 +237,7 @@ def test_the_doctor_reads_all_scripts(project, capsys):
     depend(root, "git+https://github.com/example/whatever")
     rows, told = doctor(0)
     assert (rows, told.splitlines()[0]) == ([], "no problems found")
-    assert "\nnot checked: imports of eval.py (a package in" in told
+    assert "\nnot checked: imports of eval.py (aml_config/" in told
 
 
 def test_names_that_several_packages_share(project):

@@ -115,7 +115,7 @@ def test_names_allowed(tmp_path: Path, name: str) -> None:
 def test_names_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError) as caught:
         create_project(name, tmp_path)
-    assert caught.value.message == f"{name!r} cannot be the name of a project"
+    assert caught.value.message == f"invalid project name: {name!r}"
     assert "1 to 64 letters" in str(caught.value.hint)
     assert os.listdir(tmp_path) == []
 
@@ -128,7 +128,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
     for name in ("full", "file", "link"):
         with pytest.raises(UsageError) as caught:
             create_project(name, tmp_path)
-        assert caught.value.message == f"{tmp_path / name} is already there and not an empty folder"
+        assert caught.value.message == f"{tmp_path / name} already exists and is not an empty folder"
         assert caught.value.hint and caught.value.hint.endswith(f"cd {tmp_path / name} && mlw project init")
     assert sorted(os.listdir(tmp_path)) == ["file", "full", "link"]
     assert os.listdir(tmp_path / "full") == ["x"]
@@ -151,7 +151,7 @@ def test_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "rename", full_disk)
-    with pytest.raises(ConfigError, match="could not be created in .*: No space left on device"):
+    with pytest.raises(ConfigError, match="cannot create the project in .*: No space left on device"):
         create_project("demo", tmp_path)
     assert os.listdir(tmp_path) == []
 
@@ -168,7 +168,7 @@ def test_found_from_below(project: Project) -> None:
 def test_not_found(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_project(tmp_path)
-    assert caught.value.message == f"no project at {tmp_path} or above it: there is no folder aml_config"
+    assert caught.value.message == f"no project found: no folder aml_config in {tmp_path} or any parent folder"
     assert "mlw project create" in str(caught.value.hint)
 
 
@@ -181,7 +181,7 @@ def test_a_project_planted_by_another_user_is_refused(tmp_path: Path) -> None:
     for start in (tmp_path / "mine", tmp_path):
         with pytest.raises(ConfigError, match=f"the project in {tmp_path} belongs to user 54001"):
             find_project(start)
-    with pytest.raises(ConfigError, match="nothing of it was used"):
+    with pytest.raises(ConfigError, match="the project was not used"):
         find_project(tmp_path / "mine" / "not there")
     os.chown(tmp_path, 54001, 54001)
     assert find_project(tmp_path).root == tmp_path, "to go into a colleague's project is a choice"
@@ -226,8 +226,8 @@ def test_id_of_the_original(tmp_path: Path) -> None:
     [
         ('{\n"Id": "7"}', "aml_config/project.json:2: Id must be a UUID such as "),
         ('{\n"Id": ["7"]}', "aml_config/project.json:2: Id must be a UUID such as "),
-        ('{"Name": {}}', "aml_config/project.json:1: Name must be a text"),
-        ('{"Id": ', "aml_config/project.json:1: this is not valid YAML"),
+        ('{"Name": {}}', "aml_config/project.json:1: Name must be a string"),
+        ('{"Id": ', "aml_config/project.json:1: not valid YAML"),
     ],
 )
 def test_damaged_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:
@@ -258,7 +258,7 @@ def test_unknown_names(project: Project) -> None:
 def test_names_that_lead_elsewhere(project: Project, name: str) -> None:
     with pytest.raises(UsageError) as caught:
         project.compute(name)
-    assert caught.value.message == f"{name!r} cannot be the name of a compute target"
+    assert caught.value.message == f"invalid name for a compute target: {name!r}"
 
 
 @QUICK
@@ -289,7 +289,7 @@ def test_references(bare: Project) -> None:
     (bare.folder / "e.runconfig").write_text("Target: local\nFramework: Python\nTrackedRun: perhaps\n")
     assert said(bare) == [
         "aml_config/e.runconfig:3: TrackedRun must be true or false, not 'perhaps' (error)",
-        "aml_config/a.runconfig:2: there is no compute target 'locl' (error)",
+        "aml_config/a.runconfig:2: unknown compute target 'locl' (error)",
         "aml_config/b.runconfig: aml_config/conda_dependencies.yml does not exist (error)",
         "aml_config/d.runconfig: aml_config/spark_dependencies.yml does not exist (warning)",
         "aml_config/d.runconfig:1: the script no.py does not exist (warning)",
@@ -309,7 +309,7 @@ def test_dependency_files_under_any_name(bare: Project) -> None:
 def test_project_without_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "aml_config").mkdir()
-    assert said(find_project(tmp_path)) == ["aml_config: there is no compute target (warning)"]
+    assert said(find_project(tmp_path)) == ["aml_config: no compute target (warning)"]
 
 
 def test_run_configurations_where_none_belongs(project: Project) -> None:
@@ -317,11 +317,11 @@ def test_run_configurations_where_none_belongs(project: Project) -> None:
     config = project.folder / "local.runconfig"
     config.write_text("Target: local\nFramework: Python\nArgumentVector: [old.amb]\n")
     assert said(project) == [
-        "old.amb: a run configuration (.amb until June 2017) has no effect outside aml_config (warning)",
+        "old.amb: run configuration outside aml_config is ignored (warning)",
         f"{config}:3: old.amb is a run configuration, not a script (error)",
     ]
     hints = [problem.hint for problem in validate_project(project)]
-    assert hints == ["move it to aml_config/old.runconfig", "name the script there"]
+    assert hints == ["move it to aml_config/old.runconfig", "specify a script"]
 
 
 # -- a new id --------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_new_id_leaves_a_file_alone_that_is_not_json(tmp_path: Path) -> None:
     (tmp_path / "aml_config").mkdir()
     file = tmp_path / "aml_config" / "project.json"
     file.write_text("Id: 1b4e28ba-2fa1-4d2b-883f-0016d3cca427  # ours\n")
-    with pytest.raises(ConfigError, match="is not JSON"):
+    with pytest.raises(ConfigError, match="not valid JSON"):
         give_new_id(find_project(tmp_path))
     assert file.read_text() == "Id: 1b4e28ba-2fa1-4d2b-883f-0016d3cca427  # ours\n"
 
@@ -388,10 +388,10 @@ def test_configuration_is_not_read_through_a_link(project: Project, name: str, t
     link.symlink_to(private)
     with pytest.raises(ConfigError) as refused:
         read_all(project)
-    assert f"{link.name} leads out of the project, to {private}" in refused.value.message
+    assert f"{link.name} is outside the project, at {private}" in refused.value.message
     if not name.endswith("json"):
-        problems = [one.message for one in validate_project(project) if "leads out" in one.message]
-        assert problems == [f"{link.name} leads out of the project, to {private}"]
+        problems = [one.message for one in validate_project(project) if "is outside" in one.message]
+        assert problems == [f"{link.name} is outside the project, at {private}"]
         assert not any("private-line" in one.message for one in validate_project(project))
 
 

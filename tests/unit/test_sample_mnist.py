@@ -140,7 +140,7 @@ def test_a_mirror_of_ones_own(mnist, mirror, server, form, monkeypatch, capsys) 
     assert kept(mnist) == sorted(mnist.FILES)
     assert asked == ([f"/{name}" for name in mnist.FILES] if form == "http" else []) and not shown
     told = capsys.readouterr().out
-    assert told.count("mnist: fetching ") == 4 and "again" not in told, "not in silence"
+    assert told.count("mnist: downloading ") == 4 and "again" not in told, "not in silence"
     monkeypatch.setenv("MNIST_MIRROR", "http://127.0.0.1:1")
     must_be_all(mnist.load("full"))
     assert capsys.readouterr().out == "", "the second time it is there"
@@ -153,14 +153,14 @@ def test_a_mirror_that_asks_for_a_password(mnist, mirror, server, monkeypatch, c
     must_be_all(mnist.load("full"))
     assert [base64.b64decode(one.partition(" ")[2]) for one in shown] == [b"ada:canary w@rd"] * 4
     told = capsys.readouterr().out
-    assert f"mnist: fetching {address}/train-images-idx3-ubyte.gz\n" in told and "canary" not in told
+    assert f"mnist: downloading {address}/train-images-idx3-ubyte.gz\n" in told and "canary" not in told
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "127.0.0.1:port", "[::1", "", "127.0.0.1:1/with@sign", "a b"])
 @pytest.mark.parametrize("scheme", ["http", "gopher"])
 def test_nor_is_it_told_in_an_error(mnist, mirror, monkeypatch, capsys, scheme, host) -> None:
     monkeypatch.setenv("MNIST_MIRROR", f"{scheme}://{SECRET}{host}")
-    with pytest.raises(SystemExit, match="cannot be had") as ended:
+    with pytest.raises(SystemExit, match="cannot download") as ended:
         mnist.load("full")
     told = str(ended.value) + capsys.readouterr().out
     assert "canary" not in told and "ada" not in told and f"{scheme}://{host}" in told
@@ -177,9 +177,9 @@ def test_nobody_answers(mnist, mirror, monkeypatch) -> None:
         mnist.load("full")
     said = str(ended.value)
     assert said == (
-        "mnist: train-images-idx3-ubyte.gz cannot be had (http://127.0.0.1:1/one/: Connection refused; "
+        "mnist: cannot download train-images-idx3-ubyte.gz (http://127.0.0.1:1/one/: Connection refused; "
         "http://127.0.0.1:1/two/: Connection refused). Use --data subset, which needs no network, or set MNIST_MIRROR "
-        "to an address or a folder that has the four .gz files of MNIST."
+        "to a URL or a folder with the four .gz files of MNIST."
     )
     assert kept(mnist) == []
 
@@ -188,7 +188,7 @@ def test_nobody_answers(mnist, mirror, monkeypatch) -> None:
 def test_a_mirror_that_is_none_and_no_other_is_tried(mnist, mirror, server, value, monkeypatch) -> None:
     monkeypatch.setattr(mnist, "MIRRORS", (server[0],))
     monkeypatch.setenv("MNIST_MIRROR", value)
-    with pytest.raises(SystemExit, match="cannot be had"):
+    with pytest.raises(SystemExit, match="cannot download"):
         mnist.load("full")
     assert server[1] == [] and kept(mnist) == []
 
@@ -196,7 +196,7 @@ def test_a_mirror_that_is_none_and_no_other_is_tried(mnist, mirror, server, valu
 def test_a_mirror_without_one_of_them(mnist, mirror, server, monkeypatch) -> None:
     (mirror / "t10k-labels-idx1-ubyte.gz").unlink()
     monkeypatch.setenv("MNIST_MIRROR", server[0])
-    with pytest.raises(SystemExit, match=r"t10k-labels-idx1-ubyte.gz cannot be had \(.*: it answers 404 "):
+    with pytest.raises(SystemExit, match=r"cannot download t10k-labels-idx1-ubyte.gz \(.*: HTTP status 404 "):
         mnist.load("full")
 
 
@@ -220,9 +220,9 @@ def _longer(data: bytes) -> bytes:
 
 WRONG = {
     _half: "is incomplete",
-    _other: "has not the checksum",
-    _page: "is no .gz file",
-    _longer: "has not the checksum",
+    _other: "SHA-256 does not match",
+    _page: "not a .gz file",
+    _longer: "SHA-256 does not match",
 }
 
 
@@ -246,7 +246,7 @@ def test_a_kept_file_that_was_spoilt_is_fetched_again(mnist, mirror, server, wro
     server[1].clear()
     must_be_all(mnist.load("full"))
     assert server[1] == ["/t10k-images-idx3-ubyte.gz"]
-    assert "it is fetched again" in capsys.readouterr().out
+    assert "downloading it again" in capsys.readouterr().out
     must_be_all(mnist.load("full"))
     assert len(server[1]) == 1
 
@@ -255,7 +255,7 @@ def test_a_shared_folder_that_cannot_be_written(mnist, mirror, monkeypatch, tmp_
     (tmp_path / "share").write_text("a file")
     monkeypatch.setenv("MNIST_MIRROR", str(mirror))
     must_be_all(mnist.load("full"))
-    assert "cannot be kept for later runs" in capsys.readouterr().out
+    assert "for later runs" in capsys.readouterr().out
 
 
 def test_a_full_disk_leaves_nothing(mnist, mirror, monkeypatch) -> None:
@@ -287,6 +287,6 @@ def test_two_runs_at_once(mnist, mirror, server, monkeypatch, capsys) -> None:
     assert len(loaded) == 2 and len(met) == 8
     for one in loaded:
         must_be_all(one)
-    assert kept(mnist) == sorted(mnist.FILES) and "cannot be kept" not in capsys.readouterr().out
+    assert kept(mnist) == sorted(mnist.FILES) and "cannot store" not in capsys.readouterr().out
     monkeypatch.setenv("MNIST_MIRROR", "/not/there")
     must_be_all(mnist.load("full"))

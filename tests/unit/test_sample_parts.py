@@ -63,7 +63,7 @@ AROUND: dict[str, Any] = {"container": False, "device files": [], "gpus of the m
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({}, "this machine seems to have none"),
+        ({}, "this machine has no GPU"),
         ({"container": True}, "nvidiaDocker: true"),
         ({"container": True, "device files": ["/dev/nvidia0"]}, "mlw doctor gpu"),
         ({"gpus of the machine": ["NVIDIA H200"]}, "mlw doctor gpu"),

@@ -186,7 +186,7 @@ def test_any_target_name_stays_itself(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "-x", ".x", "a\nb"])
 def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be the name of a run configuration"):
+    with pytest.raises(UsageError, match="invalid name for a run configuration"):
         create_runconfig(tmp_path, name, {"Target": "local"})
     assert list(tmp_path.iterdir()) == []
 
@@ -194,7 +194,7 @@ def test_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
 def test_what_is_there_stays(tmp_path: Path) -> None:
     for there in ("gpu.runconfig", "old.amb"):
         (tmp_path / there).write_text("mine")
-        with pytest.raises(UsageError, match=f"{there} is already there") as caught:
+        with pytest.raises(UsageError, match=f"{there} already exists") as caught:
             create_runconfig(tmp_path, there.split(".")[0], {"Target": "local"})
         assert "--force" in str(caught.value.hint)
         assert (tmp_path / there).read_text() == "mine"

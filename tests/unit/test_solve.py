@@ -319,9 +319,7 @@ def test_the_channel_brings_a_python_that_uv_has_not(desk, environ, channel):
 def test_pip_packages_for_a_python_that_uv_does_not_know_are_refused(desk, tmp_path):
     old = Channel(tmp_path / "old")
     old.add("python", "3.5.2", {"bin/python": b""}, "linux-64")
-    with pytest.raises(
-        ConfigError, match=r"conda_dependencies.yml:9: pip packages cannot be resolved for Python 3.5.2"
-    ):
+    with pytest.raises(ConfigError, match=r"conda_dependencies.yml:9: cannot resolve pip packages for Python 3.5.2"):
         desk.solve(desk.dependencies(["python=3.5.2"], ["six"], [old.write().url]))
 
 
@@ -343,7 +341,7 @@ def test_pins(version, pin, answer):
 
 
 def test_a_pin_that_is_none():
-    with pytest.raises(ConfigError, match="not a version of Python"):
+    with pytest.raises(ConfigError, match="not a Python version"):
         satisfies("3.8.1", "three")
 
 
@@ -564,7 +562,7 @@ def test_facts_become_a_platform():
 
 
 def test_a_platform_that_nobody_builds_for():
-    with pytest.raises(ConfigError, match="no environment can be made for Plan9"):
+    with pytest.raises(ConfigError, match="environments are not supported for Plan9"):
         platform_of(Facts.from_json({"os": {"system": "Plan9", "arch": "mips"}}))
 
 
@@ -620,7 +618,7 @@ def test_a_pixi_lock_is_read(desk, channel):
     assert (asked.python, {one.name for one in asked.conda}) == (VERSION, {"python", "hello-py", "words"})
     lock = desk.solve(asked).lock
     assert names(lock["conda"]) == names(solved.lock["conda"]) and lock["digest"] == solved.lock["digest"]
-    with pytest.raises(SolveError, match="not locked for linux-aarch64; it is for linux-64"):
+    with pytest.raises(SolveError, match="not locked for linux-aarch64; available: linux-64"):
         desk.solve(asked, Platform("linux-aarch64", "2.36"))
 
 
@@ -712,8 +710,12 @@ NOBODY = "http://127.0.0.1:9"  # no service is at this port
 @pytest.mark.parametrize(
     ("asked", "words", "hint"),
     [
-        ({"pip": ["six"]}, "the package index could not be asked:", "proxy"),
-        ({"conda": ["six"], "channels": [f"{NOBODY}/own"]}, f"could not be read ({NOBODY}/own):", "mirror"),
+        ({"pip": ["six"]}, "cannot reach the package index:", "proxy"),
+        (
+            {"conda": ["six"], "channels": [f"{NOBODY}/own"]},
+            f"cannot read the conda channels ({NOBODY}/own):",
+            "mirror",
+        ),
     ],
 )
 def test_a_place_that_is_not_reached_is_no_fault_of_the_project(desk, asked, words, hint):

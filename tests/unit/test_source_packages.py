@@ -191,7 +191,7 @@ def test_an_address_without_a_name_is_refused(hostile):
     shutil.copy(hostile.dynamic(folder=hostile.root.parent), hostile.root / "main.tar.gz")
     error = refused(hostile, hostile.asks("./main.tar.gz"))
     assert not hostile.mark.exists()
-    assert "by its address only" in error.message and "NAME @ ADDRESS" in error.hint
+    assert "by URL only" in error.message and "NAME @ URL" in error.hint
 
 
 def test_a_lock_of_uv_runs_no_code_of_a_repository(hostile):
@@ -237,11 +237,11 @@ def test_a_version_without_a_wheel_is_not_replaced(hostile):
     hostile.dynamic()
     error = refused(hostile, hostile.asks("greet", options=hostile.of_project()))
     assert error.message == (
-        "greet 2.0 is a source package without static metadata: resolving it would run its build script here"
+        "greet 2.0 is a source package without static metadata; resolving it would run its build script"
     )
     assert error.hint == (
-        "1.0 is its newest version with a wheel; or allow its build script to run here: --allow-build greet"
-        " (for the browser, first: mlw experiment prepare --allow-build greet)"
+        "use 1.0, the newest version with a wheel; or allow the build script to run on this machine:"
+        " --allow-build greet (before a submit in the browser, run: mlw experiment prepare --allow-build greet)"
     )
     lock = hostile.solve(hostile.asks("greet<2", options=hostile.of_project()), host=HERE).lock
     assert names(lock["pip"]) == {"greet": "1.0"}
@@ -274,7 +274,7 @@ def test_consent_in_the_settings_is_for_the_users_own_indexes(hostile):
     hostile.dynamic()
     asked = hostile.asks("greet", options=hostile.of_project())
     error = refused(hostile, asked, builds=allow(["greet"]))
-    assert "own indexes only" in error.hint and not hostile.mark.exists()
+    assert "only for packages of your own indexes" in error.hint and not hostile.mark.exists()
     hostile.dynamic(folder=hostile.root)
     refused(hostile, hostile.asks("./greet-2.0.tar.gz"), builds=allow(["greet"]))
     assert not hostile.mark.exists()
@@ -392,5 +392,5 @@ def test_a_uv_that_builds_all_the_same_is_not_used(tmp_path):
         return run_uv([*words[:at], "--python", sys.executable, *words[at + 2 :]], environ, folder)
 
     for _ in range(2):
-        with pytest.raises(SolveError, match="cannot be kept from running build scripts"):
+        with pytest.raises(SolveError, match="cannot stop uv from running build scripts"):
             guard_words(find_uv(os.environ), run, os.environ, tmp_path)

@@ -255,7 +255,7 @@ def test_the_text_is_checked_and_not_the_file(project):
     assert [(one.path, one.line, one.severity) for one in found] == [("aml_config/local.compute", 2, "error")]
     assert found[0].hint == "did you mean 'address'?"
     named = problems_in(project, "aml_config/new.runconfig", "Target: nowhere\nFramework: Python\n")
-    assert "there is no compute target 'nowhere'" in named[0].message and named[0].line == 1
+    assert "unknown compute target 'nowhere'" in named[0].message and named[0].line == 1
     assert problems_in(project, "a.py", "def f(:\n")[0].line == 1
     assert problems_in(project, "a.json", '{\n"a": }')[0].line == 2
     assert problems_in(project, "a.txt", "def f(:") == []

@@ -43,7 +43,7 @@ def test_what_a_project_names_is_told_and_not_put_on_path(root, tmp_path, where)
     folder = programs(tmp_path / where, "python", "git")
     folders, lines = begun(root, str(folder / "python"))
     assert str(folder) not in folders
-    assert lines[0] == f"the Python of target local: {folder}/python (pythonLocation; not tried)"
+    assert lines[0] == f"the Python of target local: {folder}/python (pythonLocation; not checked)"
     assert lines[1].endswith(f"if you trust the project: PATH={folder}:$PATH")
     (folder / "activate").touch()
     assert begun(root, str(folder / "python"))[1][1].endswith(f": . {folder}/activate")
@@ -52,11 +52,11 @@ def test_what_a_project_names_is_told_and_not_put_on_path(root, tmp_path, where)
 def test_what_is_on_path_outside_the_project_goes_first(root, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", os.path.dirname(os.path.realpath(sys.executable)))
     folders, lines = begun(root)
-    assert folders[0] == os.environ["PATH"] and len(lines) == 1 and "not tried" not in lines[0]
+    assert folders[0] == os.environ["PATH"] and len(lines) == 1 and "not checked" not in lines[0]
     own = programs(root / ".venv" / "bin", "python")
     monkeypatch.setenv("PATH", str(own))
     folders, lines = begun(root)
-    assert str(own) not in folders and "not tried" in lines[0] and str(own) in lines[1]
+    assert str(own) not in folders and "not checked" in lines[0] and str(own) in lines[1]
 
 
 @pytest.mark.parametrize("name", ["\x1b]0;x\x07", "a;id", "$(id)", "a'b", "a\\\\'b", "a`id`", "\u202eabc"])

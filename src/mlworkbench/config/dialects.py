@@ -70,7 +70,7 @@ class Sheet:
                 self._sort(node, path + ".", place.name + ".")
             elif not place.null:
                 # What stands there is not repeated: below it would be the password of a registry.
-                self.notes.error(place.line, f"{place.name} must be a mapping of its keys to their values")
+                self.notes.error(place.line, f"{place.name} must be a mapping of keys to values")
 
     def line(self, name: str) -> int | None:
         """Line of a key of the PascalCase form, wherever it stands in this one."""
@@ -92,11 +92,11 @@ class Sheet:
         for name in ("batchai", "containerInstance"):
             if self._parts["april"].given(name):
                 line = self._parts["april"].line(name)
-                self.notes.warn(line, f"{name} has no meaning here: that service is not one of ours", "remove it")
+                self.notes.warn(line, f"{name} is not supported", "remove it")
         if not self.run.given("Framework"):
             self.notes.warn(
                 None,
-                "Framework is not set, which means PySpark, as it always did",
+                "Framework is not set; the default is PySpark",
                 "add the line `Framework: Python` if the script does not use Spark",
             )
         return values
@@ -107,10 +107,10 @@ class Sheet:
         script, arguments = april.read("script"), april.read("arguments") or ()
         if april.given("script") and self.run.given("ArgumentVector"):
             first = f"ArgumentVector on line {self.run.line('ArgumentVector')}"
-            self.notes.error(april.line("script"), f"script says the same as {first}", "remove one of them")
+            self.notes.error(april.line("script"), f"script duplicates {first}", "remove one of them")
         if arguments and not april.given("script"):
             hint = "add a line such as `script: train.py`"
-            self.notes.error(april.line("arguments"), "there are arguments and no script", hint)
+            self.notes.error(april.line("arguments"), "arguments without a script", hint)
         return () if script is None else (script, *arguments)
 
     def _overrides(self) -> dict[str, Any]:
@@ -135,10 +135,10 @@ class Sheet:
         managed: bool | None = self.run.read("ManagedEnvironment")
         line = self.run.line("ManagedEnvironment")
         if managed is True:
-            self.notes.warn(line, "ManagedEnvironment: true is an old way to say what holds anyway", "remove it")
+            self.notes.warn(line, "ManagedEnvironment: true is obsolete; it is the default", "remove it")
         elif managed is False:
-            message = "ManagedEnvironment is an old way to say userManagedEnvironment: true"
-            self.notes.warn(line, message, "write that into the .compute file instead")
+            message = "ManagedEnvironment: false is obsolete; it means userManagedEnvironment: true"
+            self.notes.warn(line, message, "set userManagedEnvironment: true in the .compute file instead")
         return managed
 
     def _registry_login(self) -> None:
@@ -149,8 +149,8 @@ class Sheet:
             place = april.places[f"{_REGISTRY}.password"]
             self.notes.warn(
                 place.line,
-                f"{place.name} holds a secret in a file that is copied around with the project",
-                "remove the line and change the password; use `docker login` on the target",
+                f"{place.name} is a secret in a file that is copied with the project",
+                "remove the line and change the password; run `docker login` on the target",
             )
 
 
@@ -172,7 +172,7 @@ def override(compute: Compute, overrides: Values[str, Any]) -> Compute:
         kind = _INTO_CONTAINER.get(kind, kind)
     elif overrides.get("type") == "local" and kind in _INTO_CONTAINER.values():
         raise ConfigError(
-            f"the run configuration says {_ENABLED}: false, and target {compute.name} is of type {kind}, which runs in"
+            f"the run configuration sets {_ENABLED}: false, but target {compute.name} of type {kind} runs in"
             " a container",
             "remove that line, or use a target without a container, such as local",
         )
@@ -194,12 +194,12 @@ def explain(error: ConfigError, data: bytes, table: Iterable[Key]) -> ConfigErro
     """For `nvidiaDocker:true`, which YAML takes for one word: the error names the line and the key to write."""
     known = [key.name for key in table]
     text = data.decode("utf-8", "replace")
-    if text.lstrip().startswith("{") or not ("not valid YAML" in error.message or "single text" in error.message):
+    if text.lstrip().startswith("{") or not ("not valid YAML" in error.message or "single string" in error.message):
         return error  # in JSON a colon needs no space; and the file may be wrong in another way
     for number, line in enumerate(text.splitlines()[: error.line], 1):
         found = re.match(r"""\s*(["']?)([A-Za-z]\w*)\1:[^\s/\\]""", line)
         near = nearest(found[2], known) if found else None
         if found and near:
-            message = f"this is not valid YAML: there is no space after the colon of {found[2]}"
-            return ConfigError(message, f"write a space after the colon: `{near}: …`", path=error.path, line=number)
+            message = f"not valid YAML: missing space after the colon of {found[2]}"
+            return ConfigError(message, f"add a space after the colon: `{near}: …`", path=error.path, line=number)
     return error

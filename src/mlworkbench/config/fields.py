@@ -55,12 +55,12 @@ class Fields:
         if first is None:
             self.places[name] = place
         elif same_key(first.name) == same_key(place.name):
-            self.notes.error(place.line, f"the key {name!r} is there twice; the first is on line {first.line}")
+            self.notes.error(place.line, f"duplicate key {name!r}; it is first defined on line {first.line}")
         elif first.null:
             self.places[name] = place
         elif not place.null:
             self.notes.error(
-                place.line, f"{place.name} says the same as {first.name} on line {first.line}", "remove one of them"
+                place.line, f"{place.name} duplicates {first.name} on line {first.line}", "remove one of them"
             )
 
     def given(self, name: str) -> bool:
@@ -97,7 +97,7 @@ class Fields:
                 continue
             place = self.places[key.name]
             if same_key(place.name) in {same_key(old) for old in key.was}:
-                self.notes.warn(place.line, f"{place.name} is the old name of {key.name}", f"write {key.name} instead")
+                self.notes.warn(place.line, f"{place.name} is the old name of {key.name}", f"use {key.name} instead")
             value = self.read(key.name)
             if value is not None:
                 values[key.field] = value
@@ -117,5 +117,5 @@ def stranger(key: Scalar, known: Iterable[str], notes: Notes, above: str = "") -
     hint = None
     for table, kind in ((COMPUTE, ".compute"), (RUNCONFIG, ".runconfig")):
         if same_key(key.text) in {same_key(one.name) for one in table}:
-            hint = f"it is a key of the {kind} file"
+            hint = f"{key.text} belongs in a {kind} file"
     notes.warn(key.line, f"unknown key {above + key.text!r} has no effect", hint)

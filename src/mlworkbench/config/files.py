@@ -56,7 +56,7 @@ def problems(path: Path) -> list[Problem]:
     """Everything wrong or odd in one file of aml_config, in the order of its lines. Never raises."""
     beside = path.with_suffix(RUNCONFIG_SUFFIX)
     if path.suffix == OLD_SUFFIX and os.path.lexists(beside):
-        return [Problem(show_path(path), None, "warning", f"the file has no effect beside {beside.name}", "delete it")]
+        return [Problem(show_path(path), None, "warning", f"ignored because {beside.name} exists", "delete it")]
     try:
         notes, _ = _reader_for(path)(path)
     except ConfigError as error:
@@ -73,18 +73,18 @@ def key_line(path: Path, name: str) -> int | None:
 def create_runconfig(folder: Path, name: str, values: Values[str, str], *, force: bool = False) -> Path:
     """Makes ``<name>.runconfig`` with every key in it; what is there is only replaced by ``force``."""
     if not is_plain_name(name):
-        raise UsageError(f"{name!r} cannot be the name of a run configuration", "it becomes the name of a file")
+        raise UsageError(f"invalid name for a run configuration: {name!r}", "use a valid file name")
     path = folder / (name + RUNCONFIG_SUFFIX)
     for there in (path, folder / (name + OLD_SUFFIX)):
         if os.path.lexists(there) and not force:
-            raise UsageError(f"{show_path(there)} is already there", "choose another name, or replace it with --force")
+            raise UsageError(f"{show_path(there)} already exists", "use another name, or replace it with --force")
     temporary = folder / f".{name}.{os.urandom(4).hex()}.tmp"
     try:
         temporary.write_text(runconfig_text(folder, values), encoding="utf-8", newline="\n")
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise ConfigError(f"the file cannot be written: {error.strerror}", path=show_path(path)) from None
+        raise ConfigError(f"cannot write the file: {error.strerror}", path=show_path(path)) from None
     return path
 
 
@@ -96,10 +96,10 @@ def create_target(
     ``settings``: what the run configuration is to say besides the target.
     """
     if not is_plain_name(compute.name):
-        raise UsageError(f"{compute.name!r} cannot be the name of a target", "it becomes the name of two files")
+        raise UsageError(f"invalid name for a compute target: {compute.name!r}", "use a valid file name")
     path = folder / (compute.name + ".compute")
     if os.path.lexists(path) and not force:
-        raise UsageError(f"{show_path(path)} is already there", "choose another name")
+        raise UsageError(f"{show_path(path)} already exists", "use another name")
     values = {}
     for key in COMPUTE:
         value = getattr(compute, key.field) if key.field else None
@@ -115,7 +115,7 @@ def create_target(
             create_runconfig(folder, compute.name, said, force=force)
         os.replace(temporary, path)
     except OSError as error:
-        raise ConfigError(f"the file cannot be written: {error.strerror}", path=show_path(path)) from None
+        raise ConfigError(f"cannot write the file: {error.strerror}", path=show_path(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
     return path, runconfig
@@ -167,8 +167,8 @@ def _compute(path: Path) -> tuple[Notes, dict[str, Any]]:
             if fields.given(name):
                 fields.no_effect(name)
     if not fields.given("type") and "type" not in values:
-        hint = f"add a line such as `type: local`; the types are {', '.join(TYPES)}"
-        fields.notes.error(line, "the file does not say the type of the target", hint)
+        hint = f"add a line such as `type: local`; available: {', '.join(TYPES)}"
+        fields.notes.error(line, "missing key 'type'", hint)
     if values.get("type") in TYPES or known("like").get(str(values.get("type"))) in TYPES:
         _fit(fields, values, line)
     return fields.notes, values
@@ -179,8 +179,8 @@ def _early_type(fields: Fields) -> str | None:
     flags = fields.read("cluster"), fields.read("native")
     kind = {(True, True): "cluster", (False, False): "remotedocker"}.get(flags)
     if kind:
-        message = f"cluster and native are an old way to say type: {kind}"
-        fields.notes.warn(fields.line("cluster"), message, f"write `type: {kind}` instead of both")
+        message = f"cluster and native are obsolete; here they mean type: {kind}"
+        fields.notes.warn(fields.line("cluster"), message, f"replace both with `type: {kind}`")
     return kind
 
 
@@ -193,18 +193,18 @@ def _fit(fields: Fields, values: dict[str, Any], line: int | None) -> None:
         if key.field is None:
             continue
         if kind in key.required and not fields.given(key.name):
-            fields.notes.error(line, f"a target of type {kind} needs the key {key.name!r}")
+            fields.notes.error(line, f"missing key {key.name!r}, which type {kind} requires")
         applies = not key.types or kind in key.types
         if applies and key.default is not None:
             values.setdefault(key.field, key.default)
         elif not applies and values.get(key.field) not in (None, False):
-            fields.notes.warn(fields.line(key.name), f"{key.name} has no effect on a target of type {kind}")
+            fields.notes.warn(fields.line(key.name), f"{key.name} has no effect on targets of type {kind}")
 
 
 def _runconfig(path: Path) -> tuple[Notes, dict[str, Any]]:
     sheet = _sheet(path)
     if path.suffix == OLD_SUFFIX:
-        message = f"{OLD_SUFFIX} is what the extension of run configurations was until June 2017"
+        message = f"{OLD_SUFFIX} is an obsolete file extension for run configurations"
         sheet.notes.warn(None, message, f"rename the file to {path.stem}{RUNCONFIG_SUFFIX}")
     return sheet.notes, sheet.values()
 

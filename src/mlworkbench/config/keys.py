@@ -50,130 +50,130 @@ class Key:
 # One key on a line or two: it is a table, and reads as one.
 # fmt: off
 COMPUTE = (
-    Key("type", "choice", "What kind of machine this is", "type", choices=TYPES, open=True,
+    Key("type", "choice", "Type of the compute target", "type", choices=TYPES, open=True,
         plugins="targets"),
-    Key("address", "word", "IP address or full name of the machine", "address",
+    Key("address", "word", "IP address or host name of the machine", "address",
         types=OVER_SSH, required=("remote", "remotedocker")),
-    Key("username", "word", "User to log in as over SSH", "username", types=OVER_SSH),
-    Key("port", "port", "Port of the SSH server, if it is not 22 (ML Workbench only)", "port", types=OVER_SSH),
-    Key("jumpHost", "word", "Host to go through, as user@host:port (ML Workbench only)", "jump_host", types=OVER_SSH),
-    Key("password", "secret", "A pointer left by the original; ML Workbench keeps no secret in files", "password",
-        types=OVER_SSH),
-    Key("baseDockerImage", "word", "Image that the container is started from", "base_docker_image",
+    Key("username", "word", "User name for SSH", "username", types=OVER_SSH),
+    Key("port", "port", "SSH port, if it is not 22 (ML Workbench only)", "port", types=OVER_SSH),
+    Key("jumpHost", "word", "SSH jump host, as user@host:port (ML Workbench only)", "jump_host", types=OVER_SSH),
+    Key("password", "secret", "Password reference written by Azure ML Workbench; ML Workbench stores no passwords in"
+        " files", "password", types=OVER_SSH),
+    Key("baseDockerImage", "word", "Image of the container", "base_docker_image",
         default=DEFAULT_IMAGE, types=IN_CONTAINER, modern=("environment.docker.baseImage",)),
-    Key("sharedVolumes", "flag", "Kept for old files: containers always see the run's own copy of the project and the"
-        " shared folder, and never the project itself", "shared_volumes",
+    Key("sharedVolumes", "flag", "Accepted for compatibility, without effect: containers mount the run's working copy"
+        " of the project and the shared folder, never the project folder itself", "shared_volumes",
         default=False, types=IN_CONTAINER, modern=("environment.docker.sharedVolumes",)),
     Key("nativeSharedDirectory", "text",
-        "Folder that outlives runs; scripts find it in AZUREML_NATIVE_SHARE_DIRECTORY", "native_shared_directory",
-        types=TYPES),
-    Key("nvidiaDocker", "flag", "Give the container the machine's NVIDIA GPUs", "nvidia_docker",
+        "Folder that persists across runs; scripts read its path from AZUREML_NATIVE_SHARE_DIRECTORY",
+        "native_shared_directory", types=TYPES),
+    Key("nvidiaDocker", "flag", "Make the machine's NVIDIA GPUs available in the container", "nvidia_docker",
         default=False, types=IN_CONTAINER, modern=("environment.docker.gpuSupport",)),
-    Key("mounts", "texts", "Folders of the machine that containers see: /data, or /data:/inside:ro;"
-        " `computetarget update --allow-mount` must allow them (ML Workbench only)", "mounts", types=IN_CONTAINER),
-    Key("shmSize", "amount", "Shared memory of the container, such as 8g; PyTorch's loaders need it"
+    Key("mounts", "texts", "Folders of the machine to mount into the container: /data, or /data:/inside:ro;"
+        " allow them with `computetarget update --allow-mount` (ML Workbench only)", "mounts", types=IN_CONTAINER),
+    Key("shmSize", "amount", "Shared memory of the container, such as 8g; PyTorch data loaders need it"
         " (ML Workbench only)", "shm_size", types=IN_CONTAINER),
-    Key("memory", "amount", "Memory that the container may use, such as 16g (ML Workbench only)", "memory",
+    Key("memory", "amount", "Memory limit of the container, such as 16g (ML Workbench only)", "memory",
         types=IN_CONTAINER),
-    Key("cpus", "number", "Processors that the container may use, such as 2.5 (ML Workbench only)", "cpus",
+    Key("cpus", "number", "CPU limit of the container, such as 2.5 (ML Workbench only)", "cpus",
         types=IN_CONTAINER),
-    Key("network", "choice", "Network of the container; others than bridge and none must be allowed by"
+    Key("network", "choice", "Network of the container; allow networks other than bridge and none with"
         " `computetarget update --allow-network` (ML Workbench only)", "network", types=IN_CONTAINER,
         choices=("bridge", "none", "host"), open=True),
-    Key("keepEntrypoint", "flag", "Start the script through the image's own ENTRYPOINT (ML Workbench only)",
+    Key("keepEntrypoint", "flag", "Start the script through the ENTRYPOINT of the image (ML Workbench only)",
         "keep_entrypoint", default=False, types=IN_CONTAINER),
-    Key("registryUsername", "word", "User at the image's private registry; the password is asked for, or kept in the"
-        " keyring (ML Workbench only)", "registry_username", types=IN_CONTAINER),
-    Key("userManagedEnvironment", "flag", "true: you look after the Python packages yourself, as is usual on local and"
-        " remote; false: they are installed from CondaDependenciesFile, as is usual in containers",
+    Key("registryUsername", "word", "User name for the image's private registry; mlw prompts for the password or reads"
+        " it from the keyring (ML Workbench only)", "registry_username", types=IN_CONTAINER),
+    Key("userManagedEnvironment", "flag", "true: you manage the Python packages yourself, the default on local and"
+        " remote; false: mlw installs the packages of CondaDependenciesFile, the default on all other types",
         "user_managed_environment", types=TYPES,
         modern=("environment.python.userManagedDependencies",)),
-    Key("pythonLocation", "text", "Python that runs the script: a path, or a name to look up on PATH",
+    Key("pythonLocation", "text", "Python interpreter that runs the script: a path, or a name to look up on PATH",
         "python_location", types=TYPES,
         modern=("environment.python.interpreterPath",)),
-    Key("sparkSubmitLocation", "text", "The spark-submit program to use", "spark_submit_location",
+    Key("sparkSubmitLocation", "text", "Path of the spark-submit program", "spark_submit_location",
         types=TYPES),
-    Key("sparkMaster", "word", "Master of the Spark cluster: spark://host:7077, or yarn (ML Workbench only)",
+    Key("sparkMaster", "word", "URL of the Spark master: spark://host:7077, or yarn (ML Workbench only)",
         "spark_master", types=("cluster",)),
-    Key("yarnDeployMode", "choice", "Where YARN runs the driver: client, on the target itself, or cluster, from where"
-        " no metrics and outputs come home", "yarn_deploy_mode",
+    Key("yarnDeployMode", "choice", "Where YARN runs the driver: client (on the target) or cluster (inside the cluster,"
+        " where mlw cannot collect metrics and outputs)", "yarn_deploy_mode",
         default="cluster", types=("cluster",), choices=("cluster", "client"), modern=("hdi.yarnDeployMode",)),
-    Key("cluster", "flag", "In May 2017, true together with native: a cluster; false with native: remotedocker",
+    Key("cluster", "flag", "Format of May 2017: with native, true means type cluster, and false means remotedocker",
         instead="type: cluster"),
-    Key("native", "flag", "In May 2017, true together with cluster: a cluster; false with cluster: remotedocker",
+    Key("native", "flag", "Format of May 2017: with cluster, true means type cluster, and false means remotedocker",
         instead="type: remote"),
 )
 
 RUNCONFIG = (
     Key("ArgumentVector", "arguments",
-        "Script and arguments of a submit that names no script; $file is the file chosen in the app",
+        "Script and arguments to run when the command names no script; $file is the file selected in the app",
         "argument_vector", default=(), modern=("script", "arguments")),
-    Key("Target", "name", "Name of the .compute file to run on; the file's own name if left out", "target",
+    Key("Target", "name", "Name of the .compute file of the target; default: the name of this file", "target",
         modern=("target",)),
-    Key("EnvironmentVariables", "variables", "Environment variables of the script", "environment_variables",
+    Key("EnvironmentVariables", "variables", "Environment variables for the script", "environment_variables",
         modern=("environment.environmentVariables",)),
-    Key("Framework", "choice", "Python, or PySpark to start the script in a Spark session", "framework",
+    Key("Framework", "choice", "Python, or PySpark to run the script with Spark", "framework",
         default="PySpark", choices=("Python", "PySpark"), open=True, plugins="frameworks", modern=("framework",)),
-    Key("CondaDependenciesFile", "inside", "Packages of the environment, relative to the project",
+    Key("CondaDependenciesFile", "inside", "File with the packages of the environment, relative to the project",
         "conda_dependencies_file", default="aml_config/conda_dependencies.yml", was=("CondaFile",),
         modern=("environment.python.condaDependenciesFile",)),
-    Key("EnvironmentPlugin", "word", "Name of an installed plugin that settles the environment in place of"
+    Key("EnvironmentPlugin", "word", "Name of an installed plugin that provides the environment instead of"
         " CondaDependenciesFile (ML Workbench only)", "environment"),
-    Key("SparkDependenciesFile", "inside", "Packages and settings of Spark, relative to the project",
+    Key("SparkDependenciesFile", "inside", "File with the packages and settings of Spark, relative to the project",
         "spark_dependencies_file", default="aml_config/spark_dependencies.yml"),
-    Key("PrepareEnvironment", "flag", "Build the environment as part of the run; false: it must be there already,"
-        " by `mlw experiment prepare`",
+    Key("PrepareEnvironment", "flag", "Build the environment as part of the run; false: build it beforehand with"
+        " `mlw experiment prepare`",
         "prepare_environment", default=True, modern=("prepareEnvironment",)),
-    Key("TrackedRun", "flag", "Record metrics and outputs in the run history; false: nothing that the script logs is"
-        " recorded, and lists leave the run out", "tracked_run", default=True,
+    Key("TrackedRun", "flag", "Record metrics and outputs in the run history; false: record nothing that the script"
+        " logs, and omit the run from lists", "tracked_run", default=True,
         modern=("history.enabled",)),
-    Key("MetricsFromLog", "flag", "Take lines that the script prints, such as `accuracy: 0.93` or `epoch 3 - loss: 0.5`"
-        ", as metrics (ML Workbench only)", "metrics_from_log", default=False),
-    Key("UseSampling", "flag", "Data sources use their active sample instead of all data", "use_sampling",
+    Key("MetricsFromLog", "flag", "Record printed lines such as `accuracy: 0.93` or `epoch 3 - loss: 0.5` as metrics"
+        " (ML Workbench only)", "metrics_from_log", default=False),
+    Key("UseSampling", "flag", "Use the active sample of each data source instead of all data", "use_sampling",
         default=True),
-    Key("DataSourceSettings", "tree", "Sample to use, for each .dsource or .dprep file", "data_source_settings"),
-    Key("DataSourceSubstitutions", "texts_by_name", "Replace one .dsource by another without changing code",
+    Key("DataSourceSettings", "tree", "Sample to use for each .dsource or .dprep file", "data_source_settings"),
+    Key("DataSourceSubstitutions", "texts_by_name", "Replace a .dsource file with another without changing code",
         "data_source_substitutions"),
     Key("FetchOutputs", "fetch",
-        "Outputs to bring home: all, none, or those up to a size such as 500 MB (ML Workbench only)",
+        "Outputs to download after the run: all, none, or files up to a size such as 500 MB (ML Workbench only)",
         "fetch_outputs", default="all"),
-    Key("Gpus", "gpus", "GPUs to wait for and have alone: 2, all, free, none, 0,2, a UUID, h200, 1:40g"
+    Key("Gpus", "gpus", "GPUs to wait for and use exclusively: 2, all, free, none, 0,2, a UUID, h200, or 1:40g"
         " (ML Workbench only)", "gpus"),
-    Key("Description", "ignored", "A note for people, of the files before 2017-09"),
-    Key("ManagedEnvironment", "flag", "Before 2017-09, false: you look after the Python packages yourself",
+    Key("Description", "ignored", "Description in files from before September 2017; ignored"),
+    Key("ManagedEnvironment", "flag", "Before September 2017, false meant that you manage the Python packages yourself",
         instead="userManagedEnvironment in the .compute file"),
 )
 
 # What a run configuration of April 2018 has beyond the names that other keys have there (``modern``).
 APRIL = (
-    Key("script", "text", "The script; with arguments it is what ArgumentVector is elsewhere"),
+    Key("script", "text", "Script to run; script and arguments together correspond to ArgumentVector"),
     Key("arguments", "arguments", "Arguments of the script"),
-    Key("environment.docker.enabled", "flag", "Run in a container, also on a target without one"),
-    Key("environment.docker.baseImageRegistry.address", "word", "Registry of the image, put in front of its name"),
-    Key("environment.docker.baseImageRegistry.username", "unused", "User at the registry",
+    Key("environment.docker.enabled", "flag", "Run in a container, even if the type of the target has none"),
+    Key("environment.docker.baseImageRegistry.address", "word", "Registry of the image, prepended to its name"),
+    Key("environment.docker.baseImageRegistry.username", "unused", "User name for the registry",
         instead="`docker login` on the target"),
-    Key("environment.docker.baseImageRegistry.password", "unused", "A secret, which is never read",
+    Key("environment.docker.baseImageRegistry.password", "unused", "Password for the registry; never read",
         instead="`docker login` on the target"),
-    Key("batchai", "elsewhere", "Settings of Azure Batch AI; they have no meaning here"),
-    Key("containerInstance", "elsewhere", "Settings of Azure Container Instances; they have no meaning here"),
+    Key("batchai", "elsewhere", "Settings of Azure Batch AI; not supported"),
+    Key("containerInstance", "elsewhere", "Settings of Azure Container Instances; not supported"),
 )
 
 DEPENDENCIES = (
     Key("name", "text", "Name of the environment", "name", default="project_environment"),
-    Key("channels", "texts", "Conda channels, best first; conda-forge if there are none", "channels", default=()),
-    Key("dependencies", "packages", "Conda packages, and pip's in a nested list named pip", "dependencies"),
-    Key("prefix", "ignored", "Folder that the file was exported from"),
+    Key("channels", "texts", "Conda channels in order of priority; default: conda-forge", "channels", default=()),
+    Key("dependencies", "packages", "Conda packages; pip packages in a nested list named pip", "dependencies"),
+    Key("prefix", "ignored", "Folder of the exported environment; ignored"),
     Key("variables", "retired", "Environment variables of a conda environment",
         instead="EnvironmentVariables in the run configuration"),
 )
 
 SPARK_DEPENDENCIES = (
     Key("configuration", "texts_by_name", "Spark properties", "configuration", modern=("spark.configuration",)),
-    Key("repositories", "texts", "Maven repositories to look in", "repositories", default=(),
+    Key("repositories", "texts", "Maven repositories besides Maven Central", "repositories", default=(),
         modern=("environment.spark.repositories",)),
     Key("packages", "coordinates", "Maven packages: group, artifact, version", "packages", default=(),
         modern=("environment.spark.packages",)),
-    Key("version", "ignored", "Version of the file's own format"),
+    Key("version", "ignored", "Version of the file format"),
 )
 # fmt: on
 

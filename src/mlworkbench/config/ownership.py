@@ -16,8 +16,8 @@ def refuse_planted(root: str, start: str) -> None:
     owner = _foreign_owner(root, start)
     if owner is not None:
         raise ConfigError(
-            f"the project in {root} belongs to {_user_name(owner)}, and {start} does not; nothing of it was used",
-            "make a project of your own in this folder with `mlw project init`, or ask its owner for a copy",
+            f"the project in {root} belongs to {_user_name(owner)}, but {start} does not; the project was not used",
+            "run `mlw project init` to create your own project in this folder, or ask the owner for a copy",
         )
 
 

@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9_-])?\Z")
 # Keys that name a file of the project → the field with its path.
 INSIDE = {key.name: key.field for key in RUNCONFIG if key.kind == "inside" and key.field}
 _TOOL_SCRIPT = re.compile(r"(?:setup|conftest|noxfile|fabfile|tasks|test_.*|.*_test)\.py")
-_NAME_RULE = "1 to 64 letters, digits, dashes, underscores and dots; a letter or digit first, no dot last"
+_NAME_RULE = "1 to 64 letters, digits, dashes, underscores, and dots; start with a letter or digit, end without a dot"
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ class Project:
         try:
             return list_names(str(self.folder), *suffixes)
         except OSError as error:
-            message = f"the folder cannot be read: {error.strerror}"
+            message = f"cannot read the folder: {error.strerror}"
             raise ConfigError(message, path=show_path(self.folder)) from None
 
     def _file(self, kind: str, name: str, *suffixes: str) -> Path:
         if not is_plain_name(name):
             raise UsageError(
-                f"{name!r} cannot be the name of a {kind}",
-                f"give the name of a file in {FOLDER}, without folder and extension",
+                f"invalid name for a {kind}: {name!r}",
+                f"use the name of a file in {FOLDER}, without folder and extension",
             )
         for suffix in suffixes:
             path = self.folder / (name + suffix)
@@ -111,16 +111,16 @@ def find_project(start: Path) -> Project:
         refuse_planted(root, str(start))
         return _read_project(Path(root))
     raise ConfigError(
-        f"no project at {start} or above it: there is no folder {FOLDER}",
-        "go into a project, make a new one with `mlw project create --name demo`, or one of this folder with "
-        "`mlw project init`",
+        f"no project found: no folder {FOLDER} in {start} or any parent folder",
+        "change to a project folder, create a project with `mlw project create --name demo`, or run "
+        "`mlw project init` in this folder",
     )
 
 
 def _read_project(root: Path) -> Project:
     if leads_out(root / FOLDER, root):
-        hint = "replace the link with the folder itself"
-        raise ConfigError("the folder leads out of the project", hint, path=show_path(root / FOLDER))
+        hint = "replace the link with a folder"
+        raise ConfigError("the folder is a link to a folder outside the project", hint, path=show_path(root / FOLDER))
     values: dict[str, str] = {}
     # The original kept the file in .azureml; ours goes first, so that a copy can get a new id.
     for path in (root / ".azureml" / "project.json", root / FOLDER / "project.json"):
@@ -138,7 +138,7 @@ def _identity(path: Path) -> dict[str, str]:
         if name not in ("id", "name") or value is None:
             continue
         if not isinstance(value, str) or (name == "id" and not _is_uuid(value)):
-            rule = "a UUID such as 1b4e28ba-2fa1-4d2b-883f-0016d3cca427" if name == "id" else "a text"
+            rule = "a UUID such as 1b4e28ba-2fa1-4d2b-883f-0016d3cca427" if name == "id" else "a string"
             raise ConfigError(f"{key.text} must be {rule}", path=show_path(path), line=node.line)
         values[name] = str(uuid.UUID(value)) if name == "id" else value
     return values
@@ -161,8 +161,8 @@ def give_new_id(project: Project) -> Project:
     """Write a new ID into ``aml_config/project.json``; the name and keys of others stay."""
     path = project.folder / "project.json"
     if os.path.realpath(path) != os.path.join(os.path.realpath(project.root), FOLDER, path.name):
-        hint = "a link may lead out of the project: replace it with a file of its own"
-        raise ConfigError("is a link and is not changed", hint, path=show_path(path))
+        hint = "replace the link with a regular file"
+        raise ConfigError("cannot change the file: it is a link", hint, path=show_path(path))
     told: object = {}
     try:
         if path.exists():
@@ -170,7 +170,7 @@ def give_new_id(project: Project) -> Project:
     except (OSError, ValueError):
         told = None
     if not isinstance(told, dict):
-        raise ConfigError("is not JSON and is not changed", "edit it by hand: Id is a UUID", path=show_path(path))
+        raise ConfigError("cannot change the file: not valid JSON", "set Id to a UUID by hand", path=show_path(path))
     kept = {key: value for key, value in told.items() if same_key(key) not in ("id", "name")}
     new = replace(project, id=str(uuid.uuid4()))
     part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
@@ -179,7 +179,7 @@ def give_new_id(project: Project) -> Project:
         part.write_text(json.dumps({"Id": new.id, "Name": new.name, **kept}, indent=2) + "\n", encoding="utf-8")
         os.replace(part, path)
     except OSError as error:
-        raise ConfigError(f"the file cannot be written: {error.strerror}", path=show_path(path)) from None
+        raise ConfigError(f"cannot write the file: {error.strerror}", path=show_path(path)) from None
     finally:
         part.unlink(missing_ok=True)
     return new
@@ -191,12 +191,12 @@ def give_new_id(project: Project) -> Project:
 def create_project(name: str, parent: Path, template: str = "default") -> Project:
     """Makes ``parent/name`` from a template, whole or not at all."""
     if not _NAME.match(name):
-        raise UsageError(f"{name!r} cannot be the name of a project", f"use {_NAME_RULE}")
+        raise UsageError(f"invalid project name: {name!r}", f"use {_NAME_RULE}")
     from .gallery import sample  # noqa: PLC0415 - only new projects need it
 
     chosen = sample(template)
     if not os.path.isdir(parent):
-        raise UsageError(f"the folder {parent} does not exist", f"make it first: `mkdir -p {parent}`")
+        raise UsageError(f"folder {parent} does not exist", f"create it: `mkdir -p {parent}`")
     root = Path(os.path.realpath(parent)) / name
     _refuse_used(root)
     project = Project(root, str(uuid.uuid4()), name)
@@ -208,7 +208,7 @@ def create_project(name: str, parent: Path, template: str = "default") -> Projec
         os.rename(temporary, root)
     except OSError as error:
         _refuse_used(root)  # another process may have been quicker
-        raise ConfigError(f"the project could not be created in {parent}: {error.strerror}") from None
+        raise ConfigError(f"cannot create the project in {parent}: {error.strerror}") from None
     finally:
         _delete(temporary)
     return project
@@ -223,11 +223,11 @@ def adopt_folder(
     """
     root = Path(os.path.realpath(root))
     if (root / FOLDER).exists():
-        raise UsageError(f"{root} is a project already", "see: mlw project show")
+        raise UsageError(f"{root} is already a project", "run `mlw project show`")
     named = name or re.sub(r"[^A-Za-z0-9._-]+", "-", root.name).strip("-._") or "project"
     project = Project(root, str(uuid.uuid4()), named)
     if not _NAME.match(project.name):
-        raise UsageError(f"{project.name!r} cannot be the name of a project", f"give one with --name; use {_NAME_RULE}")
+        raise UsageError(f"invalid project name: {project.name!r}", f"specify one with --name: {_NAME_RULE}")
     temporary = root / f".{FOLDER}.{os.urandom(4).hex()}.tmp"
     try:
         from .gallery import sample  # noqa: PLC0415 - only new projects need it
@@ -244,7 +244,7 @@ def adopt_folder(
             os.rename(temporary / IGNORE, root / IGNORE)
         os.rename(temporary / FOLDER, root / FOLDER)
     except OSError as error:
-        raise ConfigError(f"{root} could not be made a project: {error.strerror}") from None
+        raise ConfigError(f"cannot initialize a project in {root}: {error.strerror}") from None
     finally:
         _delete(temporary)
     return project
@@ -277,8 +277,8 @@ def _commented(found: re.Match[str]) -> str:
 def _refuse_used(root: Path) -> None:
     is_empty = root.is_dir() and not root.is_symlink() and not any(root.iterdir())
     if os.path.lexists(root) and not is_empty:
-        hint = f"choose another name or --path, or make a project of what is there: cd {root} && mlw project init"
-        raise UsageError(f"{root} is already there and not an empty folder", hint)
+        hint = f"use another name or --path, or turn the folder into a project: cd {root} && mlw project init"
+        raise UsageError(f"{root} already exists and is not an empty folder", hint)
 
 
 def _fill(folder: Path, chosen: Sample, project: Project) -> None:

@@ -27,9 +27,9 @@ SECRET_POINTER = "AzureMlSecret="
 
 def _text(key: Key, node: Node, notes: Notes) -> str:
     if not isinstance(node, Scalar):
-        raise Wrong(node, f"{key.name} must be a text, not {describe(node)}")
+        raise Wrong(node, f"{key.name} must be a string, not {describe(node)}")
     if not node.text.strip() or not node.text.isprintable():
-        raise Wrong(node, f"{key.name} is empty or contains a line end or control character")
+        raise Wrong(node, f"{key.name} is empty or contains a line break or control character")
     return node.text
 
 
@@ -37,18 +37,18 @@ def _word(key: Key, node: Node, notes: Notes) -> str:
     """A text that becomes one argument of a program; a leading dash would make it an option there."""
     text = _text(key, node, notes)
     if text.startswith("-") or " " in text:
-        raise Wrong(node, f"{key.name} must be one word without a dash in front, not {describe(node)}")
+        raise Wrong(node, f"{key.name} must not contain spaces or start with a dash: {describe(node)}")
     return text
 
 
 def _secret(key: Key, node: Node, notes: Notes) -> str | None:
     if not isinstance(node, Scalar):
-        raise Wrong(node, f"{key.name} must be a text, not {describe(node)}")
+        raise Wrong(node, f"{key.name} must be a string, not {describe(node)}")
     if node.text.startswith(SECRET_POINTER):
         return node.text
     notes.warn(
         node.line,
-        f"{key.name} holds a secret in a file that is copied around with the project",
+        f"{key.name} is a secret in a file that is copied with the project",
         "remove the line and change the password; `mlw computetarget attach` needs it only once",
     )
     return None  # so that it can get no further
@@ -78,8 +78,8 @@ def _choice(key: Key, node: Node, notes: Notes) -> str:
     if key.plugins:
         notes.warn(
             node.line,
-            f"{key.name} {text!r} is none of the built-in ones: {', '.join(key.choices)}",
-            "it needs a plugin of that name",
+            f"{key.name} {text!r} is not built in; built in: {', '.join(key.choices)}",
+            "install a plugin of that name",
         )
     return text
 
@@ -90,7 +90,7 @@ def _name(key: Key, node: Node, notes: Notes) -> str:
         raise Wrong(
             node,
             f"{key.name} must be the name of a .compute file, not {describe(node)}",
-            "write the name without folder and extension",
+            "use the name without folder and extension",
         )
     return text
 
@@ -103,7 +103,7 @@ def _inside(key: Key, node: Node, notes: Notes) -> str:
         raise Wrong(
             node,
             f"{key.name} must be a path inside the project, not {describe(node)}",
-            "copy the file into the project: only the project travels to the target",
+            "copy the file into the project: mlw uploads only the project to the target",
         )
     return path
 
@@ -113,7 +113,7 @@ def _fetch(key: Key, node: Node, notes: Notes) -> str:
     if text.lower() in ("all", "none"):
         return text.lower()
     if not _SIZE.match(text):
-        raise Wrong(node, f"{key.name} must be all, none or a size such as 500 MB, not {describe(node)}")
+        raise Wrong(node, f"{key.name} must be all, none, or a size such as 500 MB, not {describe(node)}")
     return text
 
 
@@ -160,11 +160,11 @@ def _texts(key: Key, node: Node, notes: Notes) -> tuple[str, ...]:
         if not isinstance(item, Scalar):
             raise Wrong(
                 item,
-                f"an item of {key.name} must be a text, not {describe(item)}",
-                "put an item that contains ': ' in quotes",
+                f"an item of {key.name} must be a string, not {describe(item)}",
+                "quote an item that contains ': '",
             )
         if item.text == "" and not item.style:
-            raise Wrong(item, f"an item of {key.name} is empty", 'write "" if that is what you mean')
+            raise Wrong(item, f"an item of {key.name} is empty", 'use "" for an empty string')
     return tuple(item.text for item in _items(key, node) if isinstance(item, Scalar))
 
 
@@ -192,7 +192,7 @@ def _texts_by_name(key: Key, node: Node, notes: Notes) -> dict[str, str]:
     texts = {}
     for name, value in _pairs(key, node):
         if not isinstance(value, Scalar):
-            raise Wrong(value, f"{name.text} in {key.name} must be a text, not {describe(value)}")
+            raise Wrong(value, f"{name.text} in {key.name} must be a string, not {describe(value)}")
         texts[name.text] = value.text
     return texts
 
@@ -202,15 +202,15 @@ def _variables(key: Key, node: Node, notes: Notes) -> dict[str, str]:
         if not _VARIABLE.match(name.text):
             raise Wrong(
                 name,
-                f"{name.text!r} in {key.name} is not a name for an environment variable",
-                "use letters, digits and _, and no digit first",
+                f"{name.text!r} in {key.name} is not a valid name for an environment variable",
+                "use letters, digits, and _; do not start with a digit",
             )
         # An empty value is an empty text; but who writes null may mean the word, or no variable at all.
         if isinstance(value, Scalar) and value.null and value.text:
             raise Wrong(
                 value,
                 f"{name.text} in {key.name} is null",
-                f'write "{value.text}" for that word, "" for an empty text, or remove the line',
+                f'use "{value.text}" for that string, "" for an empty string, or remove the line',
             )
     return _texts_by_name(key, node, notes)
 
@@ -239,8 +239,8 @@ def _pip(item: Mapping, notes: Notes) -> tuple[str, ...]:
         if name.text != "pip":
             raise Wrong(
                 name,
-                f"{name.text!r} is neither a package nor the list of pip's packages",
-                "write `- pip:` and pip's packages as a list below it, or remove the colon",
+                f"{name.text!r} is neither a package nor the list of pip packages",
+                "put pip packages in a list below `- pip:`, or remove the colon",
             )
         if not (isinstance(value, Scalar) and value.null):
             found = _texts(Key("pip", "texts", ""), value, notes)
@@ -253,7 +253,7 @@ def _coordinates(key: Key, node: Node, notes: Notes) -> tuple[str, ...]:
 
 def _coordinate(item: Node) -> str:
     """group:artifact:version, from a mapping of the three or from a text that is one already."""
-    hint = "write group, artifact and version of a Maven package"
+    hint = "specify group, artifact, and version"
     if isinstance(item, Scalar) and item.text.count(":") == 2:
         return item.text
     if not isinstance(item, Mapping):
@@ -263,7 +263,7 @@ def _coordinate(item: Node) -> str:
     for part in ("group", "artifact", "version"):
         value = parts.get(part)
         if not isinstance(value, Scalar) or value.null:
-            raise Wrong(item, f"a Maven package has no {part}", hint)
+            raise Wrong(item, f"Maven package without {part}", hint)
         words.append(value.text)
     return ":".join(words)
 

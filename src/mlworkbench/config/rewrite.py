@@ -26,8 +26,8 @@ def rewritten(data: bytes, shown: str, changes: Changes[str, object]) -> bytes:
     before = parse(data, shown)
     if before.flow:
         raise ConfigError(
-            "the file is written in braces, which cannot be changed in place",
-            "write one `key: value` per line, or edit it by hand",
+            "cannot change a file that uses braces instead of lines",
+            "write one `key: value` per line, or edit the file by hand",
             path=shown,
             line=before.line,
         )
@@ -40,8 +40,8 @@ def rewritten(data: bytes, shown: str, changes: Changes[str, object]) -> bytes:
         after = None
     if after is None or _said(after) != _wanted(before, changes):
         raise ConfigError(
-            f"{', '.join(changes)} cannot be changed without harm to the rest of the file",
-            "edit it by hand",
+            f"cannot change {', '.join(changes)} without affecting the rest of the file",
+            "edit the file by hand",
             path=shown,
         )
     mark = b"\xef\xbb\xbf" if data.startswith(b"\xef\xbb\xbf") else b""
@@ -186,8 +186,8 @@ def replace_file(path: Path, data: bytes, shown: str, root: Path) -> None:
     target = os.path.realpath(path)
     if leads_out(target, root):
         raise ConfigError(
-            "the file leads out of the project and is not changed",
-            "replace the link with a file of its own",
+            "cannot change the file: it is a link to a file outside the project",
+            "replace the link with a regular file",
             path=shown,
         )
     temporary = f"{target}.{os.urandom(4).hex()}.tmp"
@@ -202,4 +202,4 @@ def replace_file(path: Path, data: bytes, shown: str, root: Path) -> None:
     except OSError as error:
         if os.path.exists(temporary):
             os.unlink(temporary)
-        raise ConfigError(f"the file cannot be written: {error.strerror}", path=shown) from None
+        raise ConfigError(f"cannot write the file: {error.strerror}", path=shown) from None

@@ -21,7 +21,7 @@ _TABLES = {
     "compute": (COMPUTE, "A compute target, <name>.compute: where code runs"),
     "runconfig": (RUNCONFIG, "A run configuration, <name>.runconfig: how code runs"),
     "conda_dependencies": (DEPENDENCIES, "Packages of the environment, conda_dependencies.yml"),
-    "spark_dependencies": (SPARK_DEPENDENCIES, "Packages and settings of Spark, spark_dependencies.yml"),
+    "spark_dependencies": (SPARK_DEPENDENCIES, "Spark packages and settings, spark_dependencies.yml"),
 }
 KINDS = tuple(_TABLES)
 
@@ -128,7 +128,7 @@ def _value(key: Key) -> JsonDict:
 def _sentence(key: Key) -> str:
     text = f"{key.doc}."
     if key.types:
-        text += f" Has an effect on: {', '.join(key.types)}."
+        text += f" Applies to: {', '.join(key.types)}."
     if key.instead:
         text += f" Use {key.instead} instead."
     return text

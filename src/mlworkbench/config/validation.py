@@ -27,10 +27,10 @@ def validate_project(project: Project) -> list[Problem]:
         elif is_checked(path):
             found += problems(path)
     if not project.computes():
-        hint = "add one, such as local.compute with the line `type: local`"
-        found.append(Problem(show_path(project.folder), None, "warning", "there is no compute target", hint))
+        hint = "create one, such as local.compute with the line `type: local`"
+        found.append(Problem(show_path(project.folder), None, "warning", "no compute target", hint))
     for path in sorted(project.root.glob(f"*{OLD_SUFFIX}")):
-        message = f"a run configuration ({OLD_SUFFIX} until June 2017) has no effect outside {FOLDER}"
+        message = f"run configuration outside {FOLDER} is ignored"
         hint = f"move it to {FOLDER}/{path.stem}{RUNCONFIG_SUFFIX}"
         found.append(Problem(path.name, None, "warning", message, hint))
     for name in project.runconfigs():
@@ -73,25 +73,25 @@ def _references(project: Project, path: Path) -> list[Problem]:
     if runconfig.target not in project.computes():
         near = nearest(runconfig.target, project.computes())
         hint = f"did you mean {near!r}?" if near else f"available: {', '.join(project.computes()) or 'none'}"
-        note("Target", "error", f"there is no compute target {runconfig.target!r}", hint)
+        note("Target", "error", f"unknown compute target {runconfig.target!r}", hint)
     own = runconfig.environment
     if own is not None and own not in known("environments"):
-        note("EnvironmentPlugin", "warning", f"there is no plugin {own!r}", "install it where mlw is")
+        note("EnvironmentPlugin", "warning", f"plugin {own!r} is not installed", "install it in the environment of mlw")
     if kind in USES_CONDA and own is None and not (project.root / runconfig.conda_dependencies_file).is_file():
         note(
             "CondaDependenciesFile",
             "error",
             f"{runconfig.conda_dependencies_file} does not exist",
-            "it lists the packages that the script needs",
+            "create it and list the packages that the script needs",
         )
     is_spark = runconfig.framework == "PySpark" and runconfig.spark_dependencies is None
     if is_spark and not (project.root / runconfig.spark_dependencies_file).is_file():
         note("SparkDependenciesFile", "warning", f"{runconfig.spark_dependencies_file} does not exist")
     script = runconfig.argument_vector[0] if runconfig.argument_vector else ""
     if script.endswith((OLD_SUFFIX, RUNCONFIG_SUFFIX)):
-        note("ArgumentVector", "error", f"{script} is a run configuration, not a script", "name the script there")
+        note("ArgumentVector", "error", f"{script} is a run configuration, not a script", "specify a script")
     elif script.endswith(".py") and not (project.root / script).is_file():
-        note("ArgumentVector", "warning", f"the script {script} does not exist")
+        note("ArgumentVector", "warning", f"script {script} does not exist")
     return found
 
 

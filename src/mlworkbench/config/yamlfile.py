@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from .place import leads_out
 
 MAX_BYTES = 1 << 20
-COPY_IT = "copy the file into the project: only the project travels to the target"
+COPY_IT = "copy the file into the project: mlw uploads only the project to the target"
 MAX_NODES = 10_000
 MAX_DEPTH = 50
 
@@ -96,7 +96,7 @@ def require_inside(path: Path, root: Path) -> None:
 
 def outside(name: str, path: Path) -> str:
     """The sentence about a file that a project names and does not contain."""
-    return f"{name} leads out of the project, to {os.path.realpath(path)}"
+    return f"{name} is outside the project, at {os.path.realpath(path)}"
 
 
 def read_bytes(path: Path, shown: str) -> bytes:
@@ -105,14 +105,14 @@ def read_bytes(path: Path, shown: str) -> bytes:
     try:
         with open(os.open(path, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError("this is not a regular file", "put a plain text file there", path=shown)
+                raise ConfigError("not a regular file", "replace it with a plain text file", path=shown)
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError("the file does not exist", path=shown) from None
     except OSError as error:
-        raise ConfigError(f"the file cannot be read: {error.strerror}", path=shown) from None
+        raise ConfigError(f"cannot read the file: {error.strerror}", path=shown) from None
     if len(data) > MAX_BYTES:
-        raise ConfigError("the file is larger than 1 MiB", "keep data in files of its own", path=shown)
+        raise ConfigError("the file is larger than 1 MiB", "keep data in separate files", path=shown)
     return data
 
 
@@ -123,7 +123,7 @@ def decode(data: bytes, shown: str) -> str:
     except UnicodeDecodeError as error:
         hint = "save it as UTF-8"
         if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            hint += "; it looks like UTF-16, which PowerShell's > writes"
+            hint += "; it looks like UTF-16, as written by > in PowerShell"
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigError("the file is not UTF-8 text", hint, path=shown, line=line) from None
 
@@ -140,7 +140,7 @@ def parse(data: bytes, shown: str, loader: Any = Loader) -> Mapping:
         raise ConfigError("the file contains a character that YAML does not allow", path=shown, line=line) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # The parser in Python lets the latter two through for absurd numbers in escapes and directives.
-        raise ConfigError(f"this is not valid YAML: {error}", path=shown) from None
+        raise ConfigError(f"not valid YAML: {error}", path=shown) from None
 
 
 class _Composer:
@@ -162,14 +162,14 @@ class _Composer:
         events.get_event()  # end of the document
         if not events.check_event(yaml.StreamEndEvent):
             line = events.peek_event().start_mark.line + 1
-            self.refuse("the file holds more than one YAML document", line, "remove the line ---")
+            self.refuse("the file contains more than one YAML document", line, "remove the line ---")
         if isinstance(node, Mapping):
             return node
         if isinstance(node, Scalar) and node.null:
             return Mapping((), False, node.line, node.end, node.end)
         what, hint = "a list", None
         if isinstance(node, Scalar):
-            what, hint = "a single text", _colon_hint(node.text)
+            what, hint = "a single string", _colon_hint(node.text)
         message = f"the file must be a mapping of keys to values, not {what}"
         return self.refuse(message, node.line, hint or "write one `key: value` per line")
 
@@ -184,7 +184,7 @@ class _Composer:
             self.refuse(f"values are nested deeper than {MAX_DEPTH} levels", line)
         if event.tag not in _TAGS:
             tag = event.tag.replace(_TAG, "!!")
-            self.refuse(f"the tag {tag!r} is not allowed here", line, "remove it; plain values are enough")
+            self.refuse(f"YAML tag {tag!r} is not allowed", line, "remove it and use a plain value")
         if event.anchor:
             self.anchors[event.anchor] = None
         is_scalar = isinstance(event, yaml.ScalarEvent)
@@ -196,10 +196,10 @@ class _Composer:
     def alias(self, event: Any, line: int) -> Node:
         anchor = event.anchor
         if anchor not in self.anchors:
-            return self.refuse(f"the alias *{anchor} refers to nothing", line)
+            return self.refuse(f"undefined YAML alias *{anchor}", line)
         known = self.anchors[anchor]
         if known is None:
-            return self.refuse(f"the alias *{anchor} refers to what it is part of", line)
+            return self.refuse(f"YAML alias *{anchor} refers to itself", line)
         self.grow(known[1], line)
         place = {"line": line, "start": event.start_mark.index, "end": event.end_mark.index}
         if isinstance(known[0], Scalar):
@@ -209,13 +209,13 @@ class _Composer:
     def grow(self, nodes: int, line: int) -> None:
         self.count += nodes
         if self.count > MAX_NODES:
-            message = f"the file stands for more than {MAX_NODES:,} values"
-            self.refuse(message, line, "write less, or use no aliases")
+            message = f"the file contains more than {MAX_NODES:,} values, with aliases expanded"
+            self.refuse(message, line, "shorten the file, or remove aliases")
 
     def scalar(self, event: Any, line: int) -> Scalar:
         text: str = event.value
         if "\0" in text or not _is_unicode(text):
-            self.refuse("a value contains a character that no program could be given", line)
+            self.refuse("a value contains a NUL or an invalid Unicode character", line)
         style = event.style or ("" if event.tag is None else "!")
         return Scalar(text, style, line, event.start_mark.index, event.end_mark.index)
 
@@ -239,12 +239,12 @@ class _Composer:
         seen: dict[str, int] = {}
         for key, value in zip(children[::2], children[1::2], strict=True):
             if not isinstance(key, Scalar):
-                self.refuse(f"a key must be a word, not {describe(key)}", key.line)
+                self.refuse(f"a key must be a string, not {describe(key)}", key.line)
             if key.text == "<<" and not key.style:
-                self.refuse("merging with << is not supported", key.line, "write the keys out")
+                self.refuse("YAML merge keys (<<) are not supported", key.line, "repeat the keys instead")
             if key.text in seen:
                 self.refuse(
-                    f"the key {key.text!r} is there twice; the first is on line {seen[key.text]}",
+                    f"duplicate key {key.text!r}; it is first defined on line {seen[key.text]}",
                     key.line,
                     "remove one of them",
                 )
@@ -281,35 +281,47 @@ def _is_unicode(text: str) -> bool:
 
 
 # What the parser says → what helps. The parser's own words stay in the message.
-_BACKSLASH = "in double quotes a backslash is written twice; in single quotes once"
+_BACKSLASH = "double the backslash, or use single quotes"
 _HINTS = (
     ("unknown escape character", _BACKSLASH),
     ("hexdecimal", _BACKSLASH),
     ("hexadecimal", _BACKSLASH),
-    ("mapping values are not allowed", "put a value that contains ': ' in quotes, and check the indentation"),
-    ("cannot start any token", "put the value in quotes"),
+    ("mapping values are not allowed", "quote a value that contains ': ', and check the indentation"),
+    ("cannot start any token", "quote the value"),
     ("could not find expected ':'", "write one `key: value` per line"),
-    ("did not find expected key", "check the indentation and that quotes are closed"),
-    ("unexpected end of stream", "a quote or bracket is not closed"),
+    ("did not find expected key", "check the indentation, and close all quotes"),
+    ("',' or ", "separate the items with commas"),
+    ("unexpected end of stream", "close the quote or bracket"),
 )
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str, shown: str) -> ConfigError:
     problem = str(error.problem or error.context or "unexpected text")
     mark = error.problem_mark or error.context_mark
+    unclosed = _unclosed(error, text)
     # For these the parser notices at the end what went wrong at the beginning.
-    if error.context_mark and ("could not find expected ':'" in problem or "end of stream" in problem):
+    if error.context_mark and (unclosed or "could not find expected ':'" in problem or "end of stream" in problem):
         mark = error.context_mark
     lines = text.splitlines() or [""]
     line = min(mark.line + 1, len(lines)) if mark else len(lines)
     written = lines[line - 1]
-    hint = _colon_hint(written) or next((advice for part, advice in _HINTS if part in problem), None)
+    hint = _colon_hint(written) or unclosed or next((advice for part, advice in _HINTS if part in problem), None)
     if re.match(r" *\t", written):
-        hint = "indent with spaces, not with tabs"
-    return ConfigError(f"this is not valid YAML: {problem}", hint, path=shown, line=line)
+        hint = "indent with spaces, not tabs"
+    return ConfigError(f"not valid YAML: {problem}", hint, path=shown, line=line)
+
+
+def _unclosed(error: yaml.MarkedYAMLError, text: str) -> str | None:
+    """The hint for a bracket or brace that is never closed."""
+    for opening, closing in ("[]", "{}"):
+        if f"',' or '{closing}'" in str(error.problem) and error.context_mark:
+            rest = text[error.context_mark.index :]
+            if rest.count(opening) > rest.count(closing):
+                return f"close the {'bracket' if opening == '[' else 'brace'}: {opening} … {closing}"
+    return None
 
 
 def _colon_hint(line: str) -> str | None:
     """For ``nvidiaDocker:true``. The value is not repeated: it may be a password."""
     found = re.match(r"\s*([A-Za-z][\w.-]*):[^\s/]", line)
-    return f"write a space after the colon: `{found[1]}: …`" if found else None
+    return f"add a space after the colon: `{found[1]}: …`" if found else None

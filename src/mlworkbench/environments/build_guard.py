@@ -118,6 +118,6 @@ def _try_out(python: Path, run: Run, environ: Mapping[str, str]) -> None:
         done = run([*words, "--cache-dir", str(folder / "cache"), "--python", str(python)], environ, folder)
         if mark.exists() or not was_stopped(done.stderr):
             raise SolveError(
-                f"this uv cannot be kept from running build scripts: {done.stderr.strip()[-300:] or 'it ran one'}",
-                "install another version of uv beside mlw",
+                f"cannot stop uv from running build scripts: {done.stderr.strip()[-300:] or 'it ran one'}",
+                "install another version of uv in the environment of mlw",
             )

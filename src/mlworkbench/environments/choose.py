@@ -28,7 +28,7 @@ def settle_environment(site: Site) -> Settled:
         name = "managed"
     elif site.locked:
         raise ConfigError(
-            f"{site.compute.name} runs scripts with the Python that is there: no environment can be repeated on it",
+            f"cannot reproduce an environment on {site.compute.name}: it runs scripts with an existing Python",
             f"set userManagedEnvironment: false in aml_config/{site.compute.name}.compute",
         )
     else:
@@ -41,10 +41,10 @@ def settle_environment(site: Site) -> Settled:
 def _by_plugin(name: str, site: Site) -> Settled:
     plugins = set(known("environments")) - set(_OURS)
     if name not in plugins:
-        has = f"installed are {', '.join(sorted(plugins))}" if plugins else "none is installed"
         raise ConfigError(
-            f"{site.runconfig.name}.runconfig asks for EnvironmentPlugin: {name}, and there is none of that name",
-            f"install it where mlw is, or leave the line out; {has}",
+            f"{site.runconfig.name}.runconfig sets EnvironmentPlugin: {name}, but no such plugin is installed",
+            "install it in the environment of mlw, or remove the line; available:"
+            f" {', '.join(sorted(plugins)) or 'none'}",
         )
     settled: Settled = load("environments", name)(site)
     return settled

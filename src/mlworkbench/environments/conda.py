@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
 Answer = TypeVar("Answer")
-HINT = "change the versions in {file}, or name the channel that has them under `channels:`"
+HINT = "change the versions in {file}, or add the channel that has them under `channels:`"
 # Under one name at conda and under another at PyPI; the rest are called the same there.
 _PYPI_NAMES = {
     "pytorch": "torch",
@@ -59,7 +59,7 @@ def solve_conda(asked: Asked, cache: Path) -> list[JsonDict]:
         records = wait(_solve(asked, cache))
     except rattler.exceptions.SolverError as error:
         raise SolveError(
-            f"no set of conda packages is what {asked.file} asks for:\n{shorten(mask(str(error)))}",
+            f"cannot resolve the conda packages of {asked.file}:\n{shorten(mask(str(error)))}",
             HINT.format(file=asked.file),
             more="cannot-be-solved",
         ) from None
@@ -78,9 +78,9 @@ def solve_conda(asked: Asked, cache: Path) -> list[JsonDict]:
 def _unread(asked: Asked, said: str) -> SolveError:
     """A channel that does not answer may do so tomorrow; one that is not there is misspelt."""
     names = ", ".join(without_secret(one)[0] for one in asked.channels)
-    text = f"the channels could not be read ({names}):\n{shorten(said)}"
+    text = f"cannot read the conda channels ({names}):\n{shorten(said)}"
     if why_not_reached(said):
-        hint = f"check the way to the internet, or name a mirror that you reach under `channels:` in {asked.file}"
+        hint = f"check the internet connection, or add a reachable mirror under `channels:` in {asked.file}"
         return NotFetched(text, hint, more="index-not-reached")
     return SolveError(text, f"check the names under `channels:` in {asked.file}", more="index-not-reached")
 
@@ -92,7 +92,8 @@ def load_rattler() -> Any:
         import rattler.exceptions  # noqa: PLC0415
     except ImportError:
         raise SolveError(
-            "conda packages need py-rattler, which is not installed", "install it beside mlw: pip install py-rattler"
+            "conda packages require py-rattler, which is not installed",
+            "install it in the environment of mlw: pip install py-rattler",
         ) from None
     return rattler
 
@@ -152,7 +153,7 @@ def entry(record: RepoDataRecord) -> JsonDict:
         made["file"] = url.rsplit("/", 1)[1]
         made["here"] = made.pop("url")
     if not made["sha256"] and not made.get("md5"):
-        raise SolveError(f"the channel has no checksum of {known['name']} {known['version']}", "use another channel")
+        raise SolveError(f"the channel has no checksum for {known['name']} {known['version']}", "use another channel")
     return made
 
 

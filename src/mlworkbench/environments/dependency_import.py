@@ -33,7 +33,7 @@ _MOST = 1000  # entries of a file
 _MOST_CHARACTERS = 200  # of an entry in a message
 _PLAIN = re.compile(r"[A-Za-z][\w.\[\]=<>!~,*+-]*[\w\]*]")
 _WORDS = frozenset("true false yes no on off null".split())  # that YAML does not read as text
-_OPTION = "options of pip are not taken; add the line under `pip:` yourself, or set it for pip (pip.conf)"
+_OPTION = "pip options are not imported; add the line under `pip:`, or set it in pip.conf"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Imported:
         head = template.partition("\n#channels:")[0].partition("\ndependencies:")[0].rpartition("\n\n")[0]
         default = re.search(r"^  - (python=\S+)", template, re.MULTILINE)
         python = [] if any(re.match(r"python\b", one) for one in self.conda) or not default else [default[1]]
-        lines = [head, "", f"# Taken from {self.file} by `mlw project init`."]
+        lines = [head, "", f"# Imported from {self.file} by `mlw project init`."]
         lines += ["channels:", *(f"  - {_scalar(one)}" for one in self.channels)] if self.channels else []
         lines += ["dependencies:", *(f"  - {_scalar(one)}" for one in (*python, *self.conda))]
         lines += ["  - pip:", *(f"    - {_scalar(one)}" for one in self.pip)] if self.pip else []
@@ -72,10 +72,10 @@ def import_dependencies(root: Path) -> Imported | None:
         left_out += imported.left_out
         if imported.packages:
             later = [other for other in names[index + 1 :] if show_path(root / other) not in reader.files]
-            left_out += [f"{other}: only {name} is read" for other in later]
+            left_out += [f"{other}: ignored because {name} was imported" for other in later]
             return replace(imported, left_out=tuple(left_out))
         if not imported.left_out:
-            left_out.append(f"{name}: it names no package")
+            left_out.append(f"{name}: no packages found")
     return Imported(", ".join(names), left_out=tuple(left_out)) if names else None
 
 
@@ -104,10 +104,10 @@ class _Reader(Gathered):
     def imported(self, name: str) -> Imported:
         pip = [requirement(one) for one in self.pip if self._is_shareable(one)]
         for one in self.constraints:
-            self.leave(one, "constraints are not taken; add `-c FILE` under `pip:`")
+            self.leave(one, "constraints are not imported; add `-c FILE` under `pip:`")
         conda, pip = list(dict.fromkeys(self.conda)), list(dict.fromkeys(pip))
         if len(conda) + len(pip) > _MOST:
-            raise ConfigError(f"it has more than {_MOST} entries")
+            raise ConfigError(f"more than {_MOST} entries")
         return Imported(name, tuple(conda), tuple(pip), tuple(self.channels), tuple(self.left_out))
 
     def add(self, at: Line, path: Path, depth: int = 0, *, constrain: bool = False) -> None:
@@ -116,7 +116,7 @@ class _Reader(Gathered):
             return self.leave(at, _OPTION)
         try:
             if not one_line(at.text):
-                raise ConfigError("it has a control character in it")
+                raise ConfigError("contains a control character")
             super().add(at, path, depth, constrain=constrain)
         except ConfigError as error:
             self.leave(at, error.message.removeprefix(f"{at.file}:{at.line}: "))
@@ -128,7 +128,7 @@ class _Reader(Gathered):
 
     def _is_shareable(self, one: PipLine) -> bool:
         if one.url and without_secret(one.url)[1]:
-            self.leave(one, "the address has a secret in it, which is not copied; keep it in ~/.netrc")
+            self.leave(one, "the URL contains a secret, which is not copied; keep it in ~/.netrc")
             return False
         return True
 
@@ -140,7 +140,7 @@ class _Reader(Gathered):
             name = same_key(key.text)
             if name in ("dependencies", "channels") and not isinstance(node, Sequence):
                 if not (isinstance(node, Scalar) and node.null):
-                    self.leave(Line(f"{key.text}: {_text(node)}", shown, key.line), "it is not a list")
+                    self.leave(Line(f"{key.text}: {_text(node)}", shown, key.line), "not a list")
             elif isinstance(node, Sequence) and name == "dependencies":
                 for one in node.items:
                     self._conda(one, path, shown)
@@ -148,7 +148,7 @@ class _Reader(Gathered):
                 for one in node.items:
                     self._channel(one, shown)
             elif name != "name":
-                self.leave(Line(key.text, shown, key.line), "this key is not taken")
+                self.leave(Line(key.text, shown, key.line), "this key is not imported")
 
     def _conda(self, item: Any, path: Path, shown: str) -> None:
         if isinstance(item, Mapping):
@@ -157,15 +157,15 @@ class _Reader(Gathered):
                     self._pip(value, path, shown)
                 else:
                     at = Line(f"{key.text}: {_text(value)}", shown, key.line)
-                    self.leave(at, "only `pip:` may have entries of its own")
+                    self.leave(at, "only `pip:` can have nested entries")
         elif not isinstance(item, Scalar) or item.null:
-            self.leave(Line(_text(item), shown, item.line), "this is not a package")
+            self.leave(Line(_text(item), shown, item.line), "not a package")
         else:
             at = Line(item.text.strip(), shown, item.line)
             try:
                 entry = conda_entry(at.text, shown, item.line)
                 if not one_line(at.text) or without_secret(at.text)[1]:
-                    raise ConfigError("it has a control character or a secret in it")
+                    raise ConfigError("contains a control character or a secret")
             except ConfigError as error:
                 self.leave(at, error.message.removeprefix(f"{shown}:{item.line}: "))
             else:
@@ -180,14 +180,14 @@ class _Reader(Gathered):
             if isinstance(item, Scalar) and not item.null:
                 self.add(at, path)
             else:
-                self.leave(at, "this is not a package")
+                self.leave(at, "not a package")
 
     def _channel(self, item: Any, shown: str) -> None:
         if not isinstance(item, Scalar) or item.null:
-            return self.leave(Line(_text(item), shown, item.line), "this is not a channel")
+            return self.leave(Line(_text(item), shown, item.line), "not a channel")
         at = Line(item.text.strip(), shown, item.line)
         if not one_line(at.text) or len(at.text) > _MOST_CHARACTERS or without_secret(at.text)[1]:
-            return self.leave(at, "the channel is too long, or has a secret in it")
+            return self.leave(at, "the channel is too long or contains a secret")
         self.channels.append(at.text)
 
     # -- pyproject.toml ------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class _Reader(Gathered):
         groups |= {f"tool.uv.{name}": uv.get(name) for name in ("index", "index-url", "extra-index-url", "sources")}
         for name, value in groups.items():
             if value:
-                self.left_out.append(f"{shown}: [{name}] is not taken{_names(value)}")
+                self.left_out.append(f"{shown}: [{name}] is not imported{_names(value)}")
 
     def _dynamic(self, setuptools: dict[str, Any], path: Path, text: str) -> None:
         """Dependencies that setuptools reads from files; another build backend has to be run for them."""
@@ -221,7 +221,7 @@ class _Reader(Gathered):
         for name in names:
             self.add(Line(f"-r {name}", shown, _line_of(text, str(name))), path)
         if not names:
-            self.left_out.append(f"{shown}: dynamic dependencies are not taken: only the build backend computes them")
+            self.left_out.append(f"{shown}: dynamic dependencies are not imported: they require the build backend")
 
     def _poetry(self, poetry: dict[str, Any], path: Path, text: str) -> None:
         shown = show_path(path)
@@ -229,14 +229,14 @@ class _Reader(Gathered):
             at = Line(name, shown, _line_of_key(text, name))
             wanted = poetry_requirement(name, value)
             if wanted is None:
-                self.leave(at, f"it is not a plain version; {EXPORT}")
+                self.leave(at, f"not a plain version; {EXPORT}")
             elif name == "python":
                 self._python(wanted.removeprefix(name) or None, shown)
             else:
                 self.add(Line(wanted, shown, at.line), path)
         others = [name for name in ("group", "dev-dependencies", "source", "extras") if poetry.get(name)]
         for name in others:
-            self.left_out.append(f"{shown}: [tool.poetry.{name}] is not taken{_names(poetry[name])}; {EXPORT}")
+            self.left_out.append(f"{shown}: [tool.poetry.{name}] is not imported{_names(poetry[name])}; {EXPORT}")
 
     def _python(self, pin: Any, shown: str) -> None:
         if not isinstance(pin, str):

@@ -25,7 +25,7 @@ _NAMES = ("python", "python3", "py") if os.name == "nt" else ("python", "python3
 # Understood by every Python since 2.4.
 _QUESTION = "import sys; sys.stdout.write('%d %d %d %s' % (tuple(sys.version_info[:3]) + (sys.executable,)))"
 UNTRIED: Version = (0, 0, 0)  # the version of a Python that was found and not started
-_SHIM = ": a script or a shim may start a program of the project"
+_SHIM = ": a script or shim could start a program of the project"
 _CACHE_VERSION = 1
 _CACHE_ENTRIES = 64
 
@@ -85,7 +85,7 @@ def _find(python_location: str | None, environ: Mapping[str, str], base: Path | 
     answer = oracle.ask(path)
     if answer is None:
         raise ConfigError(
-            f"pythonLocation {python_location!r} is {path}, which does not answer like a Python",
+            f"pythonLocation {python_location!r} is {path}, which is not a working Python interpreter",
             "set pythonLocation in the .compute file to a Python interpreter",
         )
     if answer[1] == UNTRIED:
@@ -96,7 +96,7 @@ def _find(python_location: str | None, environ: Mapping[str, str], base: Path | 
 
 
 def _untried(path: str, reason: str) -> Interpreter:
-    return Interpreter(path, UNTRIED, f"{reason}; not tried")
+    return Interpreter(path, UNTRIED, f"{reason}; not checked")
 
 
 def locate_python(python_location: str | None, environ: Mapping[str, str], base: Path | None) -> tuple[str, str]:
@@ -111,7 +111,7 @@ def locate_python(python_location: str | None, environ: Mapping[str, str], base:
         path = os.path.abspath(path)
         if not _is_program(path):
             raise ConfigError(
-                f"pythonLocation {python_location!r} is {path}, which is not a program",
+                f"pythonLocation {python_location!r} is {path}, which is not an executable file",
                 "set pythonLocation in the .compute file to a Python interpreter",
             )
         return path, "pythonLocation"
@@ -150,21 +150,21 @@ def _search(environ: Mapping[str, str], oracle: _Oracle) -> Interpreter:
 
 def _first(name: str, environ: Mapping[str, str]) -> str:
     skipped = path_without_own(environ) != environ.get("PATH", os.defpath)
-    return f"first {name} on PATH" + (f", after mlw's own environment {sys.prefix}" if skipped else "")
+    return f"first {name} on PATH" + (f" outside the environment of mlw ({sys.prefix})" if skipped else "")
 
 
 def _too_old(found: list[tuple[str, Version]]) -> ConfigError:
     what = " and ".join(f"{path} is Python {_dotted(version)}" for path, version in found)
     return ConfigError(
-        f"{what}, and a script needs {OLDEST[0]}.{OLDEST[1]} or newer",
+        f"{what}, but scripts require Python {OLDEST[0]}.{OLDEST[1]} or newer",
         "set pythonLocation in the .compute file to a newer Python",
     )
 
 
 def _missing() -> ConfigError:
     return ConfigError(
-        f"no Python on PATH: neither {' nor '.join(_NAMES)} is there, mlw's own left aside",
-        "install Python, or set pythonLocation in the .compute file to the one to use",
+        f"no Python on PATH: found neither {' nor '.join(_NAMES)} outside the environment of mlw",
+        "install Python, or set pythonLocation in the .compute file",
     )
 
 

@@ -12,9 +12,9 @@ _DEFAULT = "python3"
 def given(site: Site) -> Settled:
     """Found there by its name, or where ``pythonLocation`` says."""
     compute = site.compute
-    kind, whose = "target", "of the target"
+    kind, whose = "target", "on the target"
     if compute.kind in IN_CONTAINER:
-        kind, whose = "image", f"of the image {compute.base_docker_image}"
+        kind, whose = "image", f"in image {compute.base_docker_image}"
     # `pythonLocation: python` stood in every project of the original: it was the default, not a choice.
     path = _DEFAULT if compute.python_location in (None, "python") else str(compute.python_location)
     return Settled({"kind": kind, "python": path, "version": None}, Interpreter(path, (0, 0, 0), f"{path} {whose}"))

@@ -148,7 +148,7 @@ class Inventory:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         who, answer = self._host.identity, self._host.ask(request, patience=PATIENCE)
-        Reply(who, answer).require_ok(f"{who} could not list its environments")
+        Reply(who, answer).require_ok(f"cannot list the environments on {who}")
         return answer
 
 
@@ -158,8 +158,8 @@ def _pick(name: str, known: Sequence[str]) -> str:
         return found[0]
     if found:
         raise UsageError(
-            f"several environments begin with {name}: {', '.join(one[:SHORT] for one in sorted(found))}",
-            "give more of its digits",
+            f"several environments start with {name}: {', '.join(one[:SHORT] for one in sorted(found))}",
+            "use more digits",
         )
     raise UnknownName("environment", name, [one[:SHORT] for one in known])
 
@@ -187,7 +187,7 @@ def _environment(said: object) -> Environment | None:
 def _details(said: object) -> Details:
     environment = _environment(said)
     if environment is None or not isinstance(said, dict):
-        raise HostError("the machine gave no answer that makes sense")
+        raise HostError("invalid response from the machine")
     return Details(
         environment,
         tuple(_package(one, kind) for kind in ("conda", "pip") for one in _dicts(said, kind)),

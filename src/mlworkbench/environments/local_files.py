@@ -59,9 +59,9 @@ def check_sources(dependencies: Dependencies, root: Path, allowed: Iterable[Path
     for at, place in sources:
         path = _path_of(place, root)
         if not any(path.resolve().is_relative_to(border) for border in borders):
-            allow = f"if any project may install packages from it: mlw settings add package-folders {path}"
+            allow = f"to allow all projects to install packages from it, run: mlw settings add package-folders {path}"
             raise ConfigError(
-                f"{place[:200]} is outside the project, and you have not allowed packages from there",
+                f"{place[:200]} is outside the project, and packages from it are not allowed",
                 "copy the packages into the project" if path == path.parent else allow,
                 path=at.file,
                 line=at.line or None,
@@ -102,11 +102,11 @@ def allowed_file(name: str, path: Path, folders: Iterable[Path]) -> Path:
     """The path without links; SolveError unless it is a package in one of the folders."""
     real = path.resolve()
     if not real.name.lower().endswith((*ARCHIVES, *_OF_CONDA)) or not real.is_file():
-        raise SolveError(f"{name} resolves to {path}, which is not a package", "name another index or version")
+        raise SolveError(f"{name} resolves to {path}, which is not a package", "use another index or version")
     if not any(real.is_relative_to(folder.resolve()) for folder in folders):
         raise SolveError(
-            f"{name} resolves to {path}, a file of this machine that is outside the project",
-            "copy it into the project and name it there, or allow its folder for all projects:"
+            f"{name} resolves to {path}, a local file outside the project",
+            "copy it into the project and reference it there, or allow its folder for all projects:"
             f" mlw settings add package-folders {real.parent}",
         )
     return real
@@ -122,8 +122,8 @@ def check_repository(name: str, url: str) -> None:
     """Raise SolveError for a repository of this machine, or one that is reached without encryption."""
     parts = urlsplit(url)
     scheme = parts.scheme.removeprefix("git+").lower()
-    hint = "name a repository by https or ssh, or build a wheel of it"
+    hint = "use a repository URL with https or ssh, or build a wheel"
     if scheme not in _REPOSITORIES:
-        raise SolveError(f"{name} resolves to the repository {url[:200]}, which is not on a server", hint)
+        raise SolveError(f"{name} resolves to {url[:200]!r}, which is not a repository on a server", hint)
     if is_open_repository(url):
-        raise SolveError(f"{name} is in the repository {url[:200]}, which is reached without encryption", hint)
+        raise SolveError(f"{name} resolves to {url[:200]}, which uses an unencrypted connection", hint)

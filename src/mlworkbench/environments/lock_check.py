@@ -34,12 +34,12 @@ class _Invalid(Exception):
 
 def checked_lock(lock: Mapping[str, Any], *, contained: bool) -> JsonDict:
     """The lock with what an environment is made of, nothing else. Raises ConfigError."""
-    hint = "leave out --locked: the packages are then solved again"
+    hint = "omit --locked to resolve the packages again"
     python = lock.get("python")
     if contained and isinstance(python, dict) and python.get("source") == "host":
         raise ConfigError(
-            f"the environment of that run is around {str(python.get('path'))[:200]!r}, a program of its machine, which"
-            " is not started for containers",
+            f"the environment of that run is based on {str(python.get('path'))[:200]!r}, a Python of its host, which"
+            " containers cannot use",
             hint,
         )
     known = {key: lock[key] for key in _KEYS if key in lock}
@@ -48,17 +48,17 @@ def checked_lock(lock: Mapping[str, Any], *, contained: bool) -> JsonDict:
     try:
         _check(known)
         if digest_of(known) != known["digest"]:
-            raise _Invalid("has another digest than its packages")
+            raise _Invalid("the digest does not match the packages")
     except (_Invalid, SolveError) as error:
-        raise ConfigError(f"the lock of that run is not valid: {error}", hint) from None
+        raise ConfigError(f"the lock file of that run is not valid: {error}", hint) from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        raise ConfigError("the lock of that run is not valid: something is missing in it", hint) from None
+        raise ConfigError("the lock file of that run is not valid: it is incomplete", hint) from None
     return known
 
 
 def _check(lock: JsonDict) -> None:
     if lock["format"] != FORMAT:
-        raise _Invalid("it is of another version of ML Workbench")
+        raise _Invalid("it has the format of another version of ML Workbench")
     _require(lock, "glibc", _LIBC, optional=True)
     _require(lock, "cuda", _WORD, optional=True)
     _python(lock["python"])
@@ -75,7 +75,7 @@ def _check(lock: JsonDict) -> None:
 def _each(entries: list[Any], check: Callable[[JsonDict], None]) -> None:
     for entry in entries:
         if not isinstance(entry, dict):
-            raise _Invalid("a package in it is not a table")
+            raise _Invalid("a package is not a table")
         _require(entry, "name", _NAME)
         _require(entry, "size", None, optional=True)
         check(entry)
@@ -90,7 +90,7 @@ def _python(python: JsonDict) -> None:
     elif source == "host":
         _require(python, "path", re.compile(r"/[^\0\n\r]+"))
     elif source != "conda":
-        raise _Invalid(f"its Python is of an unknown kind: {str(source)[:40]!r}")
+        raise _Invalid(f"unknown source of Python: {str(source)[:40]!r}")
 
 
 def _conda(entry: JsonDict) -> None:
@@ -99,7 +99,7 @@ def _conda(entry: JsonDict) -> None:
     _require(entry, "sha256", _SHA256, optional=bool(entry.get("md5")))
     _place(entry)
     if not all(isinstance(one, str) for one in entry["depends"]):
-        raise _Invalid(f"{entry['name']} depends on something that is not a package")
+        raise _Invalid(f"{entry['name']} has a dependency that is not a package")
 
 
 def _pip(entry: JsonDict) -> None:
@@ -119,7 +119,7 @@ def _place(entry: JsonDict) -> None:
     _require(entry, "url", _ADDRESS, optional=bool(entry.get("file")))
     _require(entry, "file", _FILE, optional=bool(entry.get("url")))
     if entry.get("url") and not urlsplit(entry["url"]).hostname:
-        raise _Invalid(f"{entry['name']} has an address without a host")
+        raise _Invalid(f"{entry['name']} has a URL without a host")
 
 
 def _require(entry: JsonDict, key: str, form: re.Pattern[str] | None, *, optional: bool = False) -> None:
@@ -129,4 +129,4 @@ def _require(entry: JsonDict, key: str, form: re.Pattern[str] | None, *, optiona
         return
     right = type(value) is int if form is None else isinstance(value, str) and form.fullmatch(value) is not None
     if not right:
-        raise _Invalid(f"{key} of {str(entry.get('name', 'it'))[:80]!r} is {str(value)[:80]!r}")
+        raise _Invalid(f"invalid {key} of {str(entry.get('name', 'python'))[:80]!r}: {str(value)[:80]!r}")

@@ -41,7 +41,7 @@ def load_toml(path: Path) -> tuple[dict[str, Any], str]:
     try:
         return tomllib.loads(text), text
     except ValueError as error:  # also of an integer with more digits than Python reads
-        raise ConfigError(f"the file is not TOML: {str(error)[:300]}", path=shown) from None
+        raise ConfigError(f"not valid TOML: {str(error)[:300]}", path=shown) from None
     except RecursionError:
         raise ConfigError("the file is nested too deeply", path=shown) from None
 
@@ -104,8 +104,8 @@ def _pixi(path: Path) -> Dependencies:
         if kind == "conda" and file.endswith((".conda", ".tar.bz2")):
             name, version, *build = file.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2) + [""]
             if len(build) < 2:
-                hint = "create it again with `pixi lock`"
-                raise ConfigError(f"{file[:200]!r} is not the name of a package", hint, path=shown, line=number)
+                hint = "recreate it with `pixi lock`"
+                raise ConfigError(f"{file[:200]!r} is not a package file name", hint, path=shown, line=number)
             conda.append(Requirement(f"{name}={version}", shown, number, name.lower(), None, f"={version}"))
         elif kind == "pypi":
             name, _, rest = file.partition("-")
@@ -150,14 +150,14 @@ def _line(text: str, part: str) -> int:
 
 def _text(value: Any, what: str, file: str) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ConfigError(f"{what} must be a text", path=file)
+        raise ConfigError(f"{what} must be a string", path=file)
     check_length(Line(what, file, 0), value or "")
     return value
 
 
 def _texts(value: Any, what: str, file: str) -> list[str]:
     if value is not None and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
-        raise ConfigError(f"{what} must be a list of texts", path=file)
+        raise ConfigError(f"{what} must be a list of strings", path=file)
     return value or []
 
 

@@ -58,7 +58,7 @@ def _numbers(version: str) -> tuple[int, int, int]:
     """The numbers of a Python version without the suffix of a pre-release, as in 3.14.0rc2."""
     match = _VERSION.match(version)
     if match is None:
-        raise ConfigError(f"{version[:40]!r} is not a version of Python", "leave out --locked, or name another version")
+        raise ConfigError(f"{version[:40]!r} is not a Python version", "omit --locked, or use another version")
     major, minor, micro = (int(number or 0) for number in match.groups())
     return major, minor, micro
 
@@ -82,7 +82,7 @@ def _libc(lock: JsonDict) -> str | None:
 
 def _why(site: Site) -> str:
     if site.locked:
-        return "the environment of the run that was named"
+        return "the environment of the run given with --locked"
     return f"the environment of {site.runconfig.conda_dependencies_file}"
 
 
@@ -93,13 +93,13 @@ def _sees_gpus(site: Site) -> bool:
 def _locked(lock: JsonDict, platform: Platform, *, contained: bool) -> JsonDict:
     if lock.get("kind") != "managed":
         raise ConfigError(
-            f"that run used the Python {lock.get('python')}, which it found: there is no environment to repeat",
-            "leave out --locked",
+            f"that run used an existing Python, {lock.get('python')}, and has no environment to reproduce",
+            "omit --locked",
         )
     if lock.get("platform") != platform.subdir:
         raise ConfigError(
-            f"the environment of that run is for {lock.get('platform')}, and the target is {platform.subdir}",
-            "leave out --locked: the packages are then solved for this target",
+            f"the environment of that run is for {lock.get('platform')}, but the target is {platform.subdir}",
+            "omit --locked to resolve the packages for this target",
         )
     return checked_lock(lock, contained=contained)
 
@@ -122,7 +122,7 @@ def _refuse_program(site: Site, python: JsonDict) -> None:
     found = _host_python(site)
     if not found or found[0] != path:
         raise ConfigError(
-            f"the environment of that run is around {path!r}, a program of a project", "leave out --locked"
+            f"the environment of that run is based on {path!r}, a program inside a project", "omit --locked"
         )
 
 
@@ -170,6 +170,6 @@ def _host_python(site: Site) -> tuple[str, str] | None:
     except MlwError:
         return None
     if found.version == UNTRIED:
-        site.tell(f"note: {found.path} was not tried, so the environment may get another Python than a run would")
+        site.tell(f"note: {found.path} was not checked; a run may use another Python for the environment")
         return None
     return found.path, ".".join(map(str, found.version))

@@ -97,7 +97,7 @@ def python_list(environ: Mapping[str, str], patience: float = PATIENCE) -> dict[
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise SolveError(f"{shown}, which {LIST} names, is not a list of Pythons", "check it: it must be a JSON object")
+        raise SolveError(f"{shown}, set in {LIST}, is not a list of Python versions", "use a JSON object")
     return {str(key): one for key, one in found.items() if isinstance(one, dict)}
 
 
@@ -115,7 +115,7 @@ def _read(place: str, environ: Mapping[str, str], patience: float) -> bytes:
             with path.open("rb") as file:
                 return file.read(_LARGEST_LIST)
         except OSError as error:
-            raise SolveError(f"{path}, which {LIST} names, cannot be read: {error.strerror}") from None
+            raise SolveError(f"cannot read {path}, set in {LIST}: {error.strerror}") from None
     address = without_secret(place)[0]
     headers = headers_for(address, mirror_credentials(environ), environ)
     with tempfile.TemporaryDirectory(prefix="mlw-pythons-") as folder:
@@ -125,8 +125,8 @@ def _read(place: str, environ: Mapping[str, str], patience: float) -> bytes:
         except tools.NoEnvironment as error:
             why = getattr(error, "why", None) or str(error)
             raise NotFetched(
-                f"the list of Pythons {address} cannot be fetched: {why}",
-                f"check {LIST}, and try again: nothing of this attempt is kept",
+                f"cannot fetch the list of Python versions from {address}: {why}",
+                f"check {LIST}, and try again",
                 more="index-not-reached",
             ) from None
         return path.read_bytes()

@@ -67,7 +67,7 @@ def _write(path: Path, found: metadata.Distribution) -> None:
                 data = source.read_bytes()
                 digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
                 if known != f"sha256={digest}":
-                    raise Unverified(f"{source} differs from the RECORD of {found.name} {found.version}")
+                    raise Unverified(f"{source} does not match the RECORD of {found.name} {found.version}")
                 lines.append(f"{name},sha256={digest},{len(data)}\n")
                 _add(wheel, name, data, 0o755 if ".data/scripts/" in name else 0o644)
             record = f"{_info(found)}/RECORD"

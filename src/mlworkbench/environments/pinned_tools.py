@@ -104,7 +104,7 @@ def _on_index(
         if entry["sha256"] in tool.wheels:
             known[tool.name] = (entry, path)
         else:
-            tell(f"the package index has another file of {tool.name} {tool.version} than the known one: not used")
+            tell(f"the hash of {tool.name} {tool.version} on the package index is not the expected one; file not used")
     return known
 
 
@@ -129,5 +129,5 @@ def _packed(tool: Tool, where: Installer, cache: Path, tell: Callable[[str], Non
     try:
         return pack(tool.name, tool.version, where.machine, where.python, cache)
     except Unverified as error:
-        tell(f"{error}; it is not sent to targets")
+        tell(f"{error}; file not sent to targets")
         return None

@@ -91,7 +91,8 @@ def find_uv(environ: Mapping[str, str]) -> str:
         return str(beside)
     found = which("uv", environ.get("PATH"))
     if not found or is_shim(found):  # uv runs in the project, where a shim would start what the project names
-        raise SolveError("pip packages need uv, which is not installed", "install it beside mlw: pip install uv")
+        hint = "install it in the environment of mlw: pip install uv"
+        raise SolveError("pip packages require uv, which is not installed", hint)
     return found
 
 
@@ -158,7 +159,7 @@ def _fetch(url: str, path: Path, places: Sequence[str], environ: Mapping[str, st
     try:
         return tools.fetch(urlsplit(url)._replace(netloc=host).geturl(), str(path), headers)
     except tools.NotFetched as error:
-        raise NotFetched(f"{mask(url)} cannot be fetched: {error.why}", "try again", more="index-not-reached") from None
+        raise NotFetched(f"cannot fetch {mask(url)}: {error.why}", "try again", more="index-not-reached") from None
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
@@ -166,7 +167,7 @@ def _write(path: Path, lines: Iterable[str]) -> None:
     lines = list(lines)
     broken = next((line for line in lines if not one_line(line)), None)
     if broken is not None:  # what follows the line break would be an option of uv
-        raise ConfigError(f"{mask(broken[:200])!r} is not one line", "write each package and each option by itself")
+        raise ConfigError(f"{mask(broken[:200])!r} is not a single line", "use one line per package or option")
     with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.writelines(line + "\n" for line in lines)
 
@@ -191,20 +192,20 @@ def _explain(said: str, wanted: Wanted, folder: Path, unnamed: str | None) -> So
     built = _BUILDS.search(text)
     if built:  # the traceback of a build is long, and its last line says it
         text = f"{told[0].removeprefix('error: ')}\n{told[-1].strip()}"
-        hint = f"there is no ready wheel of {built[1]} for Python {wanted.python}: choose another version"
+        hint = f"no wheel of {built[1]} for Python {wanted.python}: use another version"
     elif why_not_reached(text):
-        hint = "check the way to the internet, and the proxy variables"
-        return NotFetched(f"the package index could not be asked:\n{shorten(text)}", hint, more="index-not-reached")
+        hint = "check the internet connection and the proxy variables"
+        return NotFetched(f"cannot reach the package index:\n{shorten(text)}", hint, more="index-not-reached")
     elif "was not found in the package registry" in " ".join(text.split()):  # uv breaks its lines anywhere
-        hint = f"check the spelling in {wanted.file}, or name the index that has it: --extra-index-url"
+        hint = f"check the spelling in {wanted.file}, or add the index that has it with --extra-index-url"
     else:
         hint = f"change the versions in {wanted.file}"
     if unnamed:
         hint += (
-            f"; your password in .netrc is not sent to {unnamed}, which only the project names: if you trust it, say"
+            f"; mlw does not send your .netrc password to {unnamed}, an index of the project; if you trust it, run:"
             f" mlw settings add index-hosts {unnamed}"
         )
-    problem = f"no set of pip packages is what {wanted.file} asks for:\n{shorten(text)}"
+    problem = f"cannot resolve the pip packages of {wanted.file}:\n{shorten(text)}"
     return SolveError(problem, hint, more="cannot-be-solved")
 
 
@@ -229,11 +230,11 @@ def _entry(one: Mapping[str, Any], wanted: Wanted, folders: Sequence[Path]) -> t
         url, _ = without_secret(str(vcs["url"]))
         return {**made, "git": url, "commit": vcs["commit-id"], "folder": vcs.get("subdirectory")}, None
     if "directory" in one:
-        hint = "build a wheel of it and name that"
+        hint = "build a wheel and use that"
         raise ConfigError(f"{one['name']} is a folder: packages from source folders are not installed", hint)
     file = (one.get("wheels") or [None])[0] or one.get("archive") or one.get("sdist")
     if file is None:
-        raise SolveError(f"the index has no file of {one['name']} {one.get('version')}", "choose another version")
+        raise SolveError(f"the index has no file for {one['name']} {one.get('version')}", "use another version")
     path = local_path(file, wanted.root)
     sha256 = file.get("hashes", {}).get("sha256")
     if path is not None:
@@ -242,8 +243,8 @@ def _entry(one: Mapping[str, Any], wanted: Wanted, folders: Sequence[Path]) -> t
         return {**made, **data}, path
     if not sha256:
         raise SolveError(
-            f"the index has no SHA-256 of {one['name']} {one.get('version')}",
-            "download the file into the project and name it under `pip:`",
+            f"the index has no SHA-256 for {one['name']} {one.get('version')}",
+            "download the file into the project and reference it under `pip:`",
         )
     url, private = without_secret(str(file["url"]))
     private = private or urlsplit(url).netloc in wanted.indexes.hosts_with_password()

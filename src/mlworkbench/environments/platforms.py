@@ -79,8 +79,9 @@ def platform_of(facts: Known, glibc: str | None = None, cuda: bool = True) -> Pl
     if subdir is None:
         known = ", ".join(sorted(set(_SUBDIRS.values())))
         raise ConfigError(
-            f"no environment can be made for {said['system'] or 'an unknown system'} on {said['arch'] or 'it'}",
-            f"prepare a Python there and set userManagedEnvironment and pythonLocation; available: {known}",
+            f"environments are not supported for {said['system'] or 'unknown'} on {said['arch'] or 'unknown'};"
+            f" supported: {known}",
+            "install Python there and set userManagedEnvironment: true and pythonLocation",
         )
     return Platform(
         subdir=subdir,

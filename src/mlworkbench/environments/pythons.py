@@ -35,7 +35,7 @@ def satisfies(version: str, pin: str | None) -> bool:
     try:
         return any(_one(version, part.strip()) for part in pin.split("|"))
     except (InvalidSpecifier, InvalidVersion):
-        raise ConfigError(f"{pin!r} is not a version of Python", "write python=3.11, or python>=3.10,<3.13") from None
+        raise ConfigError(f"{pin!r} is not a Python version", "use python=3.11, or python>=3.10,<3.13") from None
 
 
 def _one(version: str, part: str) -> bool:
@@ -88,7 +88,7 @@ def _downloads(own: Mapping[str, JsonDict], environ: Mapping[str, str], folder: 
             reads_project=False,  # a mirror of the user's counts
         )
     if done.returncode:
-        problem = f"uv could not list its Pythons:\n{shorten(mask(done.stderr.strip()))}"
+        problem = f"uv failed to list its Python versions:\n{shorten(mask(done.stderr.strip()))}"
         raise SolveError(problem, f"check {LIST} and {MIRROR}" if own or environ.get(MIRROR) else None)
     answer: Sequence[Mapping[str, Any]] = parse_json(done.stdout)
     return answer

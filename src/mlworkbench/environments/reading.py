@@ -68,7 +68,7 @@ def _check_addresses(dependencies: Dependencies) -> None:
     )
     for entry in (*entries, *(replace(whole, text=channel) for channel in dependencies.channels)):
         if not one_line(entry.text):
-            raise _wrong(entry, f"{entry.text[:200]!r} holds a line break or another control character")
+            raise _wrong(entry, f"{entry.text[:200]!r} contains a line break or control character")
     for channel in dependencies.channels:
         _split(whole, channel)
     for one in (*dependencies.pip, *dependencies.constraints):
@@ -82,7 +82,7 @@ def _split(at: Line, address: str) -> SplitResult:
         parts = urlsplit(address)
         _ = parts.port
     except ValueError as error:
-        raise _wrong(at, f"{address[:200]!r} is not an address: {error}") from None
+        raise _wrong(at, f"{address[:200]!r} is not a valid URL: {error}") from None
     return parts
 
 
@@ -132,8 +132,8 @@ def conda_entry(text: str, file: str, line: int) -> Requirement:
         return Requirement(text, file, line, name.lower())
     found = _CONDA.match(text)
     if not found:
-        hint = "write name, name=1.2 or channel::name=1.2"
-        raise ConfigError(f"{text!r} is not a package of conda", hint, path=file, line=line)
+        hint = "use name, name=1.2, or channel::name=1.2"
+        raise ConfigError(f"{text!r} is not a conda package", hint, path=file, line=line)
     inside = _IN_BRACKETS.search(found["more"])
     version = inside["version"] if inside else found["version"]
     return Requirement(text, file, line, found["name"].lower(), found["channel"], version.strip())
@@ -142,7 +142,7 @@ def conda_entry(text: str, file: str, line: int) -> Requirement:
 def check_length(at: Line, text: str) -> None:
     """No entry is that long; and Python refuses to make a number of as many digits."""
     if len(text) > _LONGEST:
-        raise _wrong(at, f"an entry has {len(text):,} characters, and no package is named by more than {_LONGEST:,}")
+        raise _wrong(at, f"an entry has {len(text):,} characters; the limit is {_LONGEST:,}")
 
 
 def pip_entry(at: Line, folder: Path, root: Path) -> PipLine:
@@ -151,7 +151,7 @@ def pip_entry(at: Line, folder: Path, root: Path) -> PipLine:
     text = _HASH.sub("", at.text).strip()
     check_length(at, text)
     if " --" in text:
-        raise _wrong(at, f"options behind a package have no effect here: {text}", "keep only the package and --hash")
+        raise _wrong(at, f"options after a package are not supported: {text}", "keep only the package and --hash")
     if not _ADDRESS.match(text) and not _is_path(text):
         return _named(at, text, hashes, (folder, root))
     place, marker = (part.strip() for part in _MARKER.split(text, maxsplit=1)) if _MARKER.search(text) else (text, None)
@@ -163,9 +163,9 @@ def _named(at: Line, text: str, hashes: tuple[str, ...], folders: tuple[Path, Pa
         named = parse_named(text)
     except ValueError as error:
         single = re.fullmatch(r"([\w.-]+)\s*=\s*([\w.*]+)", text)
-        hint = f"write {single[1]}=={single[2]}" if single else "write name, name==1.2 or an address"
+        hint = f"use {single[1]}=={single[2]}" if single else "use name, name==1.2, or a URL"
         reason = str(error).splitlines()[0].rstrip(":.")
-        raise _wrong(at, f"{text!r} is not a package of pip: {reason}", hint) from None
+        raise _wrong(at, f"{text!r} is not a pip requirement: {reason}", hint) from None
     if named.url:
         placed = _placed(at, named.url, named.marker, hashes, folders)
         return replace(placed, name=named.name, extras=named.extras)
@@ -176,9 +176,9 @@ def _placed(at: Line, place: str, marker: str | None, hashes: tuple[str, ...], f
     """By its address, or a file of the project."""
     made = PipLine(at.text, at.file, at.line, name=_name_in(at, place), marker=marker, hashes=hashes)
     if re.match(r"(?:git|hg|svn|bzr)\+file:", place, re.IGNORECASE):
-        raise _wrong(at, f"{place} is a repository of this machine", "name one on a server, or build a wheel of it")
+        raise _wrong(at, f"{place} is a local repository", "use a repository on a server, or build a wheel")
     if place.lower().startswith("git+") and is_open_repository(place):
-        raise _wrong(at, f"{place[:200]} is a repository that is reached without encryption", "name it by https or ssh")
+        raise _wrong(at, f"repository {place[:200]} uses an unencrypted connection", "use https or ssh")
     if _ADDRESS.match(place) and not place.lower().startswith("file:"):
         return replace(made, url=place)
     if place.lower().startswith("file:"):
@@ -196,18 +196,18 @@ def _is_path(text: str) -> bool:
 def _inside(at: Line, place: str, folder: Path, root: Path) -> str:
     """Path of a file below the project, whether or not it is there; what is outside does not travel."""
     if "\0" in place:
-        raise _wrong(at, "the name of a file holds a NUL")
+        raise _wrong(at, "file name contains a NUL character")
     place = place.replace("\\", "/")
     real = os.path.realpath(root)
     for base in (folder, root):
         path = os.path.realpath(base / place)
         if os.path.isdir(path):
-            hint = "build a wheel of it (`uv build --wheel`) and name that; the project's own modules need no package"
+            hint = "build a wheel (`uv build --wheel`) and use that; modules of the project need no package"
             raise _wrong(at, f"{place} is a folder: packages from source folders are not installed", hint)
         inside = path.startswith(real + os.sep) and not re.match(r"[A-Za-z]:", place)
         if inside and (os.path.isfile(path) or base == root):
             return Path(os.path.relpath(path, real)).as_posix()
-    raise _wrong(at, f"{place} is outside the project", "copy it into the project: only what is in there travels")
+    raise _wrong(at, f"{place} is outside the project", "copy it into the project: mlw uploads only the project")
 
 
 def links_folder(at: Line, value: str, folder: Path, root: Path) -> str:
@@ -224,7 +224,7 @@ def links_folder(at: Line, value: str, folder: Path, root: Path) -> str:
             continue
         by_full_path = os.path.isabs(value) and not place.startswith(os.path.abspath(root) + os.sep)
         if leads_out(place, root) and not (by_full_path and os.path.isdir(place)):
-            hint = "copy it into the project; or give its full path, and run `mlw settings add package-folders PATH`"
+            hint = "copy it into the project, or use its full path and run `mlw settings add package-folders PATH`"
             raise _wrong(at, f"{value} is outside the project", hint)
         return place
     return ""
@@ -308,26 +308,26 @@ class Gathered:
         if name in ("--requirement", "--constraint"):
             self._nested(at, value, path, depth, constrain=name == "--constraint")
         elif name == "--editable":
-            hint = "the project is the working folder, its modules import as they are; for others build a wheel"
-            raise _wrong(at, f"{at.text}: nothing is installed for editing on a target", hint)
+            hint = "modules of the project need no installation; for other packages, build a wheel"
+            raise _wrong(at, f"{at.text}: editable installs are not supported", hint)
         elif name not in _VALUED + _FLAGS:
             known = ", ".join(("--requirement", "--constraint", *_VALUED, *_FLAGS))
-            raise _wrong(at, f"{name} is not an option that can stand here; available: {known}")
+            raise _wrong(at, f"unsupported option {name}; available: {known}")
         elif bool(value) != (name in _VALUED):
-            raise _wrong(at, f"{name} needs a value" if not value else f"{name} takes no value")
+            raise _wrong(at, f"{name} requires a value" if not value else f"{name} takes no value")
         else:
             if name == "--find-links":
                 value = links_folder(at, value, path.parent, self.root)
                 if not value:
-                    hint = "--find-links takes an address or a folder of this machine"
-                    raise _wrong(at, f"there is no folder {found[2].strip() if found else ''}", hint)
+                    hint = "use a URL or an existing folder"
+                    raise _wrong(at, f"folder {found[2].strip() if found else ''} does not exist", hint)
             self.options.append(Option(at.text, at.file, at.line, name, value))
 
     def _nested(self, at: Line, value: str, path: Path, depth: int, *, constrain: bool) -> None:
         if _ADDRESS.match(value):
-            raise _wrong(at, f"{value} would be fetched", "put the file into the project")
+            raise _wrong(at, f"requirement files by URL are not supported: {value}", "copy the file into the project")
         if depth >= _DEEPEST:
-            raise _wrong(at, "requirements name requirements more than ten deep", "they may name each other")
+            raise _wrong(at, "requirement files are nested more than ten levels deep", "remove circular references")
         inside = _inside(at, value, path.parent, self.root)
         if not os.path.isfile(self.root / inside):
             raise _wrong(at, f"{value[:200]} does not exist")

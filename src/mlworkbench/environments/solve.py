@@ -95,7 +95,7 @@ def solve(
     known = None if refresh else _recall(note)
     if known:
         return replace(known, lock=NamedSecrets.of(environ).hidden(known.lock))  # an earlier version may have kept it
-    tell(f"solving the environment of {request.dependencies.file or 'the project'} for {request.platform.subdir}")
+    tell(f"resolving the packages of {request.dependencies.file or 'the project'} for {request.platform.subdir}")
     solved = _solve(request, indexes, cache, environ)
     where = Installer(request.machine or request.platform, request.installer)
     solved = with_tools(solved, where, cache, environ, tell)
@@ -209,8 +209,8 @@ class _Solver:
         if self._asked.pip and not satisfies(python, f">={OLDEST_FOR_UV}"):
             first = self._asked.pip[0]
             raise ConfigError(
-                f"pip packages cannot be resolved for Python {python}: uv knows {OLDEST_FOR_UV} and newer",
-                f"ask for python={OLDEST_FOR_UV} or newer, or for conda packages instead",
+                f"cannot resolve pip packages for Python {python}: uv supports {OLDEST_FOR_UV} and newer",
+                f"use python={OLDEST_FOR_UV} or newer, or conda packages",
                 path=first.file,
                 line=first.line,
             )

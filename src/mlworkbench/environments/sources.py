@@ -109,8 +109,8 @@ def resolve(asking: Asking, folder: Path) -> dict[str, Any]:
                 raise asking.explain(built[package].stderr)
             kept.add(package, asking)
         elif len(built) == _MOST_BUILDS:
-            hint = f"name exact versions in {asking.file}"
-            raise SolveError(f"{_MOST_BUILDS} source packages were built, and there are more to try", hint)
+            hint = f"pin exact versions in {asking.file}"
+            raise SolveError(f"too many source packages to build: more than {_MOST_BUILDS}", hint)
         built[package] = _build(package, asking, kept.options)
 
 
@@ -118,9 +118,9 @@ def _stopped(said: str, asking: Asking) -> Stopped:
     found = _STOPPED.search(" ".join(said.split()))
     if found is None:
         raise SolveError(
-            f"{asking.file} names a source package by its address only, and its build script would have to run here"
-            " to find its name",
-            "write NAME @ ADDRESS, or build a wheel of it and name that",
+            f"{asking.file} lists a source package by URL only; finding its name would run its build script on this"
+            " machine",
+            "use NAME @ URL, or build a wheel and use that",
             more="source-package",
         )
     name = re.sub(r"[-_.]+", "-", found[1]).lower()
@@ -159,13 +159,13 @@ class Kept:
         path = self._folder / unquote(urlsplit(url).path).rsplit("/", 1)[-1]
         if not source or path.as_uri() in self._sources:
             raise SolveError(
-                f"{package.line} was built, but its server forbids caching, so that the result of the build is lost",
-                "download its archive into the project and name that",
+                f"{package.line} was built, but its server does not allow caching, so the result is lost",
+                "download the archive into the project and reference it there",
                 more="source-package",
             )
         self._folder.mkdir(exist_ok=True)
         if asking.fetch(url, path) != source.get("hashes", {}).get("sha256"):
-            raise SolveError(f"{mask(url)} is not the file that the index names: its SHA-256 differs", "try again")
+            raise SolveError(f"SHA-256 of {mask(url)} does not match the index", "try again")
         self._sources[path.as_uri()] = source
 
     def restored(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -178,24 +178,24 @@ class Kept:
 
 def _refusal(package: Stopped, asking: Asking) -> SolveError:
     what = package.line if package.by_address else f"{package.name} {package.place}"
-    problem = f"{what} is a source package without static metadata: resolving it would run its build script here"
+    problem = f"{what} is a source package without static metadata; resolving it would run its build script"
     allow = f"--allow-build {package.name}"
     # A submit in the browser takes no options.
     if asking.builds.is_own(package):
         consent = f"{allow} (for the browser: mlw settings add allowed-builds {package.name})"
     elif package.name in asking.builds.remembered:
-        consent = f"{allow} (your settings allow it for packages of your own indexes only; for the browser, first:"
-        consent += f" mlw experiment prepare {allow})"
+        consent = f"{allow} (your settings allow it only for packages of your own indexes; before a submit in the"
+        consent += f" browser, run: mlw experiment prepare {allow})"
     else:
-        consent = f"{allow} (for the browser, first: mlw experiment prepare {allow})"
+        consent = f"{allow} (before a submit in the browser, run: mlw experiment prepare {allow})"
     if asking.builds.allows(package):
-        hint = f"--dry-run runs no build scripts; resolve it first: mlw experiment prepare {allow}"
+        hint = f"--dry-run does not run build scripts; run this first: mlw experiment prepare {allow}"
     elif package.by_address:
-        hint = f"build a wheel of it and name that, or allow its build script to run here: {consent}"
+        hint = f"build a wheel and use that, or allow the build script to run on this machine: {consent}"
     else:
         newest = _newest_wheel(package.name, asking)
-        choice = f"{newest} is its newest version with a wheel" if newest else "no version of it has a wheel"
-        hint = f"{choice}; or allow its build script to run here: {consent}"
+        choice = f"use {newest}, the newest version with a wheel" if newest else "no version has a wheel"
+        hint = f"{choice}; or allow the build script to run on this machine: {consent}"
     return SolveError(problem, hint, more="source-package")
 
 

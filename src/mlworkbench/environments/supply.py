@@ -50,7 +50,7 @@ def stock(
     except NoEnvironment as error:
         raise _complaint(secrets.hide(str(error))) from None
     except OSError as error:
-        raise SolveError(f"a package cannot be kept in {store.packages}: {error.strerror}") from error
+        raise SolveError(f"cannot store a package in {store.packages}: {error.strerror}") from error
 
 
 def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -> dict[str, Package]:
@@ -74,8 +74,8 @@ def _refuse_tools(missing: Iterable[JsonDict]) -> None:
     for one in missing:
         pin = f"{one['name']}=={one['version']}"
         raise SolveError(
-            f"the target needs {pin}, which is neither on your package index nor installed beside mlw",
-            f"pip install {pin}, or let PIP_INDEX_URL name an index that has {one['file']}",
+            f"the target needs {pin}, which is neither on your package index nor installed with mlw",
+            f"run `pip install {pin}`, or set PIP_INDEX_URL to an index that has {one['file']}",
             more="index-not-reached",
         )
 
@@ -115,7 +115,7 @@ def _archive(python: Mapping[str, Any], path: Path) -> Path:
             local = not is_remote(url) and is_own_address(url, os.environ)
             listed = (python.get("listed") or {}).get("sha256")
             if fetch(url, part, headers, local=local) != listed and listed:
-                raise NoEnvironment(f"{url} is not the file that your list of Pythons names: its SHA-256 differs")
+                raise NoEnvironment(f"SHA-256 of {url} does not match your list of Python versions")
             os.replace(part, path)
         finally:
             Path(part).unlink(missing_ok=True)

@@ -33,7 +33,7 @@ _PACKAGE = re.compile(
 _HASH = re.compile(r"(?<=--hash=)\S+")
 # The search for a workspace ends at the first pyproject.toml above the project.
 _BOUNDARY = "[tool.uv.workspace]\nmembers = []\n"
-_LOCK_AGAIN = "create it again with `uv lock`"
+_LOCK_AGAIN = "recreate it with `uv lock`"
 
 
 def export_lock(texts: Sequence[str], environ: Mapping[str, str], file: str) -> list[str]:
@@ -70,13 +70,13 @@ def _locked_packages(lock: str) -> dict[str, list[dict[str, Any]]]:
 def _check(line: str, known: Mapping[str, list[dict[str, Any]]], file: str) -> None:
     """Raise ConfigError unless the line is a package of the lock file."""
     if line.startswith(("-e ", "./", "../")):
-        raise ConfigError("a package of the workspace is asked for as a folder", "build a wheel of it", path=file)
+        raise ConfigError("workspace packages from folders are not supported", "build a wheel", path=file)
     package = _PACKAGE.match(line)
     if package is None:
         raise ConfigError(f"{mask(line[:200])!r} is not a package", _LOCK_AGAIN, path=file)
     hashes = set(_HASH.findall(line))
     if not any(_is_locked(package, hashes, one) for one in known.get(normal(package["name"]), ())):
-        problem = f"uv exports {mask(package[0].strip())[:200]}, which is not a package of this lock file"
+        problem = f"uv exports {mask(package[0].strip())[:200]}, which is not in this lock file"
         raise ConfigError(problem, _LOCK_AGAIN, path=file)
 
 

@@ -25,7 +25,7 @@ def run_bounded(words: Sequence[str], environ: Mapping[str, str], folder: Path) 
         process = _start(words, environ, folder, bounds)
     except OSError as error:
         raise SolveError(
-            f"uv could not be started: {error.strerror}", "reinstall it: pip install --force-reinstall uv"
+            f"cannot start uv: {error.strerror}", "reinstall it: pip install --force-reinstall uv"
         ) from None
     with process:
         try:
@@ -34,7 +34,7 @@ def run_bounded(words: Sequence[str], environ: Mapping[str, str], folder: Path) 
             process.kill()
             raise
     if is_too_large(err):
-        raise SolveError(f"uv could not unpack a package:\n{err.strip()[-600:]}", TOO_LARGE)
+        raise SolveError(f"uv failed to unpack a package:\n{err.strip()[-600:]}", TOO_LARGE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -64,9 +64,9 @@ def _listen(process: subprocess.Popen[str], bounds: Bounds, cache: str) -> tuple
             excess = bounds.exceeded(process.pid)
         if excess:
             _end(process, cache)
-            raise SolveError(f"uv was stopped: {excess[0]} while it read packages", excess[1])
+            raise SolveError(f"uv was stopped while reading packages: {excess[0]}", excess[1])
         if time.monotonic() > until:
-            raise SolveError(f"uv gave no answer within {_TIMEOUT // 60} minutes", "try again, or pin versions")
+            raise SolveError(f"uv did not finish within {_TIMEOUT // 60} minutes", "try again, or pin versions")
 
 
 def _end(process: subprocess.Popen[str], cache: str) -> None:

@@ -56,8 +56,8 @@ def refuse_variables(text: str, at: Line) -> None:
     found = _VARIABLE.search(text)
     if found:
         raise ConfigError(
-            f"variable {found[0]} is not expanded here: a project cannot read your environment",
-            "write the value itself; only the user and password of an address can be variables",
+            f"variable {found[0]} is not expanded: a project cannot read your environment",
+            "use the value itself; only the user and password in a URL can be variables",
             path=at.file,
             line=at.line,
         )
@@ -75,8 +75,8 @@ def _expand(address: str, at: Line, allowed: Allowed) -> str:
     places = _places(parts)
     if not allowed.hosts.intersection(places):
         raise ConfigError(
-            f"variable {found[0]} is not sent to {places[0]}: you have not allowed that host",
-            f"if you trust it with your credentials: mlw settings add index-hosts {places[0]}",
+            f"variable {found[0]} is not sent to {places[0]}: the host is not allowed",
+            f"if you trust the host with your credentials, run: mlw settings add index-hosts {places[0]}",
             path=at.file,
             line=at.line,
         )

@@ -46,8 +46,8 @@ def framework_of(runconfig: RunConfig) -> Framework:
     place = f"aml_config/{runconfig.name}.runconfig"
     if runconfig.framework not in known("frameworks"):
         raise ConfigError(
-            f"{place} asks for Framework: {runconfig.framework}, and there is none of that name",
-            f"those that there are: {', '.join(sorted(known('frameworks')))}",
+            f"{place} sets Framework: {runconfig.framework}, which does not exist",
+            f"available: {', '.join(sorted(known('frameworks')))}",
         )
     made: Framework = load("frameworks", runconfig.framework)()
     return made

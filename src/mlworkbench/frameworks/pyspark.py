@@ -27,8 +27,8 @@ class PySpark:
             return Python().make(setting)
         if entry.kind == "module":
             raise UsageError(
-                f"spark-submit starts scripts, and {entry.name} is a module",
-                f"name a script, or set Framework: Python in aml_config/{setting.runconfig.name}.runconfig",
+                f"spark-submit runs scripts only, and {entry.name} is a module",
+                f"use a script, or set Framework: Python in aml_config/{setting.runconfig.name}.runconfig",
             )
         starter = posixpath.join(setting.inrun, "mlworkbench", "_spark")
         location = setting.compute.spark_submit_location or "spark-submit"
@@ -96,9 +96,9 @@ def master_of(setting: Setting) -> str:
     told = setting.compute.spark_master or setting.spark.configuration.get("spark.master")
     if told and not is_master(told):
         raise ConfigError(
-            f"{told!r} is no master that Spark knows",
-            f"sparkMaster in aml_config/{setting.compute.name}.compute, or spark.master in"
-            f" {setting.runconfig.spark_dependencies_file}: spark://host:7077, yarn, local[4]",
+            f"{told!r} is not a valid Spark master",
+            f"set sparkMaster in aml_config/{setting.compute.name}.compute, or spark.master in"
+            f" {setting.runconfig.spark_dependencies_file}, to spark://host:7077, yarn, or local[4]",
         )
     if told:
         return told
@@ -121,7 +121,7 @@ def packs(setting: Setting, master: str) -> bool:
         return False
     if setting.compute.kind in ("docker", "remotedocker"):
         raise ConfigError(
-            f"{setting.compute.name} runs the driver in a container, and {master} is a cluster",
+            f"{setting.compute.name} runs the driver in a container, which cannot use the cluster {master}",
             "use a target of type cluster, or set userManagedEnvironment: true and spark.pyspark.python",
         )
     return True

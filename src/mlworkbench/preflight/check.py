@@ -100,7 +100,7 @@ def _for_later(finding: Finding, later: dict[tuple[object, ...], Finding]) -> Fi
 
 def _locked(finding: Finding) -> Finding:
     """A lock names packages of other platforms too, and is written by a program: say it, and stop nobody."""
-    hint = f"{finding.hint}; change the project's file and lock it anew"
+    hint = f"{finding.hint}; change the project file and update the lock file"
     return replace(finding, severity=WARNING, hint=hint, fix=None)
 
 
@@ -143,7 +143,7 @@ def find_script(root: Path, entry: Entry | None) -> Script | None:
 
 
 def _missing(dependencies: Dependencies, root: Path) -> list[Finding]:
-    hint = "copy it there, or name the package and its version"
+    hint = "copy the file into the project, or use the package name and version"
     return [
         found("local-file", ERROR, line, f"{line.path} is not in the project", hint)
         for line in dependencies.pip
@@ -154,7 +154,7 @@ def _missing(dependencies: Dependencies, root: Path) -> list[Finding]:
 def _no_file(project: Project, runconfig: RunConfig) -> Finding:
     place = show_path(project.folder / f"{runconfig.name}{RUNCONFIG_SUFFIX}")
     near = nearest(runconfig.conda_dependencies_file, [f"aml_config/{USUAL_FILE}"])
-    hint = f"did you mean {near}?" if near else "write the file, or another name in CondaDependenciesFile"
+    hint = f"did you mean {near}?" if near else "create the file, or change CondaDependenciesFile"
     return Finding("file", ERROR, place, None, f"{runconfig.conda_dependencies_file} is not in the project", hint)
 
 

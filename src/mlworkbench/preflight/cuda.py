@@ -49,17 +49,17 @@ def _entry(
     new = older(line, driver)
     why = f"{line.text} is built for CUDA {dotted(cuda)}, which {_needs(cuda, driver)}"
     more = "or install a newer driver on the target"
-    yield found("cuda", _grave(case, cuda), line, why, f"write {new}; {more}" if new else more[3:], new or False)
+    yield found("cuda", _grave(case, cuda), line, why, f"use {new}; {more}" if new else more[3:], new or False)
 
 
 def _index(case: Case, option: Option, driver: str) -> Iterator[Finding]:
     tag = _INDEX.search(option.value)
     cuda = _tagged(tag[1]) if tag else None
     if tag and cuda and not runs(driver, cuda):
-        why = f"this index is that of CUDA {dotted(cuda)}, which {_needs(cuda, driver)}"
+        why = f"this index is for CUDA {dotted(cuda)}, which {_needs(cuda, driver)}"
         best = _best_tag(driver, next((pinned(line) for line in case.pip if line.name == "torch"), None))
         new = option.text.replace(tag[0], tag[0].replace(f"cu{tag[1]}", best)) if best else None
-        hint = f"write {new}" if new else "install a newer driver on the target"
+        hint = f"use {new}" if new else "install a newer driver on the target"
         yield found("cuda", _grave(case, cuda), option, why, hint, new or False)
 
 
@@ -76,9 +76,9 @@ def image_newer_than_driver(case: Case) -> Iterator[Finding]:
     if not (case.contained and case.gpu and image and at and driver and cuda) or runs(driver, cuda):
         return
     new = _older_image(image, driver)
-    why = f"the image is made for CUDA {dotted(cuda)}, which {_needs(cuda, driver)}"
+    why = f"the image is built for CUDA {dotted(cuda)}, which {_needs(cuda, driver)}"
     more = "install a newer driver on the target"
-    yield found("cuda-image", WARNING, at, why, f"write {new}, or {more}" if new else more, new or False)
+    yield found("cuda-image", WARNING, at, why, f"use {new}, or {more}" if new else more, new or False)
 
 
 def cuda_of_image(image: str | None) -> Numbers | None:

@@ -94,7 +94,7 @@ def check_imports(
     managed = is_managed(compute, runconfig)
     dependencies = _dependencies(project, runconfig) if managed else None
     if _is_python2(Case(compute, dependencies, facts)):
-        return ImportCheck(unchecked=_unchecked([one.name for one in entries], "Python 2 runs it") if managed else ())
+        return ImportCheck(unchecked=_unchecked([one.name for one in entries], "runs in Python 2") if managed else ())
     sources = _read_all(project.root, entries)
     script = project.root / runconfig.argument_vector[0] if runconfig.argument_vector else None
     newer = _is_newer(dependencies)
@@ -104,16 +104,16 @@ def check_imports(
     ]
     unchecked = [line for path, reason in sources.unread for line in _unchecked([show_path(path)], reason)]
     if not sources.complete:
-        unchecked += _unchecked(["further files"], f"at most {_MOST_FILES} files are read")
+        unchecked += _unchecked(["other files"], f"at most {_MOST_FILES} files are checked")
     if not managed:
         return ImportCheck(tuple(syntax))
     file = runconfig.conda_dependencies_file
     if dependencies is None:
-        unchecked += _unchecked([one.name for one in entries], f"{file} cannot be read")
+        unchecked += _unchecked([one.name for one in entries], f"cannot read {file}")
         return ImportCheck(tuple(syntax), tuple(unchecked))
     imports = _unprovided(project, runconfig, dependencies, sources, locks)
     if imports and any(one.name is None for one in dependencies.pip):  # such a package may provide anything
-        reason = f"a package in {file} is named by address only; write NAME @ ADDRESS"
+        reason = f"{file} lists a package by URL only; use NAME @ URL"
         unchecked += _unchecked([one.file for one in imports], reason)
         imports = []
     return ImportCheck((*syntax, *imports), tuple(unchecked))
@@ -158,17 +158,17 @@ def _is_newer(dependencies: Dependencies | None) -> bool:
 
 def _syntax_finding(path: Path, error: SyntaxError, severity: str) -> Finding:
     ours = ".".join(map(str, sys.version_info[:2]))
-    message = f"Python {ours} cannot parse it: {str(error.msg)[:200]}"
-    hint = "correct the line; the imports of the file are not checked until then"
+    message = f"Python {ours} cannot parse the file: {str(error.msg)[:200]}"
+    hint = "fix the line; mlw checks the imports of the file only after that"
     return Finding("syntax", severity, show_path(path), error.lineno or 1, message, hint)
 
 
 def _finding(path: Path, one: Import, runconfig: RunConfig, *, complete: bool) -> Finding:
     file = runconfig.conda_dependencies_file
-    message = f"nothing provides {one.name}: neither the project nor {file}"
+    message = f"module {one.name} is provided neither by the project nor by {file}"
     hint = f"add the line `- {proposal(one.name)}` under `pip:` in {file}"
     if not complete:
-        hint += ", unless another package of the file brings it"
+        hint += ", unless another listed package installs it"
     return Finding("import", WARNING, show_path(path), one.line, message, hint)
 
 
@@ -284,9 +284,9 @@ def _read(path: Path, sources: _Sources) -> list[Import]:
     except ConfigError as error:
         sources.unread.append((path, error.message.removeprefix(f"{path.name}:{error.line}: ")))
     except OSError as error:
-        sources.unread.append((path, f"the file cannot be read: {error.strerror}"))
+        sources.unread.append((path, f"cannot read the file: {error.strerror}"))
     except (ValueError, RecursionError, MemoryError):
-        sources.unread.append((path, "the file cannot be parsed"))
+        sources.unread.append((path, "cannot parse the file"))
     return []
 
 

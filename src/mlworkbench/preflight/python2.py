@@ -12,7 +12,7 @@ from .finding import ERROR, WARNING, Case, Finding, Replacement, Script
 
 _MOST = 20  # lines of one script that are listed at a time: each costs a few parses
 _DEEPEST = 4  # things of Python 2 on one line
-_HINT = "check the division of whole numbers, too; Python 2 itself can be had by `python=2.7` in conda_dependencies.yml"
+_HINT = "also check integer divisions; to run Python 2 instead, use `python=2.7` in conda_dependencies.yml"
 
 _EXCEPT = re.compile(r"(\s*except\s+(?:\([^)]*\)|[\w.]+))\s*,\s*([a-z_]\w*)\s*:(.*)")
 # What Python 2 allowed: the line, what to call it, and the same in Python 3; {0} is the first group and so on.
@@ -28,14 +28,14 @@ _STATEMENTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (re.compile(r"(.*?)\bexec\s+(.+?)\s*"), "the exec statement", "{0}exec({1})"),
     (re.compile(r"(.*?)`([^`]+)`(.*)"), "backquotes", "{0}repr({1}){2}"),
     (re.compile(r"(.*?)<>(.*)"), "`<>`", "{0}!={1}"),
-    (re.compile(r"(.*?)\b(\d+)[lL]\b(.*)"), "a long number such as 10L", "{0}{1}{2}"),
+    (re.compile(r"(.*?)\b(\d+)[lL]\b(.*)"), "a long integer such as 10L", "{0}{1}{2}"),
     (re.compile(r"(.*?)\b(0)([0-7]+)\b(.*)"), "an octal number such as 0777", "{0}0o{2}{3}"),
     (re.compile(r"(.*?)\b[uU]([rR]['\"].*)"), 'a ur"…" string', "{0}{1}"),
 )
 _OTHERWISE = (ast.Expr, ast.ExceptHandler)
 _PARTS = (
-    (re.compile(r"\bdef\s+\w+\s*\([^)]*\([^)]*\)"), "a tuple among the parameters"),
-    (re.compile(r"\blambda\s*\("), "a tuple among the parameters"),
+    (re.compile(r"\bdef\s+\w+\s*\([^)]*\([^)]*\)"), "a tuple parameter"),
+    (re.compile(r"\blambda\s*\("), "a tuple parameter"),
 )
 
 
@@ -77,8 +77,8 @@ def _version(case: Case) -> str:
 
 def _finding(script: Script, number: int, what: str, change: tuple[str, str | None], severity: str) -> Finding:
     old, new = change
-    message = f"{what} is Python 2, and Python 3 will run it"
-    hint = f"write {new.strip()}; {_HINT}" if new else f"translate it to Python 3; {_HINT}"
+    message = f"{what} is Python 2 syntax, but the script runs in Python 3"
+    hint = f"use {new.strip()}; {_HINT}" if new else f"convert it to Python 3; {_HINT}"
     fix = Replacement(script.file, number, old, new) if new is not None else None
     return Finding("python2", severity, script.file, number, message, hint, fix)
 

@@ -59,8 +59,8 @@ def retired(case: Case) -> Iterator[Finding]:
             if row.name == "tensorflow-gpu" and case.python in LAST_TENSORFLOW_GPU:
                 new = f"tensorflow-gpu=={LAST_TENSORFLOW_GPU[case.python]}"
                 hint = (
-                    f"that is the last one for Python {dotted(case.python)}, and takes CUDA from the image;"
-                    " or pin a newer Python and write tensorflow[and-cuda], which brings its own"
+                    f"that is the last version for Python {dotted(case.python)} and requires CUDA in the image;"
+                    " or pin a newer Python and use tensorflow[and-cuda], which includes CUDA"
                 )
             yield found("retired", ERROR, line, row.why, _instead(new, hint), rewritten(line, new))
 
@@ -79,12 +79,12 @@ def dead_address(case: Case) -> Iterator[Finding]:
             new = _cntk(line)
             yield found("dead-address", ERROR, line, row.why, _instead(new, _CNTK_HINT), rewritten(line, new))
         elif isinstance(line, PipLine):
-            yield found("dead-address", ERROR, line, row.why, "name the package and its version instead")
+            yield found("dead-address", ERROR, line, row.why, "use the package name and version instead")
         else:
             yield found("dead-address", ERROR, line, row.why, "remove the line", None)
 
 
-_CNTK_HINT = "the package index has them for Python 2.7, 3.5 and 3.6; the GPU build takes CUDA from the image"
+_CNTK_HINT = "the package index has wheels for Python 2.7, 3.5, and 3.6; the GPU build requires CUDA in the image"
 
 
 def _cntk(line: PipLine) -> str:
@@ -103,11 +103,11 @@ def cntk_versions(case: Case) -> Iterator[Finding]:
         version = pinned(line)
         if version is not None and before(version, CNTK_FIRST):
             new = f"{line.name}=={CNTK_LAST}"
-            message = f"{line.name} {version} is not on the package index, which has {CNTK_FIRST} to {CNTK_LAST}"
+            message = f"{line.name} {version} is not on the package index; available: {CNTK_FIRST} to {CNTK_LAST}"
             yield found("cntk", ERROR, line, message, _instead(new), rewritten(line, new))
         at = case.dependencies.python_at if case.dependencies else None
         if at and case.python and case.python not in CNTK_PYTHONS:
-            message = f"{line.name} has no build for Python {dotted(case.python)}, only for 2.7, 3.5 and 3.6"
+            message = f"{line.name} has no build for Python {dotted(case.python)}, only for 2.7, 3.5, and 3.6"
             yield found("cntk", ERROR, at, message, _instead("python=3.6"), "python=3.6")
 
 
@@ -119,8 +119,8 @@ def withdrawn_image(case: Case) -> Iterator[Finding]:
     """Who pulled it in time has it still, so nobody is stopped."""
     image, at = case.compute.base_docker_image, case.image_at
     if case.contained and image and at and is_withdrawn(image):
-        why = f"image {image} was withdrawn by its maker: only a machine that has it already can start it"
-        hint = f"write {DEFAULT_IMAGE}: the packages that were in the image belong into CondaDependenciesFile"
+        why = f"image {image} was withdrawn by its publisher: only machines that already have it can start it"
+        hint = f"use {DEFAULT_IMAGE}, and list the packages of the old image in CondaDependenciesFile"
         yield found("image", WARNING, at, why, hint, DEFAULT_IMAGE)
 
 
@@ -140,8 +140,8 @@ def cpu_only_pip(case: Case) -> Iterator[Finding]:
             )
     for option in case.dependencies.options if case.dependencies else ():
         if option.value and re.search(r"/whl/cpu(?:/|\Z)", option.value) and _names(case, "torch"):
-            why = "this index has PyTorch without CUDA only"
-            hint = _also("remove the line: torch of the package index has CUDA", _or_no_gpu(case))
+            why = "this index has only CPU builds of PyTorch"
+            hint = _also("remove the line: torch on the package index supports CUDA", _or_no_gpu(case))
             yield found("cpu-only", _grave(case, option), option, why, hint, None)
 
 
@@ -150,7 +150,7 @@ def _or_no_gpu(case: Case) -> str:
     if case.contained:
         return "or set nvidiaDocker: false if the script needs no GPU"
     # Only a request for GPUs sets it there; a machine that merely has some is no reason to change anything.
-    return "or leave out --gpus if the script needs no GPU" if case.compute.nvidia_docker else ""
+    return "or omit --gpus if the script needs no GPU" if case.compute.nvidia_docker else ""
 
 
 def _also(hint: str, other: str) -> str:
@@ -163,16 +163,16 @@ def _with_gpu(case: Case, line: PipLine) -> tuple[str, str] | None:
     if line.name == "tensorflow-cpu":
         return "tensorflow-cpu cannot use a GPU", _tensorflow(line, version)
     if line.name == "tensorflow" and version and (before(version, "1.15") or version.startswith("2.0")):
-        return f"tensorflow {version} cannot use a GPU: in those days tensorflow-gpu did", f"tensorflow-gpu=={version}"
+        return f"tensorflow {version} cannot use a GPU; tensorflow-gpu can", f"tensorflow-gpu=={version}"
     if line.name == "cntk" and not line.url and not line.path:
-        return "cntk cannot use a GPU: cntk-gpu does", f"cntk-gpu{line.specifier}"
+        return "cntk cannot use a GPU; cntk-gpu can", f"cntk-gpu{line.specifier}"
     if line.name in ("torch", "torchvision", "torchaudio"):
         local = re.search(r"(\d[\w.]*?)(?:\+|%2[Bb])cpu", line.text)
         if local:
             return f"{line.name} {local[1]}+cpu cannot use a GPU", f"{line.name}=={local[1]}"
     has_plugin = version is None or not before(version, JAX_CUDA_FROM)
     if line.name == "jax" and has_plugin and not line.url and not _jax_has_cuda(case):
-        return "jax without a plugin for CUDA cannot use a GPU", f"jax[{_jax_extra(case)}]{line.specifier}"
+        return "jax without a CUDA plugin cannot use a GPU", f"jax[{_jax_extra(case)}]{line.specifier}"
     return None
 
 
@@ -231,7 +231,7 @@ def tensorflow_without_cuda(case: Case) -> Iterator[Finding]:
         if recent and (case.python is None or case.python >= (3, 9)):
             exact = f"=={AND_CUDA_FROM}" if version and before(version, AND_CUDA_FROM) else line.specifier
             new = f"tensorflow[{','.join(sorted({*line.extras, 'and-cuda'}))}]{exact}"
-            why = "tensorflow without and-cuda uses the GPU only if the image or the machine has CUDA's libraries"
+            why = "tensorflow without and-cuda uses the GPU only if the image or the machine has the CUDA libraries"
             yield found("cuda-missing", WARNING, line, why, _instead(new), rewritten(line, new))
 
 
@@ -243,12 +243,12 @@ def cpu_only_conda(case: Case) -> Iterator[Finding]:
         if line.name in CONDA_CPU:
             other = CONDA_CPU[line.name]
             new = other + line.text.partition(line.name)[2] if other else None
-            why = f"{line.name} is there to leave the GPU alone"
+            why = f"{line.name} selects builds without GPU support"
             hint = _instead(new, _or_no_gpu(case)) if new else _also("remove the line", _or_no_gpu(case))
             yield found("cpu-only", _grave(case, line), line, why, hint, new)
         elif line.name in CONDA_FRAMEWORKS and build:
             new = line.text.replace(build["build"], "*cuda*")
-            why = f"the build {build['build']} of {line.name} cannot use a GPU"
+            why = f"build {build['build']} of {line.name} cannot use a GPU"
             yield found("cpu-only", _grave(case, line), line, why, _instead(new, _or_no_gpu(case)), new)
 
 
@@ -264,20 +264,20 @@ def python_without_source(case: Case) -> Iterator[Finding]:
     own = [name for name in case.dependencies.channels if name not in ("conda-forge", "defaults")]
     wanted = None
     if case.dependencies.kind == UV_LOCK and python < UV_PYTHON_FROM:
-        wanted, why = UV_PYTHON_FROM, f"Python {dotted(python)} cannot be had for a uv.lock: {_uv()}"
+        wanted, why = UV_PYTHON_FROM, f"Python {dotted(python)} is not available for a uv.lock: {_uv()}"
     elif case.pip and python < PIP_FROM:
-        why = f"pip packages cannot be installed for Python {dotted(python)}: uv knows {dotted(PIP_FROM)} and newer"
+        why = f"cannot install pip packages for Python {dotted(python)}: uv supports {dotted(PIP_FROM)} and newer"
         wanted, own = PIP_FROM, []
     elif (python < oldest or python[0] != 3) and python not in CONDA_ALSO:
-        why = f"Python {dotted(python)} cannot be had: {_uv()}, conda-forge {_conda(oldest)}"
+        why = f"Python {dotted(python)} is not available: {_uv()}, conda-forge {_conda(oldest)}"
         wanted = CONDA_ALSO[0] if python[0] == 2 else oldest
     elif python[0] == 3 and python[1] > NEWEST_PYTHON[1] + 1:  # the next one may be there by now
-        why = f"there is no Python {dotted(python)} yet"
+        why = f"Python {dotted(python)} does not exist yet"
         wanted = NEWEST_PYTHON
     if wanted:
         new = f"python={dotted(wanted)}" if isinstance(at, Requirement) else None
-        more = "or take all packages from conda" if case.pip and python < PIP_FROM else ""
-        hint = _instead(new, more) if new else f"ask for {dotted(wanted)} or newer"
+        more = "or use conda packages only" if case.pip and python < PIP_FROM else ""
+        hint = _instead(new, more) if new else f"use {dotted(wanted)} or newer"
         yield found("python", WARNING if own else ERROR, at, why, hint, new or False)
 
 
@@ -290,7 +290,7 @@ def _conda(oldest: tuple[int, int]) -> str:
 
 
 def _instead(new: str | None, more: str = "") -> str:
-    said = f"write {new}" if new else "remove the line"
+    said = f"use {new}" if new else "remove the line"
     return f"{said}; {more}" if more else said
 
 
@@ -336,23 +336,23 @@ def password_in_file(case: Case) -> Iterator[Finding]:
         word = urlsplit(address).netloc.rpartition("@")[0].partition(":")[2]
         if word and not word.startswith("${"):
             host = urlsplit(address).netloc.rpartition("@")[2]
-            hint = f"keep it in ~/.netrc, or write ${{NAME}} there and run: mlw settings add index-hosts {host}"
-            yield found("password", WARNING, line, "the password in this address travels with the project", hint)
+            hint = f"keep it in ~/.netrc, or use ${{NAME}} instead and run: mlw settings add index-hosts {host}"
+            yield found("password", WARNING, line, "the password in this URL is copied with the project", hint)
 
 
 RULES = (
-    Rule("retired", "a package that is on the index and cannot be installed any more", retired, in_locks=True),
-    Rule("dead-address", "an address that answers no more", dead_address),
-    Rule("image", "an image that its maker has withdrawn", withdrawn_image, in_locks=True),
-    Rule("cntk", "CNTK in a version or for a Python that nobody has", cntk_versions),
-    Rule("wheel", "a wheel for another system or processor", wheel_for_another_machine),
-    Rule("wheel-python", "a wheel for another Python", wheel_for_another_python),
+    Rule("retired", "a package on the index that can no longer be installed", retired, in_locks=True),
+    Rule("dead-address", "a URL that no longer works", dead_address),
+    Rule("image", "an image that its publisher has withdrawn", withdrawn_image, in_locks=True),
+    Rule("cntk", "a CNTK version that does not exist, or not for the pinned Python", cntk_versions),
+    Rule("wheel", "a wheel for another operating system or processor", wheel_for_another_machine),
+    Rule("wheel-python", "a wheel for another Python version", wheel_for_another_python),
     Rule("cpu-only", "a build without GPU support on a target with GPUs, from pip", cpu_only_pip, in_locks=True),
     Rule("cpu-only", "a build without GPU support on a target with GPUs, from conda", cpu_only_conda),
-    Rule("cuda-missing", "TensorFlow without the libraries of CUDA", tensorflow_without_cuda),
-    Rule("cuda", "a build for a CUDA that the driver is too old for", cuda_newer_than_driver, in_locks=True),
-    Rule("cuda-image", "an image for a CUDA that the driver is too old for", image_newer_than_driver, in_locks=True),
-    Rule("python", "a Python that neither uv nor conda has", python_without_source),
-    Rule("password", "a password in a file that travels", password_in_file),
-    Rule("python2", "a script in Python 2 for an environment with Python 3", python2_in_script, in_locks=True),
+    Rule("cuda-missing", "TensorFlow without the CUDA libraries", tensorflow_without_cuda),
+    Rule("cuda", "a build for a CUDA version that needs a newer driver", cuda_newer_than_driver, in_locks=True),
+    Rule("cuda-image", "an image for a CUDA version that needs a newer driver", image_newer_than_driver, in_locks=True),
+    Rule("python", "a Python version that neither uv nor conda provides", python_without_source),
+    Rule("password", "a password in a file that is copied with the project", password_in_file),
+    Rule("python2", "a Python 2 script for an environment with Python 3", python2_in_script, in_locks=True),
 )

@@ -39,8 +39,8 @@ def missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> Missing | 
         }
     )
     if answer.get("unreachable"):
-        words = f"{master_of(setting)} does not answer {setting.compute.name}: {answer['unreachable']}"
-        return Missing(words, "start it, look at its address (sparkMaster) and at firewalls")
+        words = f"cannot reach {master_of(setting)} from {setting.compute.name}: {answer['unreachable']}"
+        return Missing(words, "check that it runs, its URL (sparkMaster), and firewalls")
     if answer.get("ok") or not answer.get("problem"):
         return None
     hint = _hint(setting) if answer.get("none") else str(answer.get("hint"))
@@ -52,7 +52,7 @@ def warnings(setting: Setting) -> tuple[Finding, ...]:
     if deploy_of(setting, master_of(setting)) != "cluster":
         return ()
     file = f"aml_config/{setting.compute.name}.compute"
-    message = "with yarnDeployMode: cluster the driver is somewhere in the cluster: its metrics and outputs stay there"
+    message = "with yarnDeployMode: cluster, the driver runs inside the cluster, and its metrics and outputs stay there"
     return (Finding("spark-deploy-mode", WARNING, file, None, message, f"set yarnDeployMode: client in {file}"),)
 
 
@@ -68,15 +68,15 @@ def _in_default_image(setting: Setting, packages: Mapping[str, str]) -> Missing 
     if "pyspark" not in packages:
         return Missing(_where(setting, f"neither the environment nor {DEFAULT_IMAGE} has Spark"), _hint(setting))
     if not any(name in packages for name in _JAVA):
-        hint = "add the conda package openjdk=17 to it, or set baseDockerImage to an image with Java"
-        return Missing(_where(setting, f"neither the environment nor {DEFAULT_IMAGE} has the Java of Spark"), hint)
+        hint = "add the conda package openjdk=17, or set baseDockerImage to an image with Java"
+        return Missing(_where(setting, f"neither the environment nor {DEFAULT_IMAGE} has Java for Spark"), hint)
     return None
 
 
 def _where(setting: Setting, problem: str) -> str:
     return (
-        f"aml_config/{setting.runconfig.name}.runconfig asks for Framework: PySpark (which is also what a missing"
-        f" Framework means), and on {setting.compute.name} {problem}"
+        f"aml_config/{setting.runconfig.name}.runconfig uses Framework: PySpark (the default), but on"
+        f" {setting.compute.name} {problem}"
     )
 
 
@@ -88,6 +88,6 @@ def _packages_of(setting: Setting) -> str:
 
 def _hint(setting: Setting) -> str:
     return (
-        f"set Framework: Python in aml_config/{setting.runconfig.name}.runconfig if the script does not use Spark; else"
-        f" {_packages_of(setting)}, or set sparkSubmitLocation in aml_config/{setting.compute.name}.compute"
+        f"set Framework: Python in aml_config/{setting.runconfig.name}.runconfig if the script does not use Spark;"
+        f" otherwise {_packages_of(setting)}, or set sparkSubmitLocation in aml_config/{setting.compute.name}.compute"
     )

@@ -81,24 +81,29 @@ class Retired(NamedTuple):
 RETIRED = (
     Retired(
         "tensorflow-gpu",
-        "tensorflow-gpu was retired in 2022: what a plain install finds is a notice that fails to install",
+        "tensorflow-gpu was retired in 2022: its latest version is a placeholder that fails to install",
         "tensorflow[and-cuda]",
-        "tensorflow[and-cuda] brings its own CUDA",
+        "tensorflow[and-cuda] includes CUDA",
         gone="==2.12.0",
     ),
     Retired(
         "tf-nightly-gpu",
         "tf-nightly-gpu was retired in 2022 and fails to install",
         "tf-nightly[and-cuda]",
-        "tf-nightly[and-cuda] brings its own CUDA",
+        "tf-nightly[and-cuda] includes CUDA",
     ),
-    Retired("sklearn", "pip's sklearn is a notice that fails to install", "scikit-learn", "its name is scikit-learn"),
-    Retired("pytorch", "pip's pytorch is a notice that fails to install", "torch", "its name there is torch"),
+    Retired(
+        "sklearn",
+        "sklearn on PyPI is a placeholder that fails to install",
+        "scikit-learn",
+        "the package is named scikit-learn",
+    ),
+    Retired("pytorch", "pytorch on PyPI is a placeholder that fails to install", "torch", "the package is named torch"),
     Retired(
         "azureml-requirements",
-        "azureml-requirements went with Azure ML Workbench: no index has it",
+        "azureml-requirements was part of Azure ML Workbench and is no longer available",
         None,
-        "name the packages that the script imports; azureml.logging comes with every run",
+        "list the packages that the script imports; azureml.logging is available in every run",
     ),
 )
 
@@ -122,8 +127,8 @@ class Dead(NamedTuple):
 
 
 DEAD = (
-    Dead(r"(?:www\.)?cntk\.ai", "the wheels of CNTK are not at cntk.ai any more"),
-    Dead(r"azuremldownloads\.azureedge\.net", "the index of Azure ML Workbench is gone"),
+    Dead(r"(?:www\.)?cntk\.ai", "cntk.ai no longer hosts the CNTK wheels"),
+    Dead(r"azuremldownloads\.azureedge\.net", "the package index of Azure ML Workbench no longer exists"),
 )
 # Images that their makers took back, without tags. Copies in other registries have longer names.
 WITHDRAWN = ("microsoft/mmlspark",)

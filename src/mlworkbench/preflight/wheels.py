@@ -24,7 +24,7 @@ def wheel_for_another_machine(case: Case) -> Iterator[Finding]:
             continue
         target = "Linux" if any(one.startswith(("win", "macosx")) for one in platforms) else f"Linux on {case.machine}"
         message = f"a wheel for {parts['platform']} cannot be installed on {target}"
-        hint, new = _other(line, parts, f"take the wheel whose name ends in linux_{case.machine} or manylinux")
+        hint, new = _other(line, parts, f"use the wheel whose name ends in linux_{case.machine} or manylinux")
         yield found("wheel", ERROR, line, message, hint, new)
 
 
@@ -38,7 +38,7 @@ def wheel_for_another_python(case: Case) -> Iterator[Finding]:
         if any(_fits(one, wanted, parts["abi"].lower()) for one in made):
             continue
         message = f"a wheel for {parts['python']} cannot be installed for Python {dotted(wanted)}"
-        hint, new = _other(line, parts, f"take the wheel for cp{wanted[0]}{wanted[1]}")
+        hint, new = _other(line, parts, f"use the wheel for cp{wanted[0]}{wanted[1]}")
         yield found("wheel-python", ERROR, line, message, hint, new)
 
 
@@ -50,8 +50,8 @@ def _unpinned(case: Case, line: PipLine, parts: re.Match[str], made: list[tuple[
     if case.dependencies.python or (pin == DEFAULT_PYTHON and not case.dependencies.needs_conda):
         return  # a range is the solver's to judge
     where = "use a conda_dependencies.yml with" if case.dependencies.kind == REQUIREMENTS else "add"
-    message = f"a wheel for Python {pin}, and no Python is pinned"
-    yield found("wheel-python", WARNING, line, message, f"{where} `- python={pin}` among the dependencies")
+    message = f"a wheel for Python {pin}, but no Python is pinned"
+    yield found("wheel-python", WARNING, line, message, f"{where} `- python={pin}` under `dependencies:`")
 
 
 def _wheels(case: Case) -> Iterator[tuple[PipLine, re.Match[str]]]:
@@ -66,8 +66,8 @@ def _other(line: PipLine, parts: re.Match[str], hint: str) -> tuple[str, str | N
     dead = any(re.search(rf"//{row.host}[:/]", line.url or "") for row in DEAD)
     if line.name in PUBLIC and not dead:
         new = f"{line.name}=={parts['version'].split('+')[0]}"
-        return f"write {new}: the fitting wheel is found by itself; or {hint}", rewritten(line, new)
-    return f"{hint}, or name the package and its version", False
+        return f"use {new} to let the resolver select the wheel, or {hint}", rewritten(line, new)
+    return f"{hint}, or use the package name and version", False
 
 
 def _runs(platform: str, case: Case) -> bool:

@@ -1,9 +1,9 @@
-"""Learns to tell two half moons apart, with nothing but the standard library.
+"""Trains a classifier for two half-moons, using only the standard library.
 
     mlw experiment submit -c local train.py --lr 0.5 --epochs 60
 
-Logistic regression by gradient descent. Each epoch logs its loss and accuracy to the run, and the model and
-a plot of the loss go to outputs/, where the run keeps them.
+Logistic regression with gradient descent. Each epoch logs its loss and accuracy to the run. The model and a plot of
+the loss are saved to outputs/, which mlw keeps with the run.
 """
 
 import argparse
@@ -14,14 +14,14 @@ import random
 
 try:
     from mlworkbench import log
-except ImportError:  # started by hand, outside a run: python train.py
+except ImportError:  # started without mlw: python train.py
 
     def log(name, value, step=None):
-        """There is nobody to keep it."""
+        """Outside a run, nothing is recorded."""
 
 
 def make_moons(count, noise, seed):
-    """Points of two interleaved half circles, and for each the moon (0 or 1) it belongs to."""
+    """Returns points of two interleaving half circles, and the label (0 or 1) of each point."""
     dice = random.Random(seed)
     points, labels = [], []
     for index in range(count):
@@ -34,18 +34,18 @@ def make_moons(count, noise, seed):
 
 
 def features(x, y):
-    """A straight line cannot part the moons; with cubic terms the border may bend."""
+    """Returns polynomial features: a straight line cannot separate the moons, a cubic curve can."""
     return (1.0, x, y, x * x, x * y, y * y, x * x * x, x * x * y, x * y * y, y * y * y)
 
 
 def predict(weights, row):
-    """Probability that a row belongs to moon 1."""
+    """Returns the probability that a row has label 1."""
     score = sum(weight * value for weight, value in zip(weights, row))
     return 1 / (1 + math.exp(-max(-30.0, min(30.0, score))))
 
 
 def train_epoch(weights, rows, labels, lr):
-    """One step of gradient descent over all rows. Returns the new weights, the loss and the accuracy."""
+    """Runs one step of gradient descent. Returns the new weights, the loss, and the accuracy."""
     gradient = [0.0] * len(weights)
     loss, correct = 0.0, 0
     for row, label in zip(rows, labels):
@@ -59,7 +59,7 @@ def train_epoch(weights, rows, labels, lr):
 
 
 def plot(losses, path):
-    """The loss over the epochs, as an SVG picture that any browser shows."""
+    """Plots the loss over the epochs as an SVG image."""
     width, height, margin = 480, 240, 30
     top = max(losses)
     across = (width - 2 * margin) / max(1, len(losses) - 1)
@@ -81,9 +81,9 @@ def plot(losses, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Learns to tell two half moons apart.")
+    parser = argparse.ArgumentParser(description="Train a classifier for two half-moons.")
     parser.add_argument("--lr", type=float, default=0.5, help="learning rate")
-    parser.add_argument("--epochs", type=int, default=60, help="passes over the data")
+    parser.add_argument("--epochs", type=int, default=60, help="number of epochs")
     options = parser.parse_args()
     if options.epochs < 1:
         parser.error("--epochs must be at least 1")

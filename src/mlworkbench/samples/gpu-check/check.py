@@ -1,9 +1,9 @@
-"""Says which GPU this run got, and makes it work for some seconds. No framework, nothing to install.
+"""Shows which GPU this run has, and uses it for some seconds. Needs no framework and no packages.
 
     mlw experiment submit -c local check.py --seconds 4
 
-On a GPU, each thread halves and adds one, again and again, and the result is verified. Without a GPU it says what is
-missing, and the processor does the same. The speed is logged, and outputs/ gets what was found and a plot.
+On a GPU, each thread repeats a multiplication and an addition, and the script verifies the result. Without a GPU, it
+prints what is missing and computes the same on the CPU. It logs the speed, and writes a report and a plot to outputs/.
 """
 
 import argparse
@@ -19,13 +19,13 @@ import nvml
 
 try:
     from mlworkbench import log, log_params
-except ImportError:  # started by hand, outside a run: python check.py
+except ImportError:  # started without mlw: python check.py
 
     def log(name, value, step=None):
-        """There is nobody to keep it."""
+        """Outside a run, nothing is recorded."""
 
     def log_params(values):
-        """Nor that."""
+        """Outside a run, nothing is recorded."""
 
 
 SPOKEN = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
@@ -33,7 +33,7 @@ CPU_SECONDS = 1.0
 
 
 def look_around():
-    """What can be known without using a GPU."""
+    """Returns the facts that can be read without using a GPU."""
     driver, cards = nvml.ask()
     return {
         "machine": platform.node(),
@@ -46,28 +46,28 @@ def look_around():
 
 
 def find_gpus():
-    """What this run may use: (GPUs, the newest CUDA that their driver serves, what is missing)."""
+    """Returns (GPUs that this run can use, newest CUDA version that the driver supports, what is missing)."""
     try:
         driver = cuda.Driver()
         gpus = driver.gpus()
     except cuda.NoGpu as error:
         return [], None, str(error)
-    return gpus, driver.version(), None if gpus else "the driver is there, and no GPU is visible to this run"
+    return gpus, driver.version(), None if gpus else "the driver is installed, but no GPU is visible to this run"
 
 
 def remedy(around):
-    """The most likely reason for a GPU that is not there."""
+    """Returns a hint with the most likely reason for a missing GPU."""
     if around.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
-        return "CUDA_VISIBLE_DEVICES hides all GPUs from the run: ask for one with --gpus 1"
+        return "CUDA_VISIBLE_DEVICES hides all GPUs from the run; request one with --gpus 1"
     if around["device files"] or around["gpus of the machine"]:
-        return "the machine has one that the run cannot use: try  mlw doctor gpu"
+        return "the machine has a GPU that the run cannot use; run `mlw doctor gpu`"
     if around["container"]:
-        return "this container was given none: nvidiaDocker: true in the .compute file does that (see docker-gpu)"
-    return "this machine seems to have none; attach one that has:  mlw computetarget attach remotedocker --help"
+        return "the container has no GPU; set nvidiaDocker: true in the .compute file (see docker-gpu)"
+    return "this machine has no GPU; attach another one, see `mlw computetarget attach remotedocker --help`"
 
 
 def work_on_cpu(seconds):
-    """The same arithmetic in a loop of Python: slow, and no fair match for anything."""
+    """Runs the same computation in a Python loop, which is slow: not a benchmark."""
     began, count = time.monotonic(), 2_000_000
     while True:
         x, start = 0.0, time.perf_counter()
@@ -79,7 +79,7 @@ def work_on_cpu(seconds):
 
 
 def measure(points, what):
-    """Logs each point while it is made; returns all, as (seconds, billions of operations per second)."""
+    """Logs each data point; returns all as (seconds, billions of operations per second)."""
     found = []
     for step, (seconds, speed) in enumerate(points, 1):
         found.append((seconds, speed / 1e9))
@@ -88,7 +88,7 @@ def measure(points, what):
 
 
 def plot(curves, path):
-    """Speed over time, a line for each device, as an SVG picture that any browser shows."""
+    """Plots the speed over time, one line per device, as an SVG image."""
     width, height, margin = 480, 240, 30
     last = max(seconds for points in curves.values() for seconds, _ in points)
     top = max(speed for points in curves.values() for _, speed in points)
@@ -100,7 +100,7 @@ def plot(curves, path):
         f'<text x="{width - margin}" y="{height - 10}" text-anchor="end">{last:.1f} s</text>',
     ]
     for number, (name, points) in enumerate(curves.items()):
-        colour = ("seagreen", "steelblue", "darkorange", "purple")[number % 4]
+        color = ("seagreen", "steelblue", "darkorange", "purple")[number % 4]
         line = " ".join(
             "{:.1f},{:.1f}".format(
                 margin + (width - 2 * margin) * seconds / last, height - margin - (height - 2 * margin) * speed / top
@@ -108,9 +108,9 @@ def plot(curves, path):
             for seconds, speed in points
         )
         name = name.replace("&", "&amp;").replace("<", "&lt;")
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts.append(
-            f'<text x="{margin + 6}" y="{20 + 15 * number}" fill="{colour}">{name}: '
+            f'<text x="{margin + 6}" y="{20 + 15 * number}" fill="{color}">{name}: '
             f"{points[-1][1]:,.3g} billion operations per second</text>"
         )
     with open(path, "w", encoding="utf-8") as file:
@@ -118,21 +118,21 @@ def plot(curves, path):
 
 
 def check_gpus(gpus, seconds):
-    """Each of them in turn; a curve for each."""
+    """Measures the GPUs one after the other; returns a curve for each."""
     curves = {}
     for gpu in gpus:
         size = f"{gpu.memory / 2**30:.1f} GiB"
         print(f"GPU {gpu.number}: {gpu.name}, {size}, compute capability {gpu.capability}, {gpu.uuid()}", flush=True)
         name = "gflops" if len(gpus) == 1 else f"gflops_gpu{gpu.number}"
         points = curves[f"GPU {gpu.number} {gpu.name}"] = measure(gpu.work(seconds), name)
-        print(f"GPU {gpu.number}: {points[-1][1]:,.0f} billion operations per second; the result is right", flush=True)
+        print(f"GPU {gpu.number}: {points[-1][1]:,.0f} billion operations per second; result verified", flush=True)
     return curves
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Says which GPU a run got, and uses it for some seconds.")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of work for each GPU (%(default)s)")
-    parser.add_argument("--require", action="store_true", help="end with exit code 1 if there is no GPU")
+    parser = argparse.ArgumentParser(description="Show which GPU a run has, and use it for some seconds.")
+    parser.add_argument("--seconds", type=float, default=4.0, help="duration for each GPU (%(default)s)")
+    parser.add_argument("--require", action="store_true", help="fail with exit code 1 if there is no GPU")
     options = parser.parse_args()
     if not 0 < options.seconds <= 3600:
         parser.error("--seconds must be between 0 and 3600")
@@ -144,17 +144,17 @@ def main():
         gpus, version, missing = find_gpus()
         names = [gpu.name for gpu in gpus]
         log("gpu_count", len(gpus))
-        log_params({"device": ", ".join(names) or "processor", "cuda": version or "none"})
+        log_params({"device": ", ".join(names) or "CPU", "cuda": version or "none"})
         if gpus:
-            print(f"this run got {len(gpus)} GPU{'s' * (len(gpus) > 1)}; its driver serves CUDA up to {version}")
+            print(f"this run has {len(gpus)} GPU{'s' * (len(gpus) > 1)}; the driver supports CUDA up to {version}")
             curves = check_gpus(gpus, options.seconds)
         else:
-            print(f"this run got no GPU: {missing}\nhint: {remedy(around)}", flush=True)
+            print(f"this run has no GPU: {missing}\nhint: {remedy(around)}", flush=True)
             points = measure(work_on_cpu(min(options.seconds, CPU_SECONDS)), "gflops")
-            curves = {"processor, one loop of Python": points}
-            print(f"the processor made {points[-1][1]:.3f} billion operations per second in a loop of Python")
+            curves = {"CPU, Python loop": points}
+            print(f"CPU: {points[-1][1]:.3f} billion operations per second in a Python loop")
     except cuda.CudaError as error:
-        print(f"a GPU is there, and cannot be used: {error}", file=sys.stderr)
+        print(f"the GPU cannot be used: {error}", file=sys.stderr)
         return 1
 
     os.makedirs("outputs", exist_ok=True)
@@ -163,7 +163,7 @@ def main():
     plot(curves, "outputs/speed.svg")
     print("wrote outputs/gpu.json and outputs/speed.svg")
     if options.require and not gpus:
-        print(f"--require: this run got no GPU: {missing}", file=sys.stderr)
+        print(f"--require: this run has no GPU: {missing}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,7 +1,7 @@
-"""NVIDIA's driver, asked without any framework: libcuda by ctypes.
+"""Calls the NVIDIA driver without a framework: libcuda with ctypes.
 
-Every machine with a driver has this library, and whatever a framework does on a GPU goes through it. So if this works,
-the machine, the driver and the container are in order, and what still fails is a matter of packages.
+Every machine with a driver has this library, and every framework uses it. So if this works, the machine, the driver,
+and the container are set up correctly, and remaining errors come from packages.
 """
 
 import array
@@ -10,17 +10,16 @@ import time
 
 LIBRARY = "libcuda.so.1"
 THREADS = 256  # of a block
-CHAIN = 8  # multiplications with an addition in one round of the loop
-OUT_OF_REACH = {100: "no GPU is visible", 3: "the driver is not initialised", 999: "the driver does not answer"}
+CHAIN = 8  # fused multiply-add operations in one iteration
+OUT_OF_REACH = {100: "no GPU is visible", 3: "the driver is not initialized", 999: "the driver does not respond"}
 HINTS = {
-    2: "the memory of the GPU is full: see who uses it with  mlw gpus",
-    46: "another process has the GPU for itself: see who with  mlw gpus",
-    803: "the driver was updated since the machine booted: reboot it",
+    2: "the GPU memory is full; run `mlw gpus` to see which processes use it",
+    46: "another process uses the GPU exclusively; run `mlw gpus` to see which one",
+    803: "the driver was updated after the machine booted; reboot the machine",
 }
 _CAPABILITY, _MULTIPROCESSORS = (75, 76), 16  # numbers of CUdevice_attribute
 
-# Each thread has one number x, and makes x * 0.5 + 1 of it, again and again: it becomes 2. The driver makes a program
-# for the GPU at hand out of this text.
+# Each thread repeatedly computes x * 0.5 + 1, which converges to 2. The driver compiles this text for the GPU.
 _PTX = """
 .version {version}
 .target {target}
@@ -51,19 +50,19 @@ AGAIN:
 }}
 """
 _STEP = "    fma.rn.f32 %f1, %f1, 0f3F000000, 0f3F800000;"
-_DIALECTS = (("6.0", "sm_52"), ("7.0", "sm_80"), ("8.7", "sm_100"))  # oldest first: newer cards understand them
+_DIALECTS = (("6.0", "sm_52"), ("7.0", "sm_80"), ("8.7", "sm_100"))  # oldest first: newer GPUs support them
 
 
 class NoGpu(Exception):
-    """There is none to use here; the text says what is missing."""
+    """No GPU is available; the message names what is missing."""
 
 
 class CudaError(Exception):
-    """A GPU is there, and something with it failed."""
+    """An operation on a GPU failed."""
 
 
 class Driver:
-    """The library, initialised."""
+    """The initialized library."""
 
     def __init__(self, library=LIBRARY):
         try:
@@ -76,25 +75,25 @@ class Driver:
         self._check(code, "cuInit")
 
     def call(self, name, *values):
-        """A function of the driver. All of them return a number, and 0 is success."""
+        """Calls a function of the driver. All functions return an error code; 0 is success."""
         self._check(getattr(self._cuda, name)(*values), name)
 
     def has(self, name):
         return hasattr(self._cuda, name)
 
     def number(self, name, *values):
-        """What a function writes into its first argument, a number."""
+        """Returns the number that a function writes to its first argument."""
         found = ctypes.c_int()
         self.call(name, ctypes.byref(found), *values)
         return found.value
 
     def version(self):
-        """The newest CUDA that this driver can serve."""
+        """Returns the newest CUDA version that this driver supports."""
         number = self.number("cuDriverGetVersion")
         return f"{number // 1000}.{number % 1000 // 10}"
 
     def gpus(self):
-        """Those that this process may use. CUDA_VISIBLE_DEVICES has been obeyed already."""
+        """Returns the GPUs that this process can use. The driver respects CUDA_VISIBLE_DEVICES."""
         return [Gpu(self, number) for number in range(self.number("cuDeviceGetCount"))]
 
     def _check(self, code, name):
@@ -112,7 +111,7 @@ class Driver:
 
 
 class Gpu:
-    """One GPU, or the slice of one that the run got (MIG)."""
+    """A GPU, or a MIG slice of a GPU."""
 
     def __init__(self, driver, number):
         self._driver, self.number = driver, number
@@ -127,7 +126,7 @@ class Gpu:
         self.memory = size.value
 
     def uuid(self):
-        """As in nvidia-smi -L, and in CUDA_VISIBLE_DEVICES."""
+        """Returns the UUID as in nvidia-smi -L and CUDA_VISIBLE_DEVICES."""
         room = (ctypes.c_ubyte * 16)()
         name = "cuDeviceGetUuid_v2" if self._driver.has("cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
         self._driver.call(name, room, self._device)
@@ -136,7 +135,7 @@ class Gpu:
         return f"{kind}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def work(self, seconds):
-        """Calculates for so long. Yields (seconds since the start, operations per second) after each tenth or so."""
+        """Computes for a time. Yields (seconds since the start, operations per second) about every 0.1 seconds."""
         context = ctypes.c_void_p()
         self._driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         try:
@@ -153,7 +152,7 @@ class Gpu:
         self._driver.call("cuMemAlloc_v2", ctypes.byref(data), ctypes.c_size_t(4 * count))
         try:
             self._driver.call("cuMemsetD32_v2", data, 0, ctypes.c_size_t(count))
-            self._launch(kernel, blocks, data, 16)  # the first one costs more: nobody wants to see it
+            self._launch(kernel, blocks, data, 16)  # warm-up, not measured
             began, rounds, passed = time.monotonic(), 1000, 0.0
             while passed < seconds:
                 took = self._launch(kernel, blocks, data, rounds)
@@ -165,7 +164,7 @@ class Gpu:
             self._driver.call("cuMemFree_v2", data)
 
     def _kernel(self):
-        """The program, in the oldest dialect that this driver still takes."""
+        """Loads the program in the oldest PTX version that this driver supports."""
         trouble = None
         for version, target in _DIALECTS:
             text = _PTX.format(version=version, target=target, chain="\n".join([_STEP] * CHAIN)).encode()
@@ -179,7 +178,7 @@ class Gpu:
         raise trouble
 
     def _launch(self, kernel, blocks, data, rounds):
-        """Returns the seconds that it took."""
+        """Runs the kernel and returns the seconds that it took."""
         rounds = ctypes.c_uint32(rounds)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(data), ctypes.addressof(rounds))
         began = time.perf_counter()
@@ -188,11 +187,11 @@ class Gpu:
         return time.perf_counter() - began
 
     def _verify(self, data, count):
-        """A GPU that calculates wrongly is worse than none."""
+        """Checks the results: a GPU that computes wrong results is worse than none."""
         room = (ctypes.c_float * count)()
         self._driver.call("cuMemcpyDtoH_v2", room, data, ctypes.c_size_t(4 * count))
         if bytes(room) != array.array("f", [2.0]).tobytes() * count:
-            raise CudaError("the GPU calculated something else than 2\nhint: look into the kernel's log for Xid errors")
+            raise CudaError("the GPU computed a wrong result\nhint: check the kernel log for Xid errors")
 
     def _attribute(self, number):
         return self._driver.number("cuDeviceGetAttribute", number, self._device)

@@ -1,4 +1,4 @@
-"""What the machine has, whether this run may use it or not: NVML, the library behind nvidia-smi, by ctypes."""
+"""Lists the GPUs of the machine, whether or not this run can use them: NVML, the library of nvidia-smi, with ctypes."""
 
 import ctypes
 
@@ -10,7 +10,7 @@ class _Memory(ctypes.Structure):
 
 
 def ask(library=LIBRARY):
-    """(version of the driver, [name and memory of each GPU]); (None, []) where NVML cannot be asked."""
+    """Returns (driver version, [name and memory of each GPU]), or (None, []) if NVML is not available."""
     try:
         nvml = ctypes.CDLL(library)
     except OSError:
@@ -28,7 +28,7 @@ def ask(library=LIBRARY):
 
 
 def _card(nvml, number):
-    """None for one that does not answer."""
+    """Returns name and memory of a GPU, or None if it does not respond."""
     handle, memory = ctypes.c_void_p(), _Memory()
     if nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)) != 0:
         return None

@@ -1,4 +1,4 @@
-"""The data: 150 iris flowers, made harder; and the folder in which runs leave models for each other."""
+"""Provides the iris dataset with added noise, and the shared folder for models."""
 
 import os
 
@@ -6,12 +6,12 @@ import numpy as np
 from sklearn.datasets import load_iris
 from sklearn.model_selection import train_test_split
 
-NOISE = 20  # columns of nonsense beside the four that mean something
+NOISE = 20  # columns of random numbers, added to the four measurements
 
 
 def load(seed=1):
-    """(learn, judge, classes); each of the first two is (measurements, species). The same for every run."""
-    iris = load_iris()  # comes with scikit-learn: nothing is downloaded
+    """Returns (train, test, classes); train and test are (measurements, species). All runs use the same split."""
+    iris = load_iris()  # part of scikit-learn: nothing is downloaded
     nonsense = np.random.default_rng(seed).normal(size=(len(iris.data), NOISE))
     columns = np.hstack([iris.data, nonsense])
     parts = train_test_split(columns, iris.target, test_size=0.4, random_state=seed, stratify=iris.target)
@@ -19,7 +19,7 @@ def load(seed=1):
 
 
 def shared_folder():
-    """It outlives runs; each machine has its own. By hand, outside a run, it is beside the script."""
+    """Returns a folder that persists across runs on a machine; outside a run, a folder next to the script."""
     folder = os.path.join(os.environ.get("AZUREML_NATIVE_SHARE_DIRECTORY", "."), "models")
     os.makedirs(folder, exist_ok=True)
     return folder

@@ -1,8 +1,8 @@
-"""Judges all models that earlier runs have left in the shared folder of this machine.
+"""Scores all models that earlier runs saved to the shared folder of this machine.
 
     mlw experiment submit -c local iris_score.py
 
-Models are pickles, and reading one can run any code: read only what runs of your own have written.
+Models are pickle files, and loading one can run any code: load only models that you trust.
 """
 
 import glob
@@ -17,18 +17,18 @@ import flowers
 
 try:
     from mlworkbench import log
-except ImportError:  # started by hand, outside a run: python iris_score.py
+except ImportError:  # started without mlw: python iris_score.py
 
     def log(name, value, step=None):
-        """There is nobody to keep it."""
+        """Outside a run, nothing is recorded."""
 
 
-matplotlib.use("Agg")  # pictures go to files: there is no screen
-import matplotlib.pyplot as plt  # noqa: E402 - after the choice
+matplotlib.use("Agg")  # plots go to files: there is no display
+import matplotlib.pyplot as plt  # noqa: E402 - after selecting the backend
 
 
 def read_models(folder):
-    """[{"run", "rate", "model"}, …], in the order of their rates."""
+    """Returns [{"run", "rate", "model"}, …], sorted by rate."""
     paths = glob.glob(os.path.join(folder, "*.joblib"))
     found = [{"run": os.path.basename(path)[: -len(".joblib")], **joblib.load(path)} for path in paths]
     return sorted(found, key=lambda one: (one["rate"], one["run"]))
@@ -45,8 +45,8 @@ def draw(rows):
 def main():
     models = read_models(flowers.shared_folder())
     if not models:
-        print("no run has left a model on this machine yet", file=sys.stderr)
-        print("hint: mlw experiment submit iris_sklearn.py 0.01, with the same -c", file=sys.stderr)
+        print("no models found in the shared folder of this machine", file=sys.stderr)
+        print("hint: run `mlw experiment submit iris_sklearn.py 0.01` with the same -c", file=sys.stderr)
         return 1
     _, judge, _ = flowers.load()
     rows = []
@@ -57,7 +57,7 @@ def main():
     best = max(rows, key=lambda one: one["accuracy"])
     log("models", len(rows))
     log("accuracy", best["accuracy"])
-    print(f"best: rate {best['rate']:g} of {best['run']}")
+    print(f"best: rate {best['rate']:g}, run {best['run']}")
 
     os.makedirs("outputs", exist_ok=True)
     with open("outputs/scores.json", "w", encoding="utf-8") as file:

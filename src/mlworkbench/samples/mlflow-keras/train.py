@@ -1,15 +1,15 @@
-"""Learns to read handwritten digits: Keras, and MLflow to keep the record.
+"""Trains a classifier for handwritten digits with Keras and MLflow.
 
     mlw experiment submit -c local train.py
 
-There is nothing of ML Workbench in here. In a run, what MLflow logs is in the run: its metrics, parameters, model and
-pictures. Anywhere else this script does what it always did.
+The script does not depend on ML Workbench. In a run, everything that MLflow logs is recorded in the run: metrics,
+parameters, the model, and plots. Outside a run, it logs to MLflow as usual.
 """
 
 import argparse
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import: it says less of itself
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import: fewer log messages
 import keras
 import mlflow
 import tensorflow as tf
@@ -32,12 +32,12 @@ def build(units):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Learns to read handwritten digits: Keras and MLflow.")
-    parser.add_argument("--epochs", type=int, default=10, help="passes over the pictures")
+    parser = argparse.ArgumentParser(description="Train a classifier for handwritten digits with Keras and MLflow.")
+    parser.add_argument("--epochs", type=int, default=10, help="number of epochs")
     parser.add_argument("--lr", type=float, default=0.002, help="learning rate")
     parser.add_argument("--units", type=int, default=128, help="size of the hidden layer")
-    parser.add_argument("--batch-size", type=int, default=64, help="pictures in a step")
-    parser.add_argument("--data", choices=["subset", "full"], default="subset", help="full: all of MNIST, fetched once")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
+    parser.add_argument("--data", choices=["subset", "full"], default="subset", help="full: download all of MNIST")
     options = parser.parse_args()
     if options.epochs < 1:
         parser.error("--epochs must be at least 1")

@@ -1,12 +1,12 @@
-"""Gives CNTK the OpenMPI that it asks for.
+"""Provides the OpenMPI libraries that CNTK requires.
 
     import openmpi
 
     openmpi.get_ready()  # before `import cntk`
 
-CNTK 2.7 (2019) does not load without OpenMPI, even where it computes alone, and asks for it by the names of version
-1.10. Versions 2 to 4 do all that it needs. They are found here, in the environment or on the machine, and linked under
-the old names; then the script is started anew, because a process looks for such names only when it starts.
+CNTK 2.7 (2019) does not load without OpenMPI, even on a single machine, and requires the library names of version 1.10.
+Versions 2 to 4 also work. This module finds them in the environment or on the machine, links them under the old names,
+and restarts the script, because a process reads the library path only at its start.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ PREFIX = "mnist-cntk-openmpi-"
 
 
 def get_ready():
-    """Returns if CNTK will load; else the script begins anew, or ends with a sentence that says what is missing."""
+    """Returns if CNTK can load; otherwise restarts the script, or ends it with an error message."""
     if not sys.platform.startswith("linux"):
         return
     try:
@@ -32,29 +32,29 @@ def get_ready():
             ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
     except OSError as why:
         if RESTARTED in os.environ:
-            raise SystemExit("CNTK needs OpenMPI, and what was found does not load: {}".format(why))
+            raise SystemExit("CNTK needs OpenMPI, but the installed version does not load: {}".format(why))
     else:
-        tidy_up(os.environ.pop(RESTARTED, ""))  # they are loaded
+        tidy_up(os.environ.pop(RESTARTED, ""))  # the libraries are loaded
         return
     found = find()
     if found is None:
         raise SystemExit(
-            "CNTK needs OpenMPI 1.10 to 4 with its C++ interface (libmpi and libmpi_cxx), which is neither in the "
-            "environment nor on this machine. Keep the line openmpi in conda_dependencies.yml, or install it on the "
-            "machine (on Debian and Ubuntu: apt-get install libopenmpi3)."
+            "CNTK needs OpenMPI 1.10 to 4 with its C++ interface (libmpi and libmpi_cxx), which is not installed in "
+            "the environment or on this machine. Add openmpi=3.1 to conda_dependencies.yml, or install OpenMPI on "
+            "the machine (on Debian and Ubuntu: apt-get install libopenmpi3)."
         )
     start_anew(found)
 
 
 def tidy_up(links):
-    """Deletes the folder that start_anew made; a variable may hold anything, so it must look like one of those."""
+    """Deletes the folder that start_anew created; checks the name, because the variable can have any value."""
     place, name = os.path.split(links)
     if place == tempfile.gettempdir() and name.startswith(PREFIX):
         shutil.rmtree(links, ignore_errors=True)
 
 
 def find():
-    """A folder and an ending such that libmpi and libmpi_cxx are there; None if there are none."""
+    """Returns the folder and the file name suffix of libmpi and libmpi_cxx, or None."""
     prefix = pathlib.Path(sys.prefix) / "lib"
     for place in [prefix, *map(pathlib.Path, PLACES)]:
         for ending in NEWER:

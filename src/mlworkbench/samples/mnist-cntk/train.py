@@ -1,9 +1,9 @@
-"""Learns to read handwritten digits, with CNTK 2.7 on Python 3.6.
+"""Trains a classifier for handwritten digits with CNTK 2.7 on Python 3.6.
 
     mlw experiment submit -c local train.py --epochs 8 --lr 0.002
 
-Each epoch logs its loss and accuracy to the run. The model and a picture of its mistakes go to outputs/, where the
-run keeps them.
+Each epoch logs its loss and accuracy to the run. The model and a confusion matrix are saved to outputs/, which mlw
+keeps with the run.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import warnings
 import openmpi
 
 openmpi.get_ready()
-warnings.filterwarnings("ignore", module="cntk")  # at its import, a page about GPUs that are not there
+warnings.filterwarnings("ignore", module="cntk")  # at import, a long warning about missing GPUs
 
 import cntk
 import numpy as np
@@ -39,7 +39,7 @@ def build(pictures):
 
 
 def arrays(pair):
-    """As CNTK wants them: floats with a channel, and a one among ten numbers."""
+    """Converts the data for CNTK: float images with a channel axis, and one-hot labels."""
     images, labels = pair
     return images[:, None].astype(np.float32), np.eye(10, dtype=np.float32)[labels]
 
@@ -50,7 +50,7 @@ def batches(count, size, dice):
 
 
 def train_epoch(trainer, inputs, images, labels, size, dice):
-    """Returns the mean loss and the part of the answers that was right, along the way."""
+    """Returns the mean loss and the accuracy during the epoch."""
     loss, wrong = 0.0, 0.0
     for batch in batches(len(images), size, dice):
         trainer.train_minibatch(dict(zip(inputs, (images[batch], labels[batch]))))
@@ -64,11 +64,11 @@ def answer(model, images):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Learns to read handwritten digits, with CNTK.")
-    parser.add_argument("--epochs", type=int, default=8, help="passes over the pictures")
+    parser = argparse.ArgumentParser(description="Train a classifier for handwritten digits with CNTK.")
+    parser.add_argument("--epochs", type=int, default=8, help="number of epochs")
     parser.add_argument("--lr", type=float, default=0.002, help="learning rate")
-    parser.add_argument("--batch-size", type=int, default=64, help="pictures in a step")
-    parser.add_argument("--data", choices=["subset", "full"], default="subset", help="full: all of MNIST, fetched once")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
+    parser.add_argument("--data", choices=["subset", "full"], default="subset", help="full: download all of MNIST")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.epochs < 1:
@@ -77,7 +77,7 @@ def main():
     learn, judge = mnist.load(options.data)
     device = cntk.device.use_default_device()
     print("CNTK {} on {}".format(cntk.__version__, "the CPU" if device == cntk.device.cpu() else device))
-    print("{} pictures to learn from, {} to test with".format(len(learn[0]), len(judge[0])))
+    print("{} training images, {} test images".format(len(learn[0]), len(judge[0])))
 
     cntk.cntk_py.set_fixed_random_seed(options.seed)
     dice = np.random.RandomState(options.seed)

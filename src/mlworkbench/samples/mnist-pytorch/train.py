@@ -1,9 +1,9 @@
-"""Learns to read handwritten digits, with PyTorch.
+"""Trains a classifier for handwritten digits with PyTorch.
 
     mlw experiment submit -c local train.py --epochs 8 --lr 0.002
 
-Each epoch logs its loss and accuracy to the run. The model and a picture of its mistakes go to outputs/, where the
-run keeps them.
+Each epoch logs its loss and accuracy to the run. The model and a confusion matrix are saved to outputs/, which mlw
+keeps with the run.
 """
 
 import argparse
@@ -38,18 +38,18 @@ def pick_device():
     if torch.cuda.is_available():
         return torch.device("cuda"), torch.cuda.get_device_name()
     if torch.backends.mps.is_available():
-        return torch.device("mps"), "the GPU of this Mac"
+        return torch.device("mps"), "an Apple GPU"
     return torch.device("cpu"), "the CPU"
 
 
 def tensors(pair, device):
-    """All pictures at once: they are few enough for any memory."""
+    """Moves all images to the device at once: the dataset is small."""
     images, labels = (torch.tensor(one, device=device) for one in pair)
     return images.unsqueeze(1).float() / 255, labels.long()
 
 
 def train_epoch(model, optimizer, images, labels, batch_size):
-    """Returns the mean loss and the part of the answers that was right, along the way."""
+    """Returns the mean loss and the accuracy during the epoch."""
     model.train()
     loss_sum, right = 0.0, 0
     for batch in torch.randperm(len(images), device=images.device).split(batch_size):
@@ -72,11 +72,11 @@ def test(model, images, labels):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Learns to read handwritten digits, with PyTorch.")
-    parser.add_argument("--epochs", type=int, default=8, help="passes over the pictures")
+    parser = argparse.ArgumentParser(description="Train a classifier for handwritten digits with PyTorch.")
+    parser.add_argument("--epochs", type=int, default=8, help="number of epochs")
     parser.add_argument("--lr", type=float, default=0.002, help="learning rate")
-    parser.add_argument("--batch-size", type=int, default=64, help="pictures in a step")
-    parser.add_argument("--data", choices=["subset", "full"], default="subset", help="full: all of MNIST, fetched once")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
+    parser.add_argument("--data", choices=["subset", "full"], default="subset", help="full: download all of MNIST")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.epochs < 1:
@@ -85,7 +85,7 @@ def main():
     learn, judge = mnist.load(options.data)
     device, name = pick_device()
     print("PyTorch {} on {} ({})".format(torch.__version__, name, device))
-    print("{} pictures to learn from, {} to test with".format(len(learn[0]), len(judge[0])))
+    print("{} training images, {} test images".format(len(learn[0]), len(judge[0])))
 
     torch.manual_seed(options.seed)
     images, labels = tensors(learn, device)

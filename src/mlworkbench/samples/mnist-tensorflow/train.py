@@ -1,15 +1,15 @@
-"""Learns to read handwritten digits, with TensorFlow.
+"""Trains a classifier for handwritten digits with TensorFlow.
 
     mlw experiment submit -c local train.py --epochs 8 --lr 0.002
 
-Each epoch logs its loss and accuracy to the run. The model and a picture of its mistakes go to outputs/, where the
-run keeps them.
+Each epoch logs its loss and accuracy to the run. The model and a confusion matrix are saved to outputs/, which mlw
+keeps with the run.
 """
 
 import argparse
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import: it says less of itself
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import: fewer log messages
 import tensorflow as tf
 
 import confusion
@@ -38,7 +38,7 @@ def build(lr):
 
 
 class Log(tf.keras.callbacks.Callback):
-    """What Keras found out in an epoch becomes metrics of the run."""
+    """Logs the metrics of each epoch to the run."""
 
     def on_epoch_end(self, epoch, logs=None):
         for name, value in logs.items():
@@ -47,11 +47,11 @@ class Log(tf.keras.callbacks.Callback):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Learns to read handwritten digits, with TensorFlow.")
-    parser.add_argument("--epochs", type=int, default=8, help="passes over the pictures")
+    parser = argparse.ArgumentParser(description="Train a classifier for handwritten digits with TensorFlow.")
+    parser.add_argument("--epochs", type=int, default=8, help="number of epochs")
     parser.add_argument("--lr", type=float, default=0.002, help="learning rate")
-    parser.add_argument("--batch-size", type=int, default=64, help="pictures in a step")
-    parser.add_argument("--data", choices=["subset", "full"], default="subset", help="full: all of MNIST, fetched once")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
+    parser.add_argument("--data", choices=["subset", "full"], default="subset", help="full: download all of MNIST")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.epochs < 1:
@@ -60,7 +60,7 @@ def main():
     (images, labels), (test_images, test_labels) = mnist.load(options.data)
     gpus = tf.config.list_physical_devices("GPU")
     print("TensorFlow {} on {}".format(tf.__version__, ", ".join(gpu.name for gpu in gpus) or "the CPU"))
-    print("{} pictures to learn from, {} to test with".format(len(images), len(test_images)))
+    print("{} training images, {} test images".format(len(images), len(test_images)))
 
     tf.keras.utils.set_random_seed(options.seed)
     model = build(options.lr)

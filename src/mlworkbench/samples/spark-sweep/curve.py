@@ -1,13 +1,13 @@
-"""A plot without a plotting library."""
+"""Draws a plot without a plotting library."""
 
 import math
 
 WIDTH, HEIGHT, MARGIN, LEGEND = 560, 280, 40, 130
-COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2")
+COLORS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2")
 
 
 def draw(found, path):
-    """The error over the frequency, a line for each penalty, as an SVG picture that any browser shows."""
+    """Plots the error over the frequency, one line per penalty, as an SVG image."""
     frequencies = sorted({one["frequency"] for one in found})
     penalties = sorted({one["penalty"] for one in found})
     low, high = (change(math.log10(one["mse"]) for one in found) for change in (min, max))
@@ -31,13 +31,13 @@ def draw(found, path):
         parts.append(f'<text x="{across(frequency):.0f}" y="{bottom + 16}" text-anchor="middle">{frequency:g}</text>')
     parts.append(f'<text x="{(MARGIN + right) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">frequency</text>')
     for number, penalty in enumerate(penalties):
-        colour = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         line = " ".join(
             f"{across(one['frequency']):.1f},{down(one['mse']):.1f}"
             for one in sorted(found, key=lambda one: one["frequency"])
             if one["penalty"] == penalty
         )
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<text x="{right + 10}" y="{MARGIN + 18 * number}" fill="{colour}">penalty {penalty:g}</text>')
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
+        parts.append(f'<text x="{right + 10}" y="{MARGIN + 18 * number}" fill="{color}">penalty {penalty:g}</text>')
     with open(path, "w") as file:
         file.write("\n".join([*parts, "</g>", "</svg>", ""]))

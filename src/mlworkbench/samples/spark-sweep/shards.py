@@ -1,20 +1,20 @@
-"""What executors do with a part of the data: make it, and boil it down to sums.
+"""Functions that run on the executors: they create a shard of the data and reduce it to sums.
 
-Spark starts these functions on other machines, and the module is sent along. None of them sees more than one shard, and
-what they return is small, whatever the number of rows: that is why the data may be larger than any memory.
+Spark sends this module to the executors. Each function processes one shard and returns a small result, regardless of
+the number of rows. Therefore, the data can be larger than the memory.
 """
 
 import numpy as np
 
 COLUMNS = 32
-BYTES_PER_ROW = (COLUMNS + 1) * 8  # the inputs and the value to predict, each a number of 64 bits
-HIDDEN = 1.7  # the frequency that the sweep is to find
+BYTES_PER_ROW = (COLUMNS + 1) * 8  # the inputs and the target value, as 64-bit floats
+HIDDEN = 1.7  # the frequency that the sweep should find
 NOISE = 0.5
-HELD_OUT = 0.2  # share of each shard that nothing is fitted to
+HELD_OUT = 0.2  # fraction of each shard used for testing
 
 
 def make_shard(number, rows, seed):
-    """Rows of inputs, the value in the last column. A shard that is lost with its executor is made again, the same."""
+    """Returns rows of inputs with the target value in the last column. The same number and seed give the same shard."""
     dice = np.random.default_rng([seed, number])
     inputs = dice.standard_normal((rows, COLUMNS))
     strength = 1 / np.arange(1, COLUMNS + 1)
@@ -23,13 +23,13 @@ def make_shard(number, rows, seed):
 
 
 def describe(shard):
-    """Rows, sum of the values, sum of their squares."""
+    """Returns the number of rows, the sum of the values, and the sum of their squares."""
     values = shard[:, -1]
     return np.array([len(values), values.sum(), values @ values])
 
 
 def sums(shard, frequency):
-    """All that a regression needs to know of a shard: once of the rows to learn from, once of those to judge by."""
+    """Returns the sums of products that a regression needs: for the training rows, and for the test rows."""
     table = np.column_stack([np.ones(len(shard)), _waves(shard[:, :-1], frequency), shard[:, -1]])
     judged = int(len(table) * HELD_OUT)
     return np.stack([_products(table[judged:]), _products(table[:judged])])
@@ -40,5 +40,5 @@ def _waves(inputs, frequency):
 
 
 def _products(table):
-    """Every column times every other: small, and it adds up over shards."""
+    """Returns the products of all pairs of columns, which can be added over shards."""
     return table.T @ table

@@ -1,10 +1,10 @@
-"""Tries 30 regressions on data that no machine could hold, by sending sums instead of rows.
+"""Fits 30 regressions to data that can be larger than the memory, by sending sums instead of rows.
 
     mlw experiment submit -c local sweep.py --rows 400000
 
-The data are made in shards by Spark's executors and stay on their disks. One pass over them for each frequency gives
-sums of products, from which the driver gets the regression for every penalty without looking at the data again. Each
-candidate's error on rows that were held out is logged to the run; outputs/ gets the best one and a plot of all.
+The executors create the data in shards and keep them on disk. One pass over the data for each frequency computes sums
+of products. From these sums, the driver solves the regression for every penalty without reading the data again. The
+script logs the error of each candidate on held-out rows, and writes the best candidate and a plot of all to outputs/.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from curve import draw
 
 try:
     from mlworkbench import log
-except ImportError:  # started by hand, outside a run: spark-submit sweep.py
+except ImportError:  # started without mlw: spark-submit sweep.py
 
     def log(name, value, step=None):
-        """There is nobody to keep it."""
+        """Outside a run, nothing is recorded."""
 
 
 FREQUENCIES = (0.5, 1.1, 1.7, 2.3, 2.9, 3.5)
@@ -33,7 +33,7 @@ PENALTIES = (0.0001, 0.01, 0.1, 1.0, 10.0)
 
 
 def make_data(context, rows, rows_per_shard, seed):
-    """One shard in each partition. They are kept on disk, because they do not fit into the memory."""
+    """Creates one shard per partition. Shards are stored on disk because they may not fit into memory."""
     count = -(-rows // rows_per_shard)
     numbers = context.parallelize(range(count), count)
     sized = numbers.map(lambda number: (number, min(rows_per_shard, rows - number * rows_per_shard)))
@@ -41,8 +41,8 @@ def make_data(context, rows, rows_per_shard, seed):
 
 
 def fit(products, penalty):
-    """Weights of a ridge regression, from the sums alone. The penalty counts per row, so that it means the same for any
-    number of rows; the constant in front is not penalised."""
+    """Returns the weights of a ridge regression, computed from the sums. The penalty is scaled by the number of rows;
+    the intercept is not penalized."""
     inner, outer = products[:-1, :-1], products[:-1, -1]
     rows = products[0, 0]  # the sum of ones
     burden = np.full(len(outer), penalty * rows)
@@ -51,13 +51,13 @@ def fit(products, penalty):
 
 
 def error(products, weights):
-    """Mean squared error of weights on rows of which only the sums are known."""
+    """Returns the mean squared error of the weights, computed from the sums."""
     whole = np.append(weights, -1.0)
     return float(whole @ products @ whole / products[0, 0])
 
 
 def sweep(data):
-    """One pass over the data for each frequency, one candidate for each penalty."""
+    """Makes one pass over the data per frequency, and one candidate per penalty."""
     found = []
     for number, frequency in enumerate(FREQUENCIES, 1):
         began = time.monotonic()
@@ -75,10 +75,10 @@ def sweep(data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Tries regressions on data that are larger than the memory.")
-    parser.add_argument("--rows", type=int, default=400_000, help="of the data, 264 bytes each (%(default)s)")
-    parser.add_argument("--rows-per-shard", type=int, default=50_000, help="that are looked at at once (%(default)s)")
-    parser.add_argument("--seed", type=int, default=7, help="another one makes other data (%(default)s)")
+    parser = argparse.ArgumentParser(description="Fit regressions to data larger than the memory.")
+    parser.add_argument("--rows", type=int, default=400_000, help="number of rows, 264 bytes each (%(default)s)")
+    parser.add_argument("--rows-per-shard", type=int, default=50_000, help="rows processed at a time (%(default)s)")
+    parser.add_argument("--seed", type=int, default=7, help="random seed of the data (%(default)s)")
     options = parser.parse_args()
     if options.rows < 1_000 or options.rows_per_shard < 1_000:
         parser.error("--rows and --rows-per-shard must be at least 1000")
@@ -88,7 +88,7 @@ def main():
     rows, total, squares = data.map(shards.describe).treeReduce(add)
     size = rows * shards.BYTES_PER_ROW / 1e6
     memory = spark.conf.get("spark.executor.memory", "1g")
-    print(f"{rows:,.0f} rows in {data.getNumPartitions()} shards: {size:,.0f} MB; an executor has {memory}", flush=True)
+    print(f"{rows:,.0f} rows in {data.getNumPartitions()} shards: {size:,.0f} MB; executor memory {memory}", flush=True)
     log("rows", rows)
     log("megabytes", size)
 

@@ -1,15 +1,15 @@
-"""Pictures of handwritten digits (MNIST), for the scripts beside it.
+"""Loads MNIST, images of handwritten digits, for the scripts of this project.
 
     import mnist
 
     (train_images, train_labels), (test_images, test_labels) = mnist.load("subset")
 
-`subset` is in the folder digits/: 2,000 pictures to learn from and 500 to test with, no network needed. `full` is all
-of MNIST, 60,000 and 10,000: fetched once (11 MB) and kept in the project's shared folder, where later runs find it.
+`subset` is in the folder digits/: 2,000 training images and 500 test images; it needs no network. `full` is all of
+MNIST, 60,000 training images and 10,000 test images: downloaded once (11 MB) and stored in the project's shared folder
+for later runs.
 
-The environment variable MNIST_MIRROR names another place to fetch it from: an address (https:, http:, file:) or a
-folder that has the four .gz files; https://USER:PASSWORD@HOST is for a mirror that asks who you are. Wherever they come
-from, they must be the right ones to the last byte (SHA-256).
+The environment variable MNIST_MIRROR sets another source: a URL (https:, http:, file:) or a folder with the four .gz
+files; use https://USER:PASSWORD@HOST for a mirror that requires a login. The files are verified by their SHA-256.
 """
 
 import base64
@@ -27,7 +27,7 @@ import zlib
 
 import numpy as np
 
-# File: its size without compression, and the checksum of that.
+# File: its uncompressed size, and the SHA-256 of the uncompressed content.
 FILES = {
     "train-images-idx3-ubyte.gz": (47040016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
     "train-labels-idx1-ubyte.gz": (60008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
@@ -36,24 +36,24 @@ FILES = {
 }
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 SUBSET = pathlib.Path(__file__).resolve().parent / "digits"
-PATIENCE = 60  # seconds without a byte
+PATIENCE = 60  # timeout in seconds
 
 
 class NotAvailable(SystemExit):
-    """Ends the script with one sentence, unless somebody catches it."""
+    """Ends the script with an error message, unless it is caught."""
 
 
 def load(data="subset"):
-    """(images, labels) to learn from, and the same to test with: bytes of the shape (n, 28, 28) and (n,)."""
+    """Returns (images, labels) for training and for testing: bytes of the shape (n, 28, 28) and (n,)."""
     if data not in ("subset", "full"):
-        raise ValueError("data is 'subset' or 'full', not {!r}".format(data))
+        raise ValueError("data must be 'subset' or 'full', not {!r}".format(data))
     content = _full if data == "full" else _subset
     arrays = [_array(content(name)) for name in FILES]
     return (arrays[0], arrays[1]), (arrays[2], arrays[3])
 
 
 def folder():
-    """Where all of MNIST is kept: it outlives runs."""
+    """Returns the folder for the full dataset, which persists across runs."""
     share = os.environ.get("AZUREML_NATIVE_SHARE_DIRECTORY") or os.path.join("~", ".cache")
     return pathlib.Path(share).expanduser() / "mnist"
 
@@ -63,45 +63,45 @@ def _subset(name):
 
 
 def _full(name):
-    """From the folder, or from a mirror into the folder."""
+    """Returns the content of a file from the folder; downloads it if necessary."""
     kept = folder() / name
     try:
         return _checked(name, kept.read_bytes())
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as why:
-        print("mnist: {}: {}; it is fetched again".format(kept, why))
+        print("mnist: {}: {}; downloading it again".format(kept, why))
     packed, content = _fetched(name)
     try:
         _keep(kept, packed)
     except OSError as why:
-        print("mnist: {} cannot be kept for later runs: {}".format(kept, why))
+        print("mnist: cannot store {} for later runs: {}".format(kept, why))
     return content
 
 
 def _fetched(name):
-    """The first mirror that has the right file: as it is there, and what is in it."""
+    """Returns a file from the first mirror that has the right one: compressed, and uncompressed."""
     own = os.environ.get("MNIST_MIRROR")
     tried = []
     for mirror, password in [_apart(_address(own))] if own else [(mirror, "") for mirror in MIRRORS]:
         address = mirror.rstrip("/") + "/" + name
-        print("mnist: fetching " + address)
+        print("mnist: downloading " + address)
         try:
             request = urllib.request.Request(address)
-            if password:  # not for the place that a mirror may send us on to
+            if password:  # do not send it to another host after a redirect
                 request.add_unredirected_header("Authorization", "Basic " + password)
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-                packed = answer.read(FILES[name][0] + 1024)  # with compression it is not longer than without
+                packed = answer.read(FILES[name][0] + 1024)  # compressed data is not longer than uncompressed data
             return packed, _checked(name, packed)
         except urllib.error.HTTPError as why:
-            tried.append("{}: it answers {} {}".format(mirror, why.code, why.reason))
+            tried.append("{}: HTTP status {} {}".format(mirror, why.code, why.reason))
         except urllib.error.URLError as why:
             tried.append("{}: {}".format(mirror, getattr(why.reason, "strerror", None) or why.reason))
         except (OSError, ValueError, http.client.HTTPException) as why:
             tried.append("{}: {}".format(mirror, why))
     raise NotAvailable(
-        "mnist: {} cannot be had ({}). Use --data subset, which needs no network, or set MNIST_MIRROR to an address or "
-        "a folder that has the four .gz files of MNIST.".format(name, "; ".join(tried))
+        "mnist: cannot download {} ({}). Use --data subset, which needs no network, or set MNIST_MIRROR to a URL or "
+        "a folder with the four .gz files of MNIST.".format(name, "; ".join(tried))
     )
 
 
@@ -110,7 +110,7 @@ def _address(mirror):
 
 
 def _apart(address):
-    """https://USER:PASSWORD@HOST: the address without the two, which nobody is told, and the two as HTTP sends them."""
+    """Splits https://USER:PASSWORD@HOST into the URL without credentials and the credentials for HTTP basic auth."""
     found = re.match(r"(?i)(https?://)([^/?#]*)@", address)
     if not found:
         return re.sub(r"://[^/?#]*@", "://", address, count=1), ""
@@ -119,21 +119,21 @@ def _apart(address):
 
 
 def _checked(name, packed):
-    """What is in the file; ValueError if it is not all of it, or something else."""
+    """Returns the uncompressed content; raises ValueError if the file is incomplete or not the expected one."""
     size, wanted = FILES[name]
     try:
         content = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(packed, size + 1)
     except zlib.error:
-        raise ValueError("the file is no .gz file") from None
+        raise ValueError("not a .gz file") from None
     if len(content) < size:
         raise ValueError("the file is incomplete")
     if hashlib.sha256(content).hexdigest() != wanted:
-        raise ValueError("the file has not the checksum of MNIST")
+        raise ValueError("the SHA-256 does not match")
     return content
 
 
 def _keep(kept, packed):
-    """All of it or nothing: another run may be at the same, and this one may be ended at any time."""
+    """Writes the file atomically: other runs may do the same, and this run may be stopped at any time."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(prefix=kept.name, suffix=".part", dir=str(kept.parent))
     try:
@@ -147,7 +147,7 @@ def _keep(kept, packed):
 
 
 def _array(content):
-    """The format is four bytes, the last of which counts the dimensions; their lengths; and then the numbers."""
+    """Parses the IDX format: four bytes, the last of which is the number of dimensions; their lengths; the values."""
     dimensions = content[3]
     shape = np.frombuffer(content, ">i4", dimensions, offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
