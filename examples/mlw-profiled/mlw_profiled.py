@@ -1,23 +1,23 @@
-"""``Framework: Profiled``: the script runs under Python's own profiler, whose figures are kept in ``outputs/``."""
+"""``Framework: Profiled``: run scripts under the Python profiler and keep its results in ``outputs/``."""
 
 from __future__ import annotations
 
 from mlworkbench.errors import UsageError
 from mlworkbench.frameworks.framework import Made, Setting
 
-FIGURES = "outputs/profile.pstats"  # outputs/ is there before the script starts
+PROFILE = "outputs/profile.pstats"  # outputs/ exists before the script starts
 
 
 class Profiled:
-    """Decides the command, and does nothing: it is called for ``--dry-run``, too."""
+    """Builds the command and has no side effects: ``--dry-run`` calls it, too."""
 
     def make(self, setting: Setting) -> Made:
         entry = setting.entry
         if entry.kind == "command":
             raise UsageError(
-                f"{entry.name} is a command, and Python's profiler takes scripts and modules",
-                "name a script, or set Framework: Python",
+                f"{entry.name} is a command; the Python profiler runs only scripts and modules",
+                "submit a script, or set Framework: Python",
             )
-        before = (setting.python, "-m", "cProfile", "-o", FIGURES)
-        what = ("-m", entry.name) if entry.kind == "module" else (entry.name,)
-        return Made((*before, *what, *entry.arguments))
+        profiler = (setting.python, "-m", "cProfile", "-o", PROFILE)
+        target = ("-m", entry.name) if entry.kind == "module" else (entry.name,)
+        return Made((*profiler, *target, *entry.arguments))

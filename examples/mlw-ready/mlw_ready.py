@@ -1,4 +1,4 @@
-"""A target and an environment of one's own: a chosen CUDA, and environments that an administrator keeps."""
+"""A target with a fixed CUDA version, and prebuilt environments that an administrator maintains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CUDA = "/opt/cuda-12/lib64"
 
 
 def cuda12(compute: Compute, paths: UserPaths) -> Target:
-    """``type: cuda12``: this machine, with the libraries of one CUDA in front."""
+    """``type: cuda12``: this machine, with the CUDA 12 libraries first."""
     environment = own_environment_left(os.environ)
     before = environment.get("LD_LIBRARY_PATH")
     environment["LD_LIBRARY_PATH"] = f"{CUDA}:{before}" if before else CUDA
@@ -25,21 +25,21 @@ def cuda12(compute: Compute, paths: UserPaths) -> Target:
 
 
 def ready(site: Site) -> Settled:
-    """``EnvironmentPlugin: ready``: the one of /opt/envs that READY_ENVIRONMENT names; nothing is built."""
+    """``EnvironmentPlugin: ready``: use the environment in /opt/envs that READY_ENVIRONMENT names; build nothing."""
     name = site.runconfig.environment_variables.get("READY_ENVIRONMENT")
     if not name or "/" in name:
         raise ConfigError(
-            f"{site.runconfig.name}.runconfig does not say which of the ready environments it wants",
+            f"{site.runconfig.name}.runconfig does not name a prebuilt environment",
             "set READY_ENVIRONMENT under EnvironmentVariables",
         )
     if site.locked is not None:
-        raise ConfigError("a ready environment changes when its keeper changes it: it cannot be repeated to the letter")
+        raise ConfigError("a prebuilt environment can change: the run cannot be repeated exactly")
     prefix = posixpath.join(site.environ.get("READY_ENVIRONMENTS", "/opt/envs"), name)
     python = posixpath.join(prefix, "bin", "python")
     return Settled(
         lock={"kind": "target", "python": python, "version": None, "ready": name},
-        interpreter=Interpreter(python, (0, 0, 0), f"{name} of the ready environments"),
+        interpreter=Interpreter(python, (0, 0, 0), f"prebuilt environment {name}"),
         path=(posixpath.join(prefix, "bin"),),
         variables={"VIRTUAL_ENV": prefix},
-        mounts=(prefix,),  # containers see it, read-only, at the same place
+        mounts=(prefix,),  # mounted read-only into containers, at the same path
     )
