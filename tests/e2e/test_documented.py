@@ -383,8 +383,8 @@ def test_sweeps(walk, machine):
 
     def remember(printed):
         found = re.findall(r"^[* ].*?(demo-[a-z]+-[a-z]+-\w+)$", printed, re.MULTILINE)
-        walk.words |= {"demo-lucky(?!-)": found[0], "demo-ample(?!-)": found[1]}
-        walk.words["demo-clean-elk"] = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[0]
+        walk.words |= {"demo-steady(?!-)": found[0], "demo-neat(?!-)": found[1]}
+        walk.words["demo-smart-larch(?!-)"] = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[0]
 
     walk.at(runs[0], after=remember)
     walk.patience = 240
