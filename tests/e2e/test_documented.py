@@ -60,6 +60,7 @@ def project(walk):
         walk.at(text)
         walk.type(Command(text))
         walk.left.add(text)
+    walk.forget_variables()  # so that the test can set some
     (walk.place / "train.py").write_text(TRAIN)
     return walk.place
 
