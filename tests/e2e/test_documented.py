@@ -208,13 +208,17 @@ def test_the_readme(walk, machine, engine, channel):
 
 
 @follows("docs/how-to/gpus.md")
-def test_gpus(walk, project, machine):
+def test_gpus(walk, machine):
     host = machine()
     made = gpus_on(host, 1)
     attached_by_page(walk, host)
     use = f"import os, time\nos.environ['MLW_FAKE_GPUS'] = {str(made.state)!r}\n{USE_GPU}"
-    (project / "train.py").write_text(use + "use_gpu(memory=3 << 30)\ntime.sleep(1.5)\n")
-    (project / "hold.py").write_text(TRAIN)
+
+    def scripts(_):
+        (walk.place / "check.py").write_text(use + "use_gpu(memory=3 << 30)\ntime.sleep(1.5)\n")
+        (walk.place / "hold.py").write_text(TRAIN)
+
+    walk.at("cd demo", after=scripts)
     (submit,) = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
     held = ("submit", "--detach", "-c", "my_dsvm", "--gpus", "1", "hold.py", "--wait")
     walk.at(submit, before=lambda: hold(walk, held), when=("queued:", lambda: (host.home / "go").touch()))
