@@ -35,7 +35,7 @@ def test_a_framework_of_a_plugin(user, project, installed):
     assert figures.total_calls > 0
     assert user.info(done.run)["outputs"] == 1
     wrong = user.mlw("submit", "-c", "profiled", "--", "ls", cwd=project, env=installed)
-    assert wrong.code == 2 and "ls is a command" in wrong.err and "hint: name a script" in wrong.err, wrong
+    assert wrong.code == 2 and "ls is a command" in wrong.err and "hint: submit a script" in wrong.err, wrong
 
 
 def test_without_the_plugin_it_is_told(user, project):
