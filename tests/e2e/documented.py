@@ -34,6 +34,7 @@ WALKED = (
     "docs/how-to/from-skypilot-dstack.md",
     "docs/how-to/gpus.md",
     "docs/how-to/jump-host.md",
+    "docs/how-to/metrics.md",
     "docs/how-to/mlflow.md",
     "docs/how-to/offline-target.md",
     "docs/how-to/plugins.md",

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tests.e2e.pythons import install, make
 from tests.machines.channel import depend
 from tests.machines.network import wait_until
 from tests.machines.nvml import USE_GPU
-from tests.machines.pages import ROOT, Walk, merge, page, pages, typed
+from tests.machines.pages import ROOT, Command, Walk, merge, page, pages, typed
 from tests.machines.spark import QUICK
 
 TRAIN = """
@@ -54,19 +55,28 @@ def walk(request, laptop):
 
 @pytest.fixture
 def project(walk):
-    """A project that the reader has already, and is in."""
-    walk.place = walk.laptop.project("demo", train=TRAIN)
+    """The project that the page begins with, created as the page shows it, with a quick script."""
+    for text in ("mlw project create --name demo", "cd demo"):
+        walk.at(text)
+        walk.type(Command(text))
+        walk.left.add(text)
+    walk.forget_variables()  # so that the test can set some
+    (walk.place / "train.py").write_text(TRAIN)
     return walk.place
 
 
-def attach(walk, host, kind="remote", name="my_dsvm"):
-    """A target that the reader has already."""
-    words = ["computetarget", "attach", kind, "--name", name, "--address", host.address, "--username", host.user]
-    words += ["--image", host.engine.image] if kind == "remotedocker" else []
-    key = ("--private-key-file", str(host.key), "--host-key", host.host_key_fingerprint)
-    walk.laptop.mlw(*words, *key, cwd=walk.place, check=True)
-    if kind == "remotedocker":  # most pages are not about packages
-        merge(walk.place / "aml_config" / f"{name}.compute", "userManagedEnvironment: true\n")
+ATTACH = "mlw computetarget attach {} --name my_dsvm --address 10.0.0.7 --username ada"
+
+
+def attached_by_page(walk, host, kind="remote"):
+    """The page attaches this machine; in containers the image has all that is needed: most pages are not about it."""
+    reach(walk.laptop, host.address, host)
+    walk.laptop.knows(host)
+    walk.words[r"10\.0\.0\.7"] = host.address
+    if kind == "remotedocker":
+        keys = f"userManagedEnvironment: true\nbaseDockerImage: {host.engine.image}\n"
+        compute = walk.laptop.home / "demo" / "aml_config" / "my_dsvm.compute"
+        walk.at(ATTACH.format(kind), after=lambda _: merge(compute, keys))
 
 
 # As much of TensorFlow as the sample's script uses: the tests of the samples run it with the real one.
@@ -198,14 +208,18 @@ def test_the_readme(walk, machine, engine, channel):
 
 
 @follows("docs/how-to/gpus.md")
-def test_gpus(walk, project, machine):
+def test_gpus(walk, machine):
     host = machine()
     made = gpus_on(host, 1)
-    attach(walk, host)
+    attached_by_page(walk, host)
     use = f"import os, time\nos.environ['MLW_FAKE_GPUS'] = {str(made.state)!r}\n{USE_GPU}"
-    (project / "train.py").write_text(use + "use_gpu(memory=3 << 30)\ntime.sleep(1.5)\n")
-    (project / "hold.py").write_text(TRAIN)
-    (submit,) = (one.text for one in typed(page(walk.page)))
+
+    def scripts(_):
+        (walk.place / "check.py").write_text(use + "use_gpu(memory=3 << 30)\ntime.sleep(1.5)\n")
+        (walk.place / "hold.py").write_text(TRAIN)
+
+    walk.at("cd demo", after=scripts)
+    (submit,) = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
     held = ("submit", "--detach", "-c", "my_dsvm", "--gpus", "1", "hold.py", "--wait")
     walk.at(submit, before=lambda: hold(walk, held), when=("queued:", lambda: (host.home / "go").touch()))
     walk.through()
@@ -217,7 +231,7 @@ def test_attach_by_key(walk, project, machine):
     reach(walk.laptop, "gpu.lab.example", host)
     walk.laptop.knows(host)
     walk.words["SHA256:…"] = host.host_key_fingerprint
-    first, *_, changed, anew, gone, again = [one.text for one in typed(page(walk.page))]
+    _, _, first, *_, changed, anew, gone, again = [one.text for one in typed(page(walk.page))]
     detach = ("computetarget", "detach", "box")
 
     def set_up_anew():
@@ -259,7 +273,7 @@ def test_jump_host(walk, project, machine):
     walk.laptop.ssh_config(config)
     walk.laptop.knows(gate, far)
     walk.words = {r"10\.0\.0\.7": far.address, r"gate\.lab\.example": gate.address, ":2222": ""}
-    by_option, by_alias = (one.text for one in typed(page(walk.page)))
+    *_, by_option, by_alias = (one.text for one in typed(page(walk.page)))
 
     def alias(text):
         walk.laptop.ssh_config(config + walk._here(text))
@@ -273,16 +287,15 @@ def test_jump_host(walk, project, machine):
 @follows("docs/how-to/private-registry.md")
 def test_private_registry(walk, project, machine, registry):
     host = machine(docker="yes")
-    attach(walk, host, "remotedocker")
     walk.laptop.has_keyring()
     walk.words = {
         r"registry\.lab\.example:5000/team/cuda:12": registry.image,
         r"registry\.lab\.example:5000": registry.address,
         "ada-puller": registry.user,
-        r"10\.0\.0\.7": host.address,
     }
+    attached_by_page(walk, host, "remotedocker")
     walk.put("type: remotedocker", "aml_config/my_dsvm.compute")
-    keep, submit = (one.text for one in typed(page(walk.page)))
+    *_, keep, _ = (one.text for one in typed(page(walk.page)))
     walk.at(keep, answers=(("Password", registry.password),))
     walk.through()
 
@@ -290,7 +303,6 @@ def test_private_registry(walk, project, machine, registry):
 @follows("docs/how-to/shared-data.md")
 def test_shared_data(walk, project, machine):
     host = machine(docker="yes")
-    attach(walk, host, "remotedocker")
     folders = {name: host.home / name for name in ("data", "scratch", "shared")}
     for folder in folders.values():
         folder.mkdir()
@@ -298,11 +310,12 @@ def test_shared_data(walk, project, machine):
     (folders["data"] / "imagenet").mkdir()
     walk.words = {r"/data/shared\b": str(folders["shared"]), r"/data/imagenet\b": f"{folders['data']}/imagenet"}
     walk.words |= {r"(?<= )/data\b": str(folders["data"]), r"(?<= )/scratch\b": str(folders["scratch"])}
+    attached_by_page(walk, host, "remotedocker")
     compute = "aml_config/my_dsvm.compute"
     walk.put("import os", lambda text: (project / "train.py").write_text(TRAIN + text))
     walk.put("nativeSharedDirectory", compute)
     walk.put("mounts:", compute)
-    allow, forbid, fetch = (one.text for one in typed(page(walk.page)))
+    *_, allow, forbid, fetch = (one.text for one in typed(page(walk.page)))
 
     def run(*more):
         done = walk.laptop.mlw("submit", "-c", "my_dsvm", *more, "train.py", cwd=project)
@@ -331,8 +344,6 @@ def test_shared_data(walk, project, machine):
 @follows("docs/how-to/offline-target.md")
 def test_offline_target(walk, project, machine, channel, engine):
     host = machine(docker="yes")  # it has no way to the internet
-    attach(walk, host, name="box")
-    merge(project / "aml_config" / "box.compute", "userManagedEnvironment: false\n")
     depend(project, channel)
     (project / "train.py").write_text("import hello, sys\nprint('in', sys.prefix)\n")
     reach(walk.laptop, "box", host)
@@ -347,18 +358,38 @@ def test_offline_target(walk, project, machine, channel, engine):
     walk.through()
 
 
+@follows("docs/how-to/metrics.md")
+def test_metrics(walk):
+    """From an empty folder, with the page's own scripts."""
+    first, second = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
+
+    def remember(name):
+        return lambda said: walk.words.update({f"{name}(?!-)": re.findall(r"^RunId: +(\S+)", said, re.MULTILINE)[0]})
+
+    def analyzed(text):
+        (walk.place / "analyze.py").write_text(walk._here(text))
+        code, printed = walk.shell(f"{sys.executable} analyze.py")
+        assert code == 0 and "demo-" in printed, printed
+
+    walk.at(first, after=remember("demo-swift"))
+    walk.at(second, after=remember("demo-brave"))
+    walk.put("# analyze.py", analyzed)
+    walk.through()
+    assert "<html" in (walk.place / "report.html").read_text()
+
+
 @follows("docs/how-to/sweeps.md")
-def test_sweeps(walk, project, machine):
+def test_sweeps(walk, machine):
+    """From an empty folder, with the sample's own script."""
     host = machine()
     gpus_on(host, 2)
-    attach(walk, host)
-    (project / "base.yml").write_text("")
+    attached_by_page(walk, host)
     runs = [one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit")]
 
     def remember(printed):
         found = re.findall(r"^[* ].*?(demo-[a-z]+-[a-z]+-\w+)$", printed, re.MULTILINE)
-        walk.words |= {"demo-lucky(?!-)": found[0], "demo-ample(?!-)": found[1]}
-        walk.words["demo-clean-elk"] = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[0]
+        walk.words |= {"demo-steady(?!-)": found[0], "demo-neat(?!-)": found[1]}
+        walk.words["demo-smart-larch(?!-)"] = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[0]
 
     walk.at(runs[0], after=remember)
     walk.patience = 240
@@ -369,14 +400,11 @@ def test_sweeps(walk, project, machine):
 def test_team(walk, project, machine):
     host = machine()
     gpus_on(host, 1)
-    reach(walk.laptop, "10.0.0.7", host)
-    walk.laptop.knows(host)
-    (project / "aml_config" / "my_dsvm.compute").write_text("type: remote\naddress: 10.0.0.7\nusername: ada\n")
-    (project / "aml_config" / "my_dsvm.runconfig").write_text("Target: my_dsvm\nFramework: Python\n")
-    attach_, submit, watch, *_ = (one.text for one in typed(page(walk.page)))
+    attached_by_page(walk, host)
+    (submit,) = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
     held = ("submit", "--detach", "-c", "my_dsvm", "--gpus", "1", "train.py", "--wait")
     walk.at(submit, before=lambda: hold(walk, held), when=("queued:", lambda: (host.home / "go").touch()))
-    walk.at(watch, until="NVIDIA driver")
+    walk.at("mlw gpus -t my_dsvm --watch", until="NVIDIA driver")
     walk.at("mlw computetarget detach my_dsvm --purge", answers=(("[y/N]:", "y"),))
     walk.through()
     assert "<html" in (project / "report.html").read_text()
@@ -391,8 +419,7 @@ def hold(walk, words):
 @follows("docs/how-to/ci.md")
 def test_ci(walk, project, machine):
     host = machine()
-    (project / "aml_config" / "my_dsvm.compute").write_text(f"type: remote\naddress: {host.address}\nusername: ada\n")
-    (project / "aml_config" / "my_dsvm.runconfig").write_text("Target: my_dsvm\nFramework: Python\n")
+    attached_by_page(walk, host)
     walk.laptop.env |= {"KEY_FILE": str(host.key), "CI_PIPELINE_ID": "17", "HF_TOKEN": "canary"}
     walk.laptop.env["GPU_HOST"] = host.address
     walk.words["SHA256:…"] = host.host_key_fingerprint
@@ -469,22 +496,19 @@ def test_mlflow(walk, project, tracking):
     address, python = tracking
     compute = project / "aml_config" / "local.compute"
     merge(compute, f"pythonLocation: {python}\n")
-    for kind in ("compute", "runconfig"):  # the same by another name
-        text = (project / "aml_config" / f"local.{kind}").read_text()
-        (project / "aml_config" / f"my_dsvm.{kind}").write_text(text.replace("Target: local", "Target: my_dsvm"))
-    (project / "confusion.png").write_bytes(b"picture")
     walk.words = {r"http://tracking\.lab:5000": address}
     walk.laptop.env["MLFLOW_TRACKING_TOKEN"] = "canary"
-    client = typed(page(walk.page))[0].text
+    (client,) = (one.text for one in typed(page(walk.page)) if "--env MLFLOW_TRACKING_URI" in one.text)
 
-    def inside_a_run(text):
-        """The page's script, with nothing to configure; and a run that the exports name."""
-        (project / "train.py").write_text(f"import mlworkbench\nmlworkbench.log('accuracy', 0.95)\n{text}")
-        done = walk.laptop.mlw("submit", "-c", "local", "train.py", cwd=project, timeout=300)
-        assert done.code == 0, done
-        record = walk.laptop.info(done.run)
+    def with_mlflow(text):
+        (project / "train.py").write_text(text)
+
+    def recorded(printed):
+        """With nothing to configure; it is the run that the exports name."""
+        run = re.findall(r"^RunId: +(\S+)", printed, re.MULTILINE)[0]
+        record = walk.laptop.info(run)
         assert (record["loss"], record["params"]["lr"]) == (0.3, "0.1"), record
-        walk.words["demo-swift"] = done.run
+        walk.words["demo-swift"] = run
 
     def on_that_server(_):
         (project / "train.py").write_text(TRAIN)
@@ -495,7 +519,11 @@ def test_mlflow(walk, project, tracking):
         with urllib.request.urlopen(question, timeout=60) as answer:
             assert len(json.load(answer)["runs"]) == 1
 
-    walk.put("import mlflow", inside_a_run)
+    walk.put("dependencies:", None)  # the Python of the tests has MLflow
+    walk.put("userManagedEnvironment: false", None)
+    walk.put("import mlflow", with_mlflow)
+    walk.at("mlw submit -c local train.py", after=recorded)
+    walk.patience = 300
     walk.at(client, after=on_that_server)
     walk.through()
 
@@ -579,21 +607,15 @@ def test_the_first_minute(walk):
 @follows("docs/how-to/plugins.md")
 def test_plugins(walk, tmp_path):
     """The plugins are those that the page shows, installed where mlw is, in a throw-away home."""
-    project = walk.laptop.project("demo", train=TRAIN)
     newcomer(walk)
     make(walk.laptop.home / "mlw", "pip", str(build_wheel(tmp_path / "wheel")))  # as test_the_first_minute, but quickly
     walk.shell('export PATH="$PATH:$HOME/mlw/bin"')
-    walk.place = project
+    walk.place = walk.laptop.home
     dry, submit = (one.text for one in typed(page(walk.page)) if one.text.startswith("mlw submit"))
 
     def plugin(text):
-        """Its two files follow one another."""
         name = re.search('^name = "(.*)"$', text, re.MULTILINE)[1]
-        folder = project / "examples" / name
-        folder.mkdir(parents=True)
-        (folder / "pyproject.toml").write_text(text)
-        module = f"{name.replace('-', '_')}.py"
-        shutil.move(project / module, folder / module)
+        (walk.place / name / "pyproject.toml").write_text(text)
 
     def profiled(printed):
         assert '"cProfile"' in printed and '"train.py"' in printed, printed
@@ -604,7 +626,7 @@ def test_plugins(walk, tmp_path):
         assert (files / "profile.pstats").stat().st_size > 0
 
     def tested(text):
-        (project / "test_it.py").write_text(text)
+        (walk.place / "test_it.py").write_text(text)
         code, printed = walk.shell("~/mlw/bin/python test_it.py")
         assert code == 0, printed
 
@@ -613,7 +635,7 @@ def test_plugins(walk, tmp_path):
     walk.at(dry, after=profiled)
     walk.at(submit, after=left)
     walk.through()
-    assert "Framework: Profiled" in (project / "aml_config" / "profiled.runconfig").read_text()
+    assert "Framework: Profiled" in (walk.place / "aml_config" / "profiled.runconfig").read_text()
 
 
 def test_every_page_is_followed(request):
