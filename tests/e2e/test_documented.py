@@ -313,29 +313,39 @@ def test_shared_data(walk, project, machine):
     assert (project / "results" / "model.ckpt").read_text() == "weights"
 
 
+def attached_along_the_page(walk, host):
+    """The page attaches this machine for containers, whose image has all that is needed."""
+    reach(walk.laptop, host.address, host)
+    walk.laptop.knows(host)
+    walk.words[r"10\.0\.0\.7"] = host.address
+    compute = walk.laptop.home / "demo" / "aml_config" / "my_dsvm.compute"
+    keys = f"userManagedEnvironment: true\nbaseDockerImage: {host.engine.image}\n"
+    command = "mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada"
+    walk.at(command, after=lambda _: merge(compute, keys))
+
+
 @follows("docs/how-to/hugging-face-caches.md")
-def test_hugging_face_caches(walk, project, machine):
+def test_hugging_face_caches(walk, machine):
     """The library is not needed: the page's script shows the folder that it would use."""
     host = machine(docker="yes")
-    attach(walk, host, "remotedocker")
     cache = host.home / "huggingface"
     cache.mkdir()
     os.chown(cache, host.uid, host.uid)
     walk.words = {"/data/huggingface": str(cache)}
+    attached_along_the_page(walk, host)
     walk.laptop.env["HF_TOKEN"] = "canary-word"
     walk.put("import os\n\nos.environ.setdefault", None)
     walk.through()
 
 
 @follows("docs/how-to/wandb.md")
-def test_wandb(walk, project, machine):
+def test_wandb(walk, machine):
     """With a stand-in for the package: it has no server here."""
-    host = machine()
-    attach(walk, host)
-    (project / "wandb.py").write_text(WANDB)
+    attached_along_the_page(walk, machine(docker="yes"))
     walk.laptop.env["WANDB_API_KEY"] = "canary-word"
+    walk.put("dependencies:", lambda _: (walk.place / "wandb.py").write_text(WANDB))
     walk.through()
-    (record,) = (project / "results" / "wandb").glob("offline-run-*/run.json")
+    (record,) = (walk.place / "results" / "wandb").glob("offline-run-*/run.json")
     newest = walk.laptop.runs()[0]
     assert json.loads(record.read_text()) == {"id": newest["run_id"], "project": "demo", "steps": 10, "key": False}
     assert newest["loss"] == pytest.approx(0.1)
@@ -369,8 +379,9 @@ def init(**about):
 
 
 @follows("docs/how-to/move-history.md")
-def test_move_history(walk, project):
+def test_move_history(walk):
     """The new machine is this one, with an empty data folder and the project elsewhere."""
+    project = walk.place = walk.laptop.project("demo", train=TRAIN)
     done = walk.laptop.mlw("submit", "-c", "local", "train.py", cwd=project, check=True)
     walk.laptop.mlw("history", "tag", done.run, "--add", "keep", cwd=project, check=True)
     _, unpack = (one.text for one in typed(page(walk.page)) if "tar " in one.text)
@@ -390,9 +401,13 @@ def test_move_history(walk, project):
 
 
 @follows("docs/how-to/upgrade-uninstall.md")
-def test_upgrade_and_uninstall(walk, project, machine):
+def test_upgrade_and_uninstall(walk, machine):
     host = machine()
-    attach(walk, host)
+    reach(walk.laptop, host.address, host)
+    walk.laptop.knows(host)
+    project = walk.place = walk.laptop.project("demo", train=TRAIN)
+    where = ("--address", host.address, "--username", host.user)
+    walk.laptop.mlw("computetarget", "attach", "remote", "--name", "my_dsvm", *where, cwd=project, check=True)
     walk.laptop.mlw("submit", "-c", "my_dsvm", "train.py", cwd=project, check=True)
     (walk.laptop.home / "mlw").mkdir()
     walk.at("mlw doctor", code=(0, 1))  # as this machine is
