@@ -151,7 +151,6 @@ def test_the_tutorial(walk, machine, engine, channel):
     walk.put("dependencies:", packages)
     walk.put("type: remotedocker", as_shown("aml_config/my_dsvm.compute"))
     walk.put("Target: my_dsvm", as_shown("aml_config/my_dsvm.runconfig"))
-    walk.put("userManagedEnvironment: false", None)  # for another type of target
     walk.at(attach_, answers=questions)
     first: list[str] = []
     submit = "mlw submit -c my_dsvm train.py --epochs 30"
