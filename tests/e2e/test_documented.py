@@ -82,7 +82,7 @@ parser.add_argument("--data", choices=["subset", "full"], default="subset")
 asked = parser.parse_args()
 print("PyTorch 2.11.0+cu130 on NVIDIA H200 (cuda)")
 counts = (60000, 10000) if asked.data == "full" else (2000, 500)
-print("{} pictures to learn from, {} to test with".format(*counts))
+print("{} training images, {} test images".format(*counts))
 for epoch in range(1, asked.epochs + 1):
     mlw.log("loss", 1 / epoch, step=epoch)
     mlw.log("accuracy", 0.95, step=epoch)
