@@ -120,7 +120,7 @@ def test_the_tutorial(walk, machine, engine, channel):
     attach_, *_ = (one.text for one in typed(page(walk.page)) if "attach" in one.text)
     questions = (
         ("Trust this host key? [y/N]: ", "y"),
-        (f"Password of ada@{host.address}:22:", "open sesame"),
+        (f"Password for ada@{host.address}:22:", "open sesame"),
     )
 
     def as_shown(file):
@@ -173,7 +173,7 @@ def test_the_readme(walk, machine, engine, channel):
     (attach_,) = (one.text for one in typed(page(walk.page)) if "computetarget attach" in one.text)
     questions = (
         ("Trust this host key? [y/N]: ", "y"),
-        (f"Password of ada@{host.address}:22:", "open sesame"),
+        (f"Password for ada@{host.address}:22:", "open sesame"),
     )
 
     walk.at("mlw submit -c local train.py --lr 0.3", after=lambda _: depend(walk.place, channel))
