@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def test_the_tests_that_the_security_model_names_exist():
 
 
 def test_there_are_commands_to_check():
-    assert len(list(commands((ROOT / "README.md").read_text()))) >= 15
+    assert len(list(commands((ROOT / "docs" / "reference" / "everyday-commands.md").read_text()))) >= 30
     assert sum(len(list(shown_commands((ROOT / page).read_text()))) for page in PAGES) >= 100
 
 
@@ -101,6 +102,23 @@ def test_make_targets_exist():
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page}: make {target}"
 
 
+def test_both_setup_commands_are_in_the_readme():
+    text = (ROOT / "README.md").read_text()
+    assert "\n$ make demo\n" in text and "\n$ make test\n" in text
+
+
+def test_the_picture_in_the_readme_shows_recorded_output():
+    made = runpy.run_path(str(ROOT / "scripts" / "draw-gpu-run"))
+    assert (ROOT / "docs" / "images" / "gpu-run.svg").read_text() == made["draw"](), "run scripts/draw-gpu-run"
+
+
+def test_the_gpu_verdicts_in_the_tutorial_were_recorded():
+    recorded = (ROOT / "benchmarks" / "gpu" / "samples.md").read_text().splitlines()
+    shown = (ROOT / "docs" / "tutorial" / "first-gpu-run.md").read_text().splitlines()
+    verdicts = [line for line in shown if line.startswith(("GPU used:", "GPU cause:", "Remedy:", "Metrics:"))]
+    assert len(verdicts) >= 5 and set(verdicts) <= set(recorded)
+
+
 def test_inherited_variables_are_all_documented():
     text = (ROOT / "docs" / "reference" / "environment-variables.md").read_text()
     for name in INHERITED:
@@ -108,7 +126,8 @@ def test_inherited_variables_are_all_documented():
 
 
 def test_exit_codes_are_all_documented():
-    section = (ROOT / "README.md").read_text().split("## Exit codes")[1].split("##")[0]
+    page = ROOT / "docs" / "reference" / "everyday-commands.md"
+    section = page.read_text().split("## Exit codes")[1].split("##")[0]
     kinds = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MlwError)]
     for kind in kinds:
         assert str(kind.exit_code) in section, kind

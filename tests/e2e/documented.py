@@ -33,9 +33,11 @@ WALKED = (
     "docs/how-to/from-mlflow-run.md",
     "docs/how-to/from-skypilot-dstack.md",
     "docs/how-to/gpus.md",
+    "docs/how-to/hugging-face-caches.md",
     "docs/how-to/jump-host.md",
     "docs/how-to/metrics.md",
     "docs/how-to/mlflow.md",
+    "docs/how-to/move-history.md",
     "docs/how-to/offline-target.md",
     "docs/how-to/plugins.md",
     "docs/how-to/private-registry.md",
@@ -43,6 +45,8 @@ WALKED = (
     "docs/how-to/spark.md",
     "docs/how-to/sweeps.md",
     "docs/how-to/team.md",
+    "docs/how-to/upgrade-uninstall.md",
+    "docs/how-to/wandb.md",
     "docs/index.md",
     "docs/tutorial/first-gpu-run.md",
     "docs/tutorial/samples.md",
@@ -56,14 +60,15 @@ FOLLOWED_ELSEWHERE = {
 # What is not run: page, command → why.
 NOT_RUN = {
     ("README.md", "make demo"): "tests of scripts/demo run it",
+    ("README.md", "make test"): "it runs these tests",
     ("README.md", INSTALL): "docs/index.md says the same, and there it is run",
+    ("docs/how-to/upgrade-uninstall.md", "~/mlw/bin/pip install --upgrade ."): "docs/index.md installs it the same way",
     ("docs/how-to/team.md", TEAM_EXPORT): "docs/how-to/mlflow.md has a server, and exports to it",
     ("docs/how-to/spark.md", "ssh -L 4040:127.0.0.1:4040 ada@edge"): "a tunnel to a page of Spark's own",
     ("docs/how-to/spark.md", YARN): "there is no YARN",
     ("docs/how-to/spark.md", "mlw computetarget check my_cluster"): "tests/e2e/test_attach_cluster.py checks one",
     ("docs/how-to/spark.md", "mlw experiment prepare -c my_cluster"): "tests/e2e/test_spark_pack.py prepares for one",
     ("docs/how-to/spark.md", "mlw submit --dry-run sweep.py"): "wants Spark; tests/e2e/test_spark.py has one",
-    ("docs/tutorial/first-gpu-run.md", "mlw …"): "stands for all commands",
     ("docs/how-to/from-azure-ml-workbench.md", "mlw …"): "stands for all commands",
 }
 

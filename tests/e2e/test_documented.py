@@ -79,35 +79,31 @@ def attached_by_page(walk, host, kind="remote"):
         walk.at(ATTACH.format(kind), after=lambda _: merge(compute, keys))
 
 
-# As much of TensorFlow as the sample's script uses: the tests of the samples run it with the real one.
-TENSORFLOW = """
-import types
-import numpy
+# What the sample's script prints and leaves: the tests of the samples run it with the real PyTorch.
+PYTORCH = """
+import argparse
+import mlworkbench as mlw
 
-__version__ = "2.18.0"
-
-class Anything:
-    def __init__(self, *words, **more): pass
-
-class Sequential(Anything):
-    def compile(self, *words, **more): pass
-    def save(self, path): open(path, "wb").write(b"model")
-    def predict(self, images, **more): return numpy.eye(10)[numpy.zeros(len(images), int)]
-    def fit(self, *words, epochs, callbacks, **more):
-        for epoch in range(epochs):
-            told = {"loss": 1 / (epoch + 2), "accuracy": 0.95, "val_loss": 1 / (epoch + 2), "val_accuracy": 0.95}
-            for one in callbacks:
-                one.on_epoch_end(epoch, told)
-
-layers = types.SimpleNamespace(**{name: Anything for name in (
-    "Input Rescaling Conv2D MaxPooling2D Flatten Dense Dropout".split())})
-keras = types.SimpleNamespace(
-    layers=layers, Sequential=Sequential, optimizers=types.SimpleNamespace(Adam=Anything),
-    callbacks=types.SimpleNamespace(Callback=Anything), utils=types.SimpleNamespace(set_random_seed=Anything))
-card = types.SimpleNamespace(name="/physical_device:GPU:0")
-config = types.SimpleNamespace(list_physical_devices=lambda kind: [card])
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=8)
+parser.add_argument("--lr", type=float, default=0.002)
+parser.add_argument("--batch-size", type=int, default=64)
+parser.add_argument("--data", choices=["subset", "full"], default="subset")
+asked = parser.parse_args()
+print("PyTorch 2.11.0+cu130 on NVIDIA H200 (cuda)")
+counts = (60000, 10000) if asked.data == "full" else (2000, 500)
+print("{} training images, {} test images".format(*counts))
+for epoch in range(1, asked.epochs + 1):
+    mlw.log("loss", 1 / epoch, step=epoch)
+    mlw.log("accuracy", 0.95, step=epoch)
+    mlw.log("test_loss", 1 / epoch, step=epoch)
+    mlw.log("test_accuracy", 0.95, step=epoch)
+    print("epoch {}   loss {:.4f}   test accuracy {:.3f}".format(epoch, 1 / epoch, 0.95))
+for name in ("model.pt", "confusion.png"):
+    with open("outputs/" + name, "w") as file:
+        file.write(name)
+print("wrote outputs/model.pt and outputs/confusion.png")
 """
-CONFUSION = "def draw(truth, answers, path):\n    open(path, 'wb').write(b'picture')\n"
 
 
 def lighter(root: Path, channel, *pip: str, **scripts: str) -> None:
@@ -122,20 +118,20 @@ def lighter(root: Path, channel, *pip: str, **scripts: str) -> None:
 @follows("docs/tutorial/first-gpu-run.md")
 @pytest.mark.timeout(600)
 def test_the_tutorial(walk, machine, engine, channel):
-    """With a machine whose GPU, container toolkit and TensorFlow are stand-ins; the rest is what a reader has."""
+    """With a machine whose GPU, container toolkit and PyTorch are stand-ins; the rest is what a reader has."""
     engine.stop()
     engine.start(False, True, "--add-runtime", "nvidia=runc")
     engine.docker("tag", engine.image, DEFAULT_IMAGE)
     host = machine(docker="yes", password="open sesame")
     gpus_on(host, 1)
     walk.words = {"SHA256:…": host.host_key_fingerprint, r"10\.0\.0\.7": host.address}
-    walk.not_shown = ("GPU used:",)  # what a container does on a GPU that is not there cannot be seen
+    # What a container does on a GPU that is not there cannot be seen.
+    walk.not_shown = ("GPU used:", "GPU cause:", "Remedy:")
     attach_, *_ = (one.text for one in typed(page(walk.page)) if "attach" in one.text)
     questions = (
         ("Trust this host key? [y/N]: ", "y"),
         (f"Password for ada@{host.address}:22:", "open sesame"),
     )
-    cntk = "mlw experiment submit -c my_dsvm train.py"
 
     def as_shown(file):
         """The page shows what is in a file already."""
@@ -148,7 +144,7 @@ def test_the_tutorial(walk, machine, engine, channel):
 
     def packages(text):
         as_shown("aml_config/conda_dependencies_gpu.yml")(text)
-        lighter(walk.place, channel, "numpy", tensorflow=TENSORFLOW, confusion=CONFUSION)
+        lighter(walk.place, channel, train=PYTORCH)
 
     def two_lines(text):
         script = (walk.place / "train.py").read_text()
@@ -165,15 +161,14 @@ def test_the_tutorial(walk, machine, engine, channel):
     walk.put("dependencies:", packages)
     walk.put("type: remotedocker", as_shown("aml_config/my_dsvm.compute"))
     walk.put("Target: my_dsvm", as_shown("aml_config/my_dsvm.runconfig"))
-    walk.at(attach_, answers=questions, after=lambda _: walk.at(attach_))
+    walk.at(attach_, answers=questions)
     first: list[str] = []
-    submit = "mlw experiment submit -c my_dsvm train.py --epochs 10"
+    submit = "mlw submit -c my_dsvm train.py --epochs 30"
     walk.at(submit, after=lambda said: first.extend(re.findall(r"^RunId: +(\S+)", said, re.MULTILINE)))
     walk.at("mlw doctor gpu -t my_dsvm", code=75)  # it finds out that the container's GPU is a stand-in
     walk.at("mlw ps", before=something_runs)
     walk.at("mlw logs -f mnist-swift", until="tick")
     walk.at("mlw cancel mnist-swift", after=lambda _: walk.words.update({"mnist-swift(?!-)": first[0]}))
-    walk.at(cntk, before=lambda: lighter(walk.place, channel, train=TRAIN))
     walk.through()
 
 
@@ -185,24 +180,14 @@ def test_the_readme(walk, machine, engine, channel):
     engine.start(False, True, "--add-runtime", "nvidia=runc")
     engine.docker("tag", engine.image, DEFAULT_IMAGE)
     walk.words = {"SHA256:…": host.host_key_fingerprint, r"10\.0\.0\.7": host.address}
-    every = [one.text for one in typed(page(walk.page))]
-    (attach_,) = (one for one in every if "computetarget attach" in one)
-    (sweep,) = (one for one in every if "--sweep" in one)
+    (attach_,) = (one.text for one in typed(page(walk.page)) if "computetarget attach" in one.text)
     questions = (
         ("Trust this host key? [y/N]: ", "y"),
         (f"Password for ada@{host.address}:22:", "open sesame"),
     )
 
-    def remember(said):
-        walk.words["demo-swift(?!-)"] = re.findall(r"^RunId: +(\S+)", said, re.MULTILINE)[0]
-        depend(walk.place, channel)
-
-    walk.at("mlw experiment submit -c local train.py --lr 0.3", after=remember)
+    walk.at("mlw submit -c local train.py --lr 0.3", after=lambda _: depend(walk.place, channel))
     walk.at(attach_, answers=questions)
-    walk.at(sweep, before=lambda: (walk.place / "train.py").write_text(TRAIN))  # the sample has no --depth
-    for kind in ("import mlworkbench", "from mlworkbench", "dependencies:"):
-        if f"\n{kind}" in page(walk.page):
-            walk.put(kind, None)
     walk.patience = 240
     walk.through()
 
@@ -339,6 +324,110 @@ def test_shared_data(walk, project, machine):
     walk.at(fetch, before=left_there)
     walk.through()
     assert (project / "results" / "model.ckpt").read_text() == "weights"
+
+
+def attached_along_the_page(walk, host):
+    """The page attaches this machine for containers, whose image has all that is needed."""
+    reach(walk.laptop, host.address, host)
+    walk.laptop.knows(host)
+    walk.words[r"10\.0\.0\.7"] = host.address
+    compute = walk.laptop.home / "demo" / "aml_config" / "my_dsvm.compute"
+    keys = f"userManagedEnvironment: true\nbaseDockerImage: {host.engine.image}\n"
+    command = "mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada"
+    walk.at(command, after=lambda _: merge(compute, keys))
+
+
+@follows("docs/how-to/hugging-face-caches.md")
+def test_hugging_face_caches(walk, machine):
+    """The library is not needed: the page's script shows the folder that it would use."""
+    host = machine(docker="yes")
+    cache = host.home / "huggingface"
+    cache.mkdir()
+    os.chown(cache, host.uid, host.uid)
+    walk.words = {"/data/huggingface": str(cache)}
+    attached_along_the_page(walk, host)
+    walk.laptop.env["HF_TOKEN"] = "canary-word"
+    walk.put("import os\n\nos.environ.setdefault", None)
+    walk.through()
+
+
+@follows("docs/how-to/wandb.md")
+def test_wandb(walk, machine):
+    """With a stand-in for the package: it has no server here."""
+    attached_along_the_page(walk, machine(docker="yes"))
+    walk.laptop.env["WANDB_API_KEY"] = "canary-word"
+    walk.put("dependencies:", lambda _: (walk.place / "wandb.py").write_text(WANDB))
+    walk.through()
+    (record,) = (walk.place / "results" / "wandb").glob("offline-run-*/run.json")
+    newest = walk.laptop.runs()[0]
+    assert json.loads(record.read_text()) == {"id": newest["run_id"], "project": "demo", "steps": 10, "key": False}
+    assert newest["loss"] == pytest.approx(0.1)
+
+
+# Writes where the real one does in offline mode.
+WANDB = """
+import json, os
+
+class Run:
+    def __init__(self, **about):
+        self.about, self.steps = about, 0
+
+    def log(self, values):
+        self.steps += 1
+
+    def finish(self):
+        if os.environ.get("WANDB_MODE") != "offline":
+            assert os.environ["WANDB_API_KEY"]
+            return
+        folder = os.path.join(os.environ["WANDB_DIR"], "wandb", "offline-run-1")
+        os.makedirs(folder)
+        about = {"id": self.about["id"], "project": self.about["project"], "steps": self.steps}
+        about["key"] = "WANDB_API_KEY" in os.environ
+        with open(os.path.join(folder, "run.json"), "w") as file:
+            json.dump(about, file)
+
+def init(**about):
+    return Run(**about)
+"""
+
+
+@follows("docs/how-to/move-history.md")
+def test_move_history(walk):
+    """The new machine is this one, with an empty data folder and the project elsewhere."""
+    project = walk.place = walk.laptop.project("demo", train=TRAIN)
+    done = walk.laptop.mlw("submit", "-c", "local", "train.py", cwd=project, check=True)
+    walk.laptop.mlw("history", "tag", done.run, "--add", "keep", cwd=project, check=True)
+    _, unpack = (one.text for one in typed(page(walk.page)) if "tar " in one.text)
+
+    def new_machine():
+        walk.laptop.store.rename(walk.laptop.home / "old-store")
+        walk.place = project.rename(project.with_name("moved"))
+
+    walk.at(unpack, before=new_machine)
+    walk.through()
+    (moved,) = walk.laptop.runs()
+    assert (moved["run_id"], moved["tags"], moved["status"]) == (done.run, ["keep"], "Completed")
+    restore = ("project", "restore", "--run-id", done.run, "--path", str(walk.laptop.home / "restored"))
+    walk.laptop.mlw(*restore, cwd=walk.place, check=True)
+    assert list((walk.laptop.home / "restored").rglob("train.py"))
+    walk.laptop.mlw("submit", "-c", "local", "train.py", cwd=walk.place, check=True)
+
+
+@follows("docs/how-to/upgrade-uninstall.md")
+def test_upgrade_and_uninstall(walk, machine):
+    host = machine()
+    reach(walk.laptop, host.address, host)
+    walk.laptop.knows(host)
+    project = walk.place = walk.laptop.project("demo", train=TRAIN)
+    where = ("--address", host.address, "--username", host.user)
+    walk.laptop.mlw("computetarget", "attach", "remote", "--name", "my_dsvm", *where, cwd=project, check=True)
+    walk.laptop.mlw("submit", "-c", "my_dsvm", "train.py", cwd=project, check=True)
+    (walk.laptop.home / "mlw").mkdir()
+    walk.at("mlw doctor", code=(0, 1))  # as this machine is
+    walk.at("mlw computetarget detach my_dsvm --purge", answers=(("[y/N]:", "y"),))
+    walk.through()
+    assert not (host.home / ".mlw").exists() and not walk.laptop.store.exists()
+    assert not (walk.laptop.home / "mlw").exists() and "<html" in (project / "history.html").read_text()
 
 
 @follows("docs/how-to/offline-target.md")

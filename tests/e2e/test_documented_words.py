@@ -298,6 +298,12 @@ def as_it_is(shop: Workshop, text: str) -> tuple[str, Circumstances]:
     return f"{text} --run-id {shop.mlw('submit', '-c', 'local', 'train.py').run}", Circumstances()
 
 
+def newest_is_completed(shop: Workshop, text: str) -> tuple[str, Circumstances]:
+    """Without a run it is about the newest, which another command may have canceled."""
+    shop.mlw("submit", "-c", "local", "train.py")
+    return text, Circumstances()
+
+
 def asked(question: str, answer: str) -> Special:
     return lambda _, text: (text, Circumstances(answers=((question, answer),)))
 
@@ -313,6 +319,7 @@ SPECIAL: dict[str, Special] = {
     r"cancel --forget .": given_up,
     r"\bcancel\b.* [A-Zd]": with_run(Workshop.running),
     r"\bresume\b": with_run(Workshop.interrupted),
+    r"^mlw logs -f$": newest_is_completed,
     r"project (create|init)": elsewhere,
     r"^mlw ui": until("http://"),
     r"--watch": until("NVIDIA driver"),
