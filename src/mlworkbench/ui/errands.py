@@ -168,7 +168,9 @@ class Errands:
 def _sound(text: str) -> str:
     """What no program can be given is refused here."""
     if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        raise UsageError("a text contains characters that cannot be passed to a command", "remove NUL bytes and lone surrogates")
+        raise UsageError(
+            "a text contains characters that cannot be passed to a command", "remove NUL bytes and lone surrogates"
+        )
     return text
 
 

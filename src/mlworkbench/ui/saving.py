@@ -188,4 +188,6 @@ def _refuse_needed(path: str) -> None:
 
 def _refuse_odd(path: str) -> None:
     if not path.isprintable() or any(part != part.strip() for part in path.split("/")):
-        raise UsageError(f"invalid name {plain(path, 200)!r}", "avoid control characters and leading or trailing spaces")
+        raise UsageError(
+            f"invalid name {plain(path, 200)!r}", "avoid control characters and leading or trailing spaces"
+        )

@@ -224,7 +224,11 @@ def _bytes(root: Path, path: str, most: int) -> tuple[os.stat_result, bytes | No
             handle, name = folders.parent(path)
             facts = os.stat(name, dir_fd=handle, follow_symlinks=False)
             if not stat.S_ISREG(facts.st_mode):
-                what = "a symbolic link, which mlw does not follow" if stat.S_ISLNK(facts.st_mode) else "not a regular file"
+                what = (
+                    "a symbolic link, which mlw does not follow"
+                    if stat.S_ISLNK(facts.st_mode)
+                    else "not a regular file"
+                )
                 raise UsageError(f"{plain(path, 200)} is {what}")
             file = os.open(name, READ | getattr(os, "O_NONBLOCK", 0), dir_fd=handle)
     except OSError as error:

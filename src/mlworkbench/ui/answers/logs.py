@@ -156,7 +156,9 @@ def _place(history: History, run_id: str, which: str) -> tuple[Run, str]:
     if which not in WHICH:
         raise UnknownName("log", which, WHICH)
     if is_outside(run.spec.folder):
-        raise UsageError(f"run {run.id} was started without mlw and has no log", "its output went to the terminal that started it")
+        raise UsageError(
+            f"run {run.id} was started without mlw and has no log", "its output went to the terminal that started it"
+        )
     folder = history.paths.root.run(run.spec.folder)
     return run, folder.log if which == "run" else folder.build_log
 

@@ -13,10 +13,14 @@ from ..answers import logs
 from ..desk import Desk
 from ..headers import SANDBOX
 
-First = Annotated[int, Query(ge=-(2**53), le=2**53, description="First line, counted from 0; negative values count from the end")]
+First = Annotated[
+    int, Query(ge=-(2**53), le=2**53, description="First line, counted from 0; negative values count from the end")
+]
 Count = Annotated[int, Query(ge=1, le=5000, description="Maximum number of lines")]
 Text = Annotated[str, Query(min_length=1, max_length=1000, description="Text to search for, ignoring case")]
-Which = Annotated[Literal["run", "build"], Query(description="`run`: output of the script; `build`: output of the preparation")]
+Which = Annotated[
+    Literal["run", "build"], Query(description="`run`: output of the script; `build`: output of the preparation")
+]
 
 
 class Lines(BaseModel):
@@ -26,7 +30,9 @@ class Lines(BaseModel):
     total: int = Field(description="Number of lines so far")
     lines: list[str]
     final: bool = Field(description="The run has ended; no more lines will follow")
-    gap: int | None = Field(None, description="Number of the line that reports omitted output; the end of the log follows it")
+    gap: int | None = Field(
+        None, description="Number of the line that reports omitted output; the end of the log follows it"
+    )
     indexing: bool = Field(False, description="Indexing is not finished; it continues with the next request")
 
 

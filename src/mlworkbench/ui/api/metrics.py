@@ -18,10 +18,14 @@ from ..desk import Desk
 from ..headers import SANDBOX
 
 _BATCH = 50_000  # points that are written at a time
-First = Annotated[int, Query(ge=-(2**53), le=2**53, description="First point, counted from 0; negative values count from the end")]
+First = Annotated[
+    int, Query(ge=-(2**53), le=2**53, description="First point, counted from 0; negative values count from the end")
+]
 Count = Annotated[int, Query(ge=1, le=10_000)]
 
-Width = Annotated[int, Query(ge=1, le=4000, description="Maximum number of columns; the width of the chart in pixels is enough")]
+Width = Annotated[
+    int, Query(ge=1, le=4000, description="Maximum number of columns; the width of the chart in pixels is enough")
+]
 From = Annotated[float | None, Query(alias="from", description="Lowest step or time")]
 To = Annotated[float | None, Query(description="Highest step or time")]
 MetricName = Annotated[str, Query(max_length=10_240, description="Name of the metric")]
@@ -59,7 +63,9 @@ class Series(BaseModel):
     count: int = Field(description="Number of points in the complete series")
     start: float = Field(description="Start of the run, as Unix time")
     final: bool = Field(description="The series is complete")
-    columns: list[tuple[float, float, float, float]] = Field(description="x, minimum, maximum, and last value of each column")
+    columns: list[tuple[float, float, float, float]] = Field(
+        description="x, minimum, maximum, and last value of each column"
+    )
     least: float | None
     greatest: float | None
     last: float | None
@@ -106,7 +112,9 @@ def routes(desk: Desk) -> APIRouter:
     @router.get("/runs/{run}/machine/series", summary="Get a GPU or process metric, downsampled for a chart")
     async def machine(
         run: str,
-        name: Annotated[str, Query(max_length=100, description="Name of the curve, for example gpu0.utilisation or run.cores")],
+        name: Annotated[
+            str, Query(max_length=100, description="Name of the curve, for example gpu0.utilisation or run.cores")
+        ],
         x: Literal["step", "time"] = "time",
         width: Width = 600,
         start: From = None,

@@ -116,9 +116,7 @@ def routes(desk: Desk) -> APIRouter:
         headers = {"content-disposition": _attached(name), "content-security-policy": SANDBOX}
         return StreamingResponse(data, media_type="application/zip", headers=headers)
 
-    @router.get(
-        "/runs/{run}/diagnostics.zip", summary="Download a diagnostics bundle; secrets are masked"
-    )
+    @router.get("/runs/{run}/diagnostics.zip", summary="Download a diagnostics bundle; secrets are masked")
     async def diagnostics(run: str) -> StreamingResponse:
         found = await desk.ask(lambda history: history.get(run).id)
         handle = await _bundle(desk, found)

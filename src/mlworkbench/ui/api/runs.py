@@ -97,7 +97,9 @@ class Narrowing(BaseModel):
     """Filters of a list of runs."""
 
     project: str | None = Field(None, max_length=200, description="Project ID")
-    text: str = Field("", max_length=500, description="Search terms; each must occur in the ID, name, script, tags, or note")
+    text: str = Field(
+        "", max_length=500, description="Search terms; each must occur in the ID, name, script, tags, or note"
+    )
     where: str = Field("", max_length=4000, description="Condition, as in mlw history list --where")
     status: Words = Field([], max_length=50)
     target: Words = Field([], max_length=50)
@@ -127,11 +129,15 @@ class Narrowing(BaseModel):
 class Listing(Narrowing):
     """Filters, order, and page of a list of runs."""
 
-    sort: str = Field("", max_length=300, description="Column to sort by: a field of the rows, metrics.NAME, or params.NAME")
+    sort: str = Field(
+        "", max_length=300, description="Column to sort by: a field of the rows, metrics.NAME, or params.NAME"
+    )
     descending: bool = False
     offset: int = Field(0, ge=0, le=100_000_000)
     limit: int = Field(100, ge=1, le=runs.LIMIT)
-    column: Words = Field([], max_length=50, description="Additional columns, metrics.NAME or params.NAME; returned in `values`")
+    column: Words = Field(
+        [], max_length=50, description="Additional columns, metrics.NAME or params.NAME; returned in `values`"
+    )
 
     def wishes(self) -> runs.Wishes:
         return replace(

@@ -47,14 +47,20 @@ class Submission(BaseModel):
     tags: Annotated[list[Name], Field(max_length=100)] = []
     gpus: Name | None = Field(None, description="--gpus: 2, all, free, none, 0,2, a UUID, h200, 1:40g")
     timeout: Name | None = Field(None, description="--timeout: 90, 90s, 15m, 2h, 7d")
-    key: Annotated[str, Field(max_length=1000)] | None = Field(None, description="--key: idempotency key; submitting it again returns the same run")
+    key: Annotated[str, Field(max_length=1000)] | None = Field(
+        None, description="--key: idempotency key; submitting it again returns the same run"
+    )
     locked: Name | None = Field(None, description="--locked: reuse the exact environment of this run")
-    environment: Annotated[dict[SecretName, Word], Field(max_length=1000)] = Field({}, description="--env; not for secrets")
+    environment: Annotated[dict[SecretName, Word], Field(max_length=1000)] = Field(
+        {}, description="--env; not for secrets"
+    )
     secrets: Annotated[dict[SecretName, SecretStr | None], Field(max_length=100)] = Field(
         {}, description="--secret: name and value; null takes the value from the keyring. Values are never stored"
     )
     sweep: Sweep | None = None
-    wait: bool = Field(True, description="Respond when the run has been submitted; false: respond at once with the operation")
+    wait: bool = Field(
+        True, description="Respond when the run has been submitted; false: respond at once with the operation"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Submission:
@@ -73,7 +79,9 @@ class Submitted(BaseModel):
     /api/operations."""
 
     operation: str
-    errand: str = Field(description="Former name of `operation`; removed in 1.0", json_schema_extra={"deprecated": True})
+    errand: str = Field(
+        description="Former name of `operation`; removed in 1.0", json_schema_extra={"deprecated": True}
+    )
     run: str | None = None
     status: str | None = None
 
@@ -120,6 +128,4 @@ def _submitted(errand: Errand) -> Submitted:
     if error is not None:
         raise error
     found = errand.answer if isinstance(errand.answer, dict) else {}
-    return Submitted(
-        operation=errand.id, errand=errand.id, run=found.get("run_id"), status=found.get("status")
-    )
+    return Submitted(operation=errand.id, errand=errand.id, run=found.get("run_id"), status=found.get("status"))

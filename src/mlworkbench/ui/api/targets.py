@@ -20,7 +20,9 @@ from . import submission
 from .errands import Told, told
 
 Key = Annotated[str, Query(min_length=1, max_length=64, description="Project key, as in /api/projects")]
-Name = Annotated[str, Path(min_length=1, max_length=200, description="Name of the target, as in aml_config/NAME.compute")]
+Name = Annotated[
+    str, Path(min_length=1, max_length=200, description="Name of the target, as in aml_config/NAME.compute")
+]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -108,7 +110,9 @@ class AttachWish(BaseModel):
     host_key: Text | None = Field(None, description="Expected fingerprint of the host key")
     mounts: Annotated[list[Text], Field(max_length=100)] = []
     image: Text | None = None
-    master: Text | None = Field(None, description="Master of a Spark cluster; without `address`, it is contacted from this machine")
+    master: Text | None = Field(
+        None, description="Master of a Spark cluster; without `address`, it is contacted from this machine"
+    )
     replace: bool = False
 
 
@@ -118,7 +122,9 @@ class AttachAnswer(BaseModel):
 
     attached: bool
     operation: str
-    errand: str = Field(description="Former name of `operation`; removed in 1.0", json_schema_extra={"deprecated": True})
+    errand: str = Field(
+        description="Former name of `operation`; removed in 1.0", json_schema_extra={"deprecated": True}
+    )
     asks: Literal["host_key", "public_key"] | None = None
     identity: str | None = None
     host_key: str | None = None
@@ -132,7 +138,9 @@ class DetachWish(BaseModel):
     """Options of `mlw computetarget detach`."""
 
     model_config = ConfigDict(extra="forbid")
-    purge: bool = Field(False, description="Also delete ~/.mlw on the host; results are fetched first, shared folders are kept")
+    purge: bool = Field(
+        False, description="Also delete ~/.mlw on the host; results are fetched first, shared folders are kept"
+    )
     keep_files: bool = False
     force: bool = Field(False, description="Detach even if the host is unreachable")
 
@@ -208,7 +216,11 @@ def _changing(router: APIRouter, desk: Desk) -> None:
             raise error
         return told(errand)
 
-    @router.post("/clean", tags=["targets"], summary="List files that can be deleted on this machine or a target; delete them with `remove`")
+    @router.post(
+        "/clean",
+        tags=["targets"],
+        summary="List files that can be deleted on this machine or a target; delete them with `remove`",
+    )
     async def clean(
         project: Key,
         target: Annotated[str | None, Query(min_length=1, max_length=200)] = None,

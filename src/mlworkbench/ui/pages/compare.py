@@ -161,9 +161,7 @@ class Differing:
             rows = [[title, *(values[at] for values in table.values())] for at, title in enumerate(self._runs)]
             self._sheet.show([("Run", ""), *((name, "") for name in table)], rows, self._links)
         left = len(names) - len(table)
-        self._more.set_text(
-            f"and {left} more; search to find them" if left else "" if names else "No matches"
-        )
+        self._more.set_text(f"and {left} more; search to find them" if left else "" if names else "No matches")
         self._more.set_visibility(bool(self._more.text))
 
 

@@ -86,7 +86,7 @@ class FilesView:
         self._list.clear()
         with self._list:
             if unsaved:
-                ui.label("Unsaved changes").classes("mlw-faint mlw-small")
+                ui.label("Unsaved files").classes("mlw-faint mlw-small")
             for path in unsaved[:_LISTED]:
                 button = ui.button(plain(path, 200), on_click=lambda path=path: self.go(path))
                 button.props("flat dense no-caps align=left icon=edit_note")

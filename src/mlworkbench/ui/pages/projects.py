@@ -63,7 +63,7 @@ class ProjectList:
             empty(
                 "science",
                 "No projects yet",
-                "Create one from a sample, or open a folder with your code. Opening a folder does not change its files.",
+                "Create one from a sample, or open a folder with your code. Opening it changes no files.",
                 "mlw project create --name demo",
             )
 

@@ -36,9 +36,9 @@ class RerunDialog:
         for field in (self._script, self._arguments, self._name):
             field.props(f"outlined dense maxlength={_LONGEST}").classes("mlw-full")
         self._arguments.classes("mlw-mono")
-        self._locked = ui.checkbox("Use the exact environment of the original run (--locked)", value=given.locked).props(
-            "dense"
-        )
+        self._locked = ui.checkbox(
+            "Use the exact environment of the original run (--locked)", value=given.locked
+        ).props("dense")
         self._locked.set_visibility(given.locked)
         if spec.sweep:
             ui.label("This is a sweep; all its runs are submitted again.").classes("mlw-faint")

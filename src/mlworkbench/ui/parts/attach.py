@@ -156,9 +156,9 @@ class AttachDialog(ui.dialog):
             )
             with ui.row().classes("mlw-errand-buttons"):
                 ui.button("Reject key", on_click=self._refuse_key).props("flat no-caps")
-                ui.button(
-                    "Trust key", icon="verified_user", on_click=lambda: self._attempt(fingerprint)
-                ).props("unelevated no-caps")
+                ui.button("Trust key", icon="verified_user", on_click=lambda: self._attempt(fingerprint)).props(
+                    "unelevated no-caps"
+                )
 
     def _refuse_key(self) -> None:
         self._held.drop()

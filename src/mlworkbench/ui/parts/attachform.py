@@ -39,16 +39,18 @@ class AttachForm:
             self._address = _field(
                 "Address", (known and known.address) or "", "10.0.0.7, a host name, or an alias from ~/.ssh/config"
             )
-            self._username = _field("User", (known and known.username) or "", "default: from ~/.ssh/config, or your user name")
-            self._master = _field(
-                "Spark master", (known and known.spark_master) or "", "spark://host:7077, or yarn"
+            self._username = _field(
+                "User", (known and known.username) or "", "default: from ~/.ssh/config, or your user name"
             )
+            self._master = _field("Spark master", (known and known.spark_master) or "", "spark://host:7077, or yarn")
         self._way = ui.radio(_WAYS, value=PASSWORD).props("dense inline").classes("mlw-ways")
         self._way.props('aria-label="Authentication"')
         self._secret = SecretField("Password").classes("mlw-full")
         self._secret.on("enter", enter)
         self._file = _field("Private key file on this machine", "", "~/.ssh/id_ed25519").classes("mlw-full")
-        self._note = ui.label("mlw shows a public key to append to ~/.ssh/authorized_keys on the machine.").classes("mlw-faint")
+        self._note = ui.label("mlw shows a public key to append to ~/.ssh/authorized_keys on the machine.").classes(
+            "mlw-faint"
+        )
         shown = bool(known and (known.port or known.jump_host))  # a cloned project's way must not go unseen
         more = ui.expansion("More options: port, jump host, image, mounts", value=shown)
         with (

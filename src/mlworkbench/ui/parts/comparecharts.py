@@ -161,7 +161,9 @@ class Lines:
         axes = [*self._given, *metrics[:_CHOSEN]]
         by = metrics[0] if metrics and len(self._found.runs) > _COLOURS else None
         self._words.set_text(
-            f"Each line is a run; colors from blue to orange show increasing {_short(by, 60)}." if by else "Each line is a run."
+            f"Each line is a run; colors from blue to orange show increasing {_short(by, 60)}."
+            if by
+            else "Each line is a run."
         )
         self._chart.show([_short(one) for one in axes], points(self._found, axes, by), parallel=True)
 

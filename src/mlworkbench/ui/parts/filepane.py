@@ -274,7 +274,7 @@ class FilePane:
         except MlwError as error:
             with self._box:  # what was clicked may be gone by now
                 if isinstance(error, Changed) and editor is self._editor:
-                    self._ask(error.message)
+                    self._ask(f"{error.message}.")
                 else:
                     tell(error)
             return
@@ -369,7 +369,7 @@ class FilePane:
 
     def _vanished(self, content: files.Content) -> None:
         if not self.unsaved:
-            self._show_nothing("delete_outline", f"{plain(content.path, 200)} no longer exists", "It was deleted or renamed.")
+            self._show_nothing("delete_outline", f"{plain(content.path, 200)} no longer exists", "Deleted or renamed.")
             return
         self._content, self._lost = replace(content, stamp="", digest="", text=""), True
         self._ask_lost(None)

@@ -125,7 +125,9 @@ async def archive(desk: Desk, ids: Sequence[str], undo: bool = False) -> bool:
     """Leave runs out of lists, or bring them back. It is undone as easily, so nobody is asked."""
     with telling():
         await desk.errands.do("history", "archive", *(["--undo"] if undo else []), "--", *ids)
-        words = f"unarchived {_named(ids)}" if undo else f"archived {_named(ids)}; select Archived to show archived runs"
+        words = (
+            f"unarchived {_named(ids)}" if undo else f"archived {_named(ids)}; select Archived to show archived runs"
+        )
         ui.notify(words, type="positive")
         return True
     return False

@@ -19,7 +19,7 @@ OWN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
     "status": ("Status", "status", 125),
     "name": ("Name", "text", 130),
     "project": ("Project", "text", 100),
-    "number": ("Run number", "number", 95),
+    "number": ("Run number", "number", 118),
     "script": ("Script", "text", 140),
     "arguments": ("Arguments", "text", 220),
     "target": ("Target", "text", 95),

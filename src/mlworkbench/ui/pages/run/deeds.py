@@ -71,15 +71,15 @@ async def download(context: Context) -> None:
     with asking("Download outputs") as dialog:
         if found or not run.status.final:
             _link("Download as zip", f"{context.api}/outputs.zip", dialog)
-            ui.label("All outputs in one file, downloaded by the browser." if found else "All outputs so far, in one file.")
-        else:
-            ui.label("The outputs are still on the target. Copy them to a folder to fetch them to this machine.").classes(
-                "mlw-warn"
+            ui.label(
+                "All outputs in one file, downloaded by the browser." if found else "All outputs so far, in one file."
             )
+        else:
+            ui.label(
+                "The outputs are still on the target. Copy them to a folder to fetch them to this machine."
+            ).classes("mlw-warn")
         ui.separator()
-        ui.label(
-            "Or copy them to a folder on the machine that runs mlw ui."
-        )
+        ui.label("Or copy them to a folder on the machine that runs mlw ui.")
         place = _line("Folder", str((root / "outputs" if root else Path.home()) / run.id))
         ui.label(f"mlw history download -r {plain(run.id, 100)} -d FOLDER").classes("mlw-mono mlw-faint mlw-said")
         answers_of(dialog, "Copy to folder")

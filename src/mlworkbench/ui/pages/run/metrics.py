@@ -134,9 +134,9 @@ class Metrics:
             if not fit and self._text:
                 ui.label(f"No metrics match {plain(self._text, 60)}.").classes("mlw-faint")
             elif not fit:
-                ui.label("No numeric metrics yet." if not self._context.run.status.final else "No numeric metrics.").classes(
-                    "mlw-faint"
-                )
+                ui.label(
+                    "No numeric metrics yet." if not self._context.run.status.final else "No numeric metrics."
+                ).classes("mlw-faint")
             with ui.element("div").classes("mlw-run-charts"):
                 for one in fit[: self._most]:
                     self._chart(one)

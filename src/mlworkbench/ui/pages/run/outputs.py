@@ -86,7 +86,9 @@ class Outputs:
         if not found.entries:
             self._more.set_text("No matching files.")
         else:
-            self._more.set_text("and more; search to find them" if found.more else f"and {left} more; search to find them")
+            self._more.set_text(
+                "and more; search to find them" if found.more else f"and {left} more; search to find them"
+            )
         self._more.set_visibility(left > 0 or found.more or not found.entries)
 
     def _crumbs(self, folder: str) -> None:

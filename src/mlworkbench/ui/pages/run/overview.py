@@ -85,7 +85,9 @@ def _properties(context: Context) -> None:
         ("User", plain(spec.user, 100) if spec.user else None),
         (
             "Commit",
-            plain(f"{git.commit[:12]}{' (uncommitted changes)' if git.dirty else ''}", 80) if git and git.commit else None,
+            plain(f"{git.commit[:12]}{' (uncommitted changes)' if git.dirty else ''}", 80)
+            if git and git.commit
+            else None,
         ),
         ("Branch", plain(git.branch, 200) if git and git.branch else None),
         ("Outputs", _outputs(context)),

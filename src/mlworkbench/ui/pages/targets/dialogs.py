@@ -95,9 +95,13 @@ async def detach(view: CardView) -> None:
     box = Box(f"Detach {name}?")
     with box.body:
         _machine(view)
-        ui.label("Removes the SSH key that mlw installed on the machine, and the two files of the target in this project.")
+        ui.label(
+            "Removes the SSH key that mlw installed on the machine, and the two files of the target in this project."
+        )
         keep = ui.checkbox("Keep the files in aml_config").props("dense")
-        purge = ui.checkbox("Also delete ~/.mlw there; results are fetched first, shared folders are kept").props("dense")
+        purge = ui.checkbox("Also delete ~/.mlw there; results are fetched first, shared folders are kept").props(
+            "dense"
+        )
         force = ui.checkbox("Detach even if the machine is unreachable").props("dense")
     with box.buttons:
         ui.button("Detach", icon="link_off", on_click=lambda: box.submit(True)).props(
@@ -119,7 +123,9 @@ async def reset_key(view: CardView) -> None:
         if known is not None:
             ui.label(f"Current authentication: {plain(known.key, 300)}").classes("mlw-faint")
             ui.label(f"Host key: {plain(known.host_key, 200)}").classes("mlw-mono mlw-faint mlw-said")
-        ui.label("Creates a new SSH key that replaces the old one. If the machine was reinstalled, enter its new host key:")
+        ui.label(
+            "Creates a new SSH key that replaces the old one. If the machine was reinstalled, enter its new host key:"
+        )
         key = ui.input("New host key fingerprint (optional)", placeholder="SHA256:…").classes("mlw-full")
         key.props("outlined dense autocomplete=off spellcheck=false")
     with box.buttons:

@@ -58,7 +58,9 @@ class EnvironmentsDialog(Box):
             if found:
                 self._table(found)
             else:
-                ui.label("No environments yet. The first run that needs one builds it, or click Prepare.").classes("mlw-faint")
+                ui.label("No environments yet. The first run that needs one builds it, or click Prepare.").classes(
+                    "mlw-faint"
+                )
 
     def _table(self, found: Sequence[Mapping[str, Any]]) -> None:
         with ui.element("table").classes("mlw-plain-table"):
