@@ -340,7 +340,7 @@ REQUESTS: dict[str, dict[str, object] | None] = {
     "DELETE /api/projects/{key}/files": {},
     "POST /api/link": {},
 }
-NOTHING_THERE = ("/api/errands/{name}", "/api/runs/{run}/machine/series", "/api/projects/{key}/picture")
+NOTHING_THERE = ("/api/operations/{name}", "/api/runs/{run}/machine/series", "/api/projects/{key}/picture")
 # Method and path → what is asked for where it must be something that is there.
 PATHS = {
     "GET /api/runs/{run}/outputs/file": "model.txt",

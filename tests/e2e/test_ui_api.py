@@ -36,7 +36,7 @@ def operations() -> list[tuple[str, str, dict[str, Any]]]:
 
 def table() -> str:
     rows = [f"| `{method} {path}` | {told['summary']} |" for method, path, told in operations()]
-    return "\n".join(("| request | what it does |", "|---|---|", *rows))
+    return "\n".join(("| request | description |", "|---|---|", *rows))
 
 
 def test_every_route_is_described():

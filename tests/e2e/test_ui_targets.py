@@ -302,7 +302,8 @@ def test_the_api_alone(user, tmp_path):
         status, told = post("/api/submit", configuration="nothing", script="train.py")
         assert status == 404 and "unknown run configuration 'nothing'" in told["error"]
         status, told = post("/api/submit", script="train.py", wait=False, secrets={"TOKEN_OF_MINE": "x"})
-        assert status == 200 and told["run"] is None and len(told["errand"]) == 16
+        assert status == 200 and told["run"] is None and len(told["operation"]) == 16
+        assert told["errand"] == told["operation"], "the former name, until 1.0"
         status, told = post("/api/prepare", configuration="local")
         assert status == 200 and told["command"][:3] == ["mlw", "experiment", "prepare"]
 

@@ -27,7 +27,7 @@ _LINES = 5000
 _LONGEST = 64 * 1024 * 1024  # bytes of an answer
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _MARKS = {"error: ": "error", "hint: ": "hint", "more: ": "hint", "warning: ": "warning", "note: ": "note"}
-_MORE = "more: mlw explain "
+_EXPLAIN = re.compile(r"(?!hint: )[a-z]+: mlw explain ([a-z0-9-]+)")
 
 
 class _Unknown(UnknownName):
@@ -73,7 +73,7 @@ class Errand:
         last = next((line for line in reversed(self.lines) if line), "")
         words = told[-1].removeprefix("error: ") if told else last or f"mlw exited with code {self.code}"
         error = _KINDS.get(self.code or 0, MlwError)(words, hints[-1] if hints and told else None)
-        more = [line.removeprefix(_MORE) for line in self.lines if line.startswith(_MORE)]
+        more = [found[1] for line in self.lines if (found := _EXPLAIN.fullmatch(line))]
         error.more = more[-1] if more and told else None
         return error
 
