@@ -100,7 +100,7 @@ class Login:
         if session is not None:
             await self._come_in(request, send, session, target)
         elif self._sessions.knows(request):  # the page was loaded again
-            await _answer(send, 200, "Opening …", _onward(request.base + target))
+            await _answer(send, 200, "Opening…", _onward(request.base + target))
         elif self._password is not None:
             await _answer(send, 401, "Enter the password of this server.", _form(request, target))
         else:
@@ -138,7 +138,7 @@ class Login:
         """By a page of ours that leads on: after a redirect a browser holds back the cookie that it just got."""
         base = request.base if request.private else self._prefix
         cookie = (b"set-cookie", self._sessions.cookie(session, base).encode())
-        await _answer(send, 200, "Opening …", _onward(base + target), [cookie])
+        await _answer(send, 200, "Opening…", _onward(base + target), [cookie])
 
 
 def _network(client: str) -> str:

@@ -34,7 +34,7 @@ def zipped(history: History, run_id: str) -> tuple[str, Iterator[bytes]]:
     if run.status.final and not is_at_home(run, place):
         raise UsageError(
             f"some outputs of run {run.id} are not on the machine that runs mlw ui",
-            f"fetch them first: mlw history download -r {run.id}",
+            f"fetch them first: mlw history download {run.id}",
         )
     return f"{run.id}-outputs.zip", _stream(place, run.id)
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
+from pydantic.config import JsonDict
 
 from ...errors import UnknownName
 from ..desk import Desk
 from ..errands import Errand
 
-_FORMER = {"deprecated": True}
+_FORMER: JsonDict = {"deprecated": True}
 
 
 class Told(BaseModel):

@@ -28,7 +28,7 @@ class Entry(BaseModel):
 
     path: str
     name: str
-    kind: str = Field(description="folder, file, link or special")
+    kind: str = Field(description="folder, file, link, or special")
     size: int
     modified: float
 
@@ -46,7 +46,7 @@ class Text(BaseModel):
     """A project file; `text` is null unless the file can be edited."""
 
     path: str
-    kind: str = Field(description="text, picture or other")
+    kind: str = Field(description="text, picture, or other")
     size: int
     modified: float
     text: str | None = None

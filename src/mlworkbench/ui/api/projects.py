@@ -50,7 +50,7 @@ class RunConfiguration(BaseModel):
 
 
 class Shown(BaseModel):
-    """One project."""
+    """A project with its targets and run configurations."""
 
     key: str
     id: str

@@ -42,7 +42,7 @@ class AttachedAnswer(BaseModel):
     key: str = Field(description="Authentication method")
     host_key: str = Field(description="Fingerprint of the host key")
     mounts: list[str] = Field(description="Folders on the host that containers may mount; :ro means read-only")
-    networks: list[str] = Field(description="Container networks that containers may join")
+    networks: list[str] = Field(description="Networks on the host that containers may join")
     checked: float | None = Field(description="Last check, as Unix time")
 
 

@@ -81,7 +81,7 @@ async def download(context: Context) -> None:
         ui.separator()
         ui.label("Or copy them to a folder on the machine that runs mlw ui.")
         place = _line("Folder", str((root / "outputs" if root else Path.home()) / run.id))
-        ui.label(f"mlw history download -r {plain(run.id, 100)} -d FOLDER").classes("mlw-mono mlw-faint mlw-said")
+        ui.label(f"mlw history download {plain(run.id, 100)} --directory FOLDER").classes("mlw-mono mlw-faint mlw-said")
         answers_of(dialog, "Copy to folder")
     if await dialog and place.value:
         words = ["history", "download", f"--run={run.id}", f"--directory={place.value}"]
@@ -104,7 +104,7 @@ async def diagnostics(context: Context) -> None:
         ui.separator()
         ui.label("Or save it to a file on the machine that runs mlw ui.")
         place = _line("File", str(Path.home() / f"diagnostics-{run.id}.zip"))
-        ui.label(f"mlw experiment diagnostics -r {plain(run.id, 100)}").classes("mlw-mono mlw-faint mlw-said")
+        ui.label(f"mlw experiment diagnostics {plain(run.id, 100)}").classes("mlw-mono mlw-faint mlw-said")
         answers_of(dialog, "Save file")
     if await dialog and place.value:
         words = ["experiment", "diagnostics", f"--run={run.id}", f"--output={place.value}", "--yes"]
@@ -128,7 +128,9 @@ async def promote(context: Context, path: str) -> None:
     with asking("Save as asset") as dialog:
         ui.label(f"Saves {plain(path, 200)} under a name and adds assets/NAME.link to the project.")
         name = _line("Name", guess)
-        ui.label(f"mlw history promote -r {plain(run.id, 100)} -ap PATH -n NAME").classes("mlw-mono mlw-faint mlw-said")
+        ui.label(f"mlw history promote --run {plain(run.id, 100)} --artifact-path PATH --name NAME").classes(
+            "mlw-mono mlw-faint mlw-said"
+        )
         answers_of(dialog, "Save")
     if await dialog and name.value:
         words = ["history", "promote", f"--run={run.id}", f"--artifact-path=outputs/{path}", f"--name={name.value}"]

@@ -53,7 +53,7 @@ class EnvironmentsDialog(Box):
             return
         waiting.delete()
         with self.body:
-            command = "mlw environment list" + (f" -t {plain(self._target, 100)}" if self._target else "")
+            command = "mlw environment list" + (f" --target {plain(self._target, 100)}" if self._target else "")
             ui.label(command).classes("mlw-mono mlw-faint")
             if found:
                 self._table(found)
