@@ -96,7 +96,7 @@ def test_a_run_that_has_ended(user, tmp_path):
         see_code(looker, run, root)
         for name in ("Metrics", "Log", "Outputs", "Metrics", "Code", "Images", "Metrics", "Environment"):
             tab(page, name)  # quicker than any of them is made
-        expect(page.get_by_text("Existing Python")).to_be_visible()
+        expect(page.get_by_text("Existing Python", exact=True)).to_be_visible()
         expect(page.locator(".mlw-run-body > *")).to_have_count(1)
         expect(page.locator(".mlw-chart, .mlw-log, .mlw-run-browse, .mlw-run-picture")).to_have_count(0)
         expect(page.get_by_text("EXAMPLE_VARIABLE")).to_be_visible()

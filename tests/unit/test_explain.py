@@ -436,8 +436,8 @@ def test_every_trouble_of_an_engine_has_its_text():
 
 def test_the_browser_tells_it_too():
     trouble = pytest.importorskip("mlworkbench.ui.parts.trouble")
-    assert trouble.in_words(Unreachable("x", "do y")) == ("x", "do y; details: mlw explain no-contact")
-    assert trouble.in_words(Unreachable("x")) == ("x", "details: mlw explain no-contact")
+    assert trouble.in_words(Unreachable("x", "do y")) == ("x", "do y; more: mlw explain no-contact")
+    assert trouble.in_words(Unreachable("x")) == ("x", "more: mlw explain no-contact")
     assert trouble.in_words(LaunchError("x")) == ("x", None)
 
 

@@ -149,7 +149,7 @@ def cause(run: Run) -> tuple[list[str], str | None]:
     lines = [text for name, text in found if name != REMEDY and text]
     remedy = [text for name, text in found if name == REMEDY]
     name = symptoms.of_run(run)
-    return lines, "; ".join([*remedy, *([f"details: mlw explain {name}"] if name else [])]) or None
+    return lines, "; ".join([*remedy, *([f"more: mlw explain {name}"] if name else [])]) or None
 
 
 def parameters(run: Run) -> list[tuple[str, str]]:
