@@ -340,7 +340,7 @@ REQUESTS: dict[str, dict[str, object] | None] = {
     "DELETE /api/projects/{key}/files": {},
     "POST /api/link": {},
 }
-NOTHING_THERE = ("/api/errands/{name}", "/api/runs/{run}/machine/series", "/api/projects/{key}/picture")
+NOTHING_THERE = ("/api/operations/{name}", "/api/runs/{run}/machine/series", "/api/projects/{key}/picture")
 # Method and path → what is asked for where it must be something that is there.
 PATHS = {
     "GET /api/runs/{run}/outputs/file": "model.txt",
@@ -387,7 +387,7 @@ def test_no_request_springs_a_trap(stage, tmp_path):
             body = body_of(stage, name) if name in REQUESTS else None
             answer = mine.ask(method, address, body, Content_Type="application/json")
             assert answer.status not in (404, 405, 500) or path in NOTHING_THERE, (method, address, answer)
-            assert b"says what fits" not in answer.body, (method, address, answer)
+            assert b"for the request format" not in answer.body, (method, address, answer)
             if stage.canary.fired():
                 sprung[address] = stage.canary.fired()
                 stage.canary.reset()

@@ -36,7 +36,7 @@ def operations() -> list[tuple[str, str, dict[str, Any]]]:
 
 def table() -> str:
     rows = [f"| `{method} {path}` | {told['summary']} |" for method, path, told in operations()]
-    return "\n".join(("| request | what it does |", "|---|---|", *rows))
+    return "\n".join(("| request | description |", "|---|---|", *rows))
 
 
 def test_every_route_is_described():
@@ -103,7 +103,7 @@ def test_what_is_asked_is_answered(served):
     told = {"/api/runs/{run}/series": "loss", "/api/runs/{run}/points": "loss"}
     answered = set()
     for method, path, operation in operations():
-        if method != "GET" or path == "/api/errands/{name}":
+        if method != "GET" or path == "/api/operations/{name}":
             continue
         given = {**known, **({"name": told[path]} if path in told else {})}
         needed = [

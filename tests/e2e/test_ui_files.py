@@ -50,14 +50,14 @@ def test_what_is_typed_is_never_lost(user, tmp_path):
     with looking(user, root, tmp_path) as looker:
         page = opened(looker, key, "train.py")
         type_first(page, "# mine\n")
-        expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+        expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
 
         page.reload()
         expect(editor(page)).to_contain_text("# mine")
         page.get_by_role("treeitem", name="other.py").click()
         expect(editor(page)).to_contain_text("print(2)")
         page.wait_for_url("**path=other.py")
-        expect(page.get_by_role("treeitem", name="train.py")).to_contain_text("not saved")
+        expect(page.get_by_role("treeitem", name="train.py")).to_contain_text("unsaved")
         page.get_by_role("treeitem", name="train.py").click()
         expect(editor(page)).to_contain_text("# mine")
         assert script.read_text() == "print(1)\n"
@@ -65,7 +65,7 @@ def test_what_is_typed_is_never_lost(user, tmp_path):
         page.keyboard.press("Control+s")
         wait_until(lambda: script.read_text() == "# mine\nprint(1)\n", "the file is written")
         assert stat.S_IMODE(script.stat().st_mode) == 0o755
-        expect(page.get_by_text("Not saved", exact=True)).to_have_count(0)
+        expect(page.get_by_text("Unsaved changes", exact=True)).to_have_count(0)
 
         script.write_text("print('from outside')\n")
         expect(editor(page)).to_contain_text("from outside")
@@ -74,22 +74,22 @@ def test_what_is_typed_is_never_lost(user, tmp_path):
         script.write_text("print('again')\n")
         expect(page.get_by_text("was changed on disk.")).to_be_visible()
         page.keyboard.press("Control+s")
-        page.get_by_role("button", name="See difference").click()
+        page.get_by_role("button", name="Show differences").click()
         expect(page.get_by_text("+# typed")).to_be_visible()
         expect(page.get_by_text("-print('again')")).to_be_visible()
         page.get_by_role("button", name="Close").click()
         assert script.read_text() == "print('again')\n", "nobody has chosen yet"
         page.reload()
-        expect(page.get_by_text("was changed on disk after you began")).to_be_visible()
+        expect(page.get_by_text("was changed on disk after you started")).to_be_visible()
         page.get_by_role("button", name="Overwrite").click()
         wait_until(lambda: script.read_text() == "# typed\nprint('from outside')\n", "the file is overwritten")
         expect(page.get_by_text("was changed on disk")).to_have_count(0)
 
         type_first(page, "# away\n")
-        expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+        expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
         page.get_by_role("button", name="Discard").click()
         page.get_by_role("dialog").get_by_role("button", name="Discard").click()
-        expect(page.get_by_text("Not saved", exact=True)).to_have_count(0)
+        expect(page.get_by_text("Unsaved changes", exact=True)).to_have_count(0)
         expect(editor(page)).not_to_contain_text("# away")
         looker.must_be_content()
 
@@ -103,14 +103,14 @@ def test_what_was_typed_outlives_the_server(user, tmp_path):
             looker = Looker(browser, first)
             page = opened(looker, key, "train.py")
             type_first(page, "# kept\n")
-            expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+            expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
             first.stop()
         type_first(page, "# away\n")
         page.wait_for_function("Object.values(sessionStorage).some(text => text.startsWith('# away'))")
         with workbench(user, root, tmp_path, "--keep-address", "--port", port):
             page.reload()
             expect(editor(page)).to_contain_text("# away# kept")
-            expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+            expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
             assert (root / "train.py").read_text() == "print(1)\n"
 
 
@@ -124,7 +124,7 @@ def test_what_was_typed_in_a_file_that_is_gone(user, tmp_path):
         for path in ("deep/lost.py", "other.py"):
             page = opened(looker, key, path)
             type_first(page, "# typed\n")
-            expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+            expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
         (root / "other.py").unlink()
         expect(page.get_by_text("other.py was deleted on disk.")).to_be_visible()
         (root / "deep/lost.py").unlink()
@@ -132,13 +132,13 @@ def test_what_was_typed_in_a_file_that_is_gone(user, tmp_path):
 
         page = looker.go(f"/p/{key}")
         page.get_by_role("button", name="Run", exact=True).click()
-        expect(page.get_by_text("deep/lost.py was deleted meanwhile")).to_be_visible()
+        expect(page.get_by_text("deep/lost.py was deleted on disk")).to_be_visible()
         page = looker.go(f"/p/{key}/files")
-        unsaved = page.get_by_role("group", name="Files not saved")
+        unsaved = page.get_by_role("group", name="Unsaved files")
         unsaved.get_by_role("button", name="deep/lost.py").click()
         expect(page.get_by_text("deep/lost.py was deleted on disk.")).to_be_visible()
         expect(editor(page)).to_contain_text("# typed")
-        page.get_by_role("button", name="Write it anew").click()
+        page.get_by_role("button", name="Save again").click()
         wait_until(
             lambda: (root / "deep/lost.py").exists() and (root / "deep/lost.py").read_text() == "# typed\nprint(3)\n",
             "the file is there again",
@@ -192,7 +192,7 @@ def test_config_files_are_checked_as_they_are_typed_and_have_forms(user, tmp_pat
         expect(form.get_by_label("Gpus")).to_have_value("all")
         page.keyboard.press("Control+a")
         page.keyboard.insert_text("Target:local\n")
-        expect(form.get_by_text("must be put right first")).to_be_visible()
+        expect(form.get_by_text("Fix the errors in the text")).to_be_visible()
         looker.must_be_content()
 
 
@@ -215,7 +215,7 @@ def test_kinds_of_files(user, tmp_path):
         page.get_by_role("treeitem", name="big.csv").click()
         expect(page.get_by_text("larger than 1.0 MB")).to_be_visible()
         page.get_by_role("treeitem", name="out").click()
-        expect(page.get_by_text("a link, which is not followed")).to_be_visible()
+        expect(page.get_by_text("a symbolic link, which mlw does not follow")).to_be_visible()
         page.get_by_role("treeitem", name="onerror").click()
         expect(editor(page)).to_contain_text("<script>alert(2)</script>")
 
@@ -246,7 +246,7 @@ def test_the_tree(user, tmp_path):
         page.get_by_role("treeitem", name="train.py").click()
         page.get_by_role("button", name="New file").click()
         page.get_by_label("Path in the project").fill("src/new.py")
-        page.get_by_role("button", name="Make it").click()
+        page.get_by_role("dialog").get_by_role("button", name="Create").click()
         wait_until((root / "src/new.py").exists, "the new file")
         expect(page.get_by_role("treeitem", name="new.py")).to_be_visible()
         expect(page.get_by_role("dialog")).to_have_count(0)

@@ -22,8 +22,8 @@ def test_a_small_screen_a_session_that_ends_and_a_second_start(user, tmp_path):
     run = user.mlw("submit", "train.py", cwd=root).run
     with looking(user, root, tmp_path) as looker:
         page = looker.go(f"/runs/{run}?tab=metrics")
-        expect(page.get_by_text("4 values are not finite")).to_be_visible()
-        expect(page.get_by_text("no value is finite")).to_be_visible()
+        expect(page.get_by_text("4 values not finite")).to_be_visible()
+        expect(page.get_by_text("no finite values")).to_be_visible()
 
         page.set_viewport_size({"width": 640, "height": 800})
         looker.go("/runs")
@@ -46,5 +46,5 @@ def test_a_small_screen_a_session_that_ends_and_a_second_start(user, tmp_path):
         other.get_by_role("button", name="Log out").click()
         other.wait_for_url("**/login")
         expect(page.get_by_role("alert").filter(has_text="You are logged out")).to_be_visible(timeout=30_000)
-        page.get_by_role("button", name="Load again").click()
-        expect(page.get_by_text("Type mlw ui again")).to_be_visible()
+        page.get_by_role("button", name="Reload").click()
+        expect(page.get_by_text("Run mlw ui again")).to_be_visible()

@@ -54,7 +54,7 @@ def create(page) -> None:
     dialog.get_by_role("button", name="Create").click()
     page.wait_for_url(re.compile("/p/[0-9a-f]{12}$"))
     expect(page.get_by_role("heading", name="moons", level=1)).to_be_visible()
-    expect(page.get_by_text("No run yet")).to_be_visible()
+    expect(page.get_by_text("No runs yet")).to_be_visible()
     expect(page.get_by_text("No problems found.")).to_be_visible(timeout=20_000)
 
 
@@ -64,7 +64,7 @@ def run_it(page) -> str:
     page.get_by_role("option", name="tell.py").click()
     page.get_by_label("Arguments").fill("--text 'not closed")
     page.get_by_role("button", name="Run", exact=True).click()
-    expect(page.get_by_role("alert").get_by_text("cannot be taken apart")).to_be_visible()
+    expect(page.get_by_role("alert").get_by_text("invalid arguments")).to_be_visible()
     page.get_by_role("button", name="Close").click()
     page.get_by_label("Arguments").fill("--text 'two words' --name x")
     page.get_by_text("More", exact=True).click()
@@ -81,7 +81,7 @@ def test_the_first_time(user, tmp_path):
     """Nothing is there: create a project from a sample, run it with arguments, see the run."""
     with looking(user, user.home, tmp_path) as looker:
         page = looker.page
-        expect(page.get_by_text("No project yet")).to_be_visible()
+        expect(page.get_by_text("No projects yet")).to_be_visible()
         create(page)
         dashboard = page.url
         root = user.home / "moons"
@@ -90,7 +90,7 @@ def test_the_first_time(user, tmp_path):
         page.locator(".cm-content").click()
         page.keyboard.press("Control+Home")
         page.keyboard.insert_text("print('typed, not saved')\n")
-        expect(page.get_by_text("Not saved", exact=True)).to_be_visible()
+        expect(page.get_by_text("Unsaved changes", exact=True)).to_be_visible()
         page.goto(dashboard)
         run = run_it(page)
         wait_until(lambda: user.info(run)["status"] == "Completed", "the run")
@@ -118,9 +118,9 @@ def test_open_adopt_forget(user, tmp_path):
         expect(page.get_by_text("Completed")).to_be_visible()
         shutil.rmtree(gone)
         page.reload()
-        expect(page.get_by_text("the folder is not there any more")).to_be_visible()
-        page.get_by_role("button", name="Take gone off the list").click()
-        expect(page.get_by_text("the folder is not there any more")).to_have_count(0)
+        expect(page.get_by_text("the folder no longer exists")).to_be_visible()
+        page.get_by_role("button", name="Remove gone from the list").click()
+        expect(page.get_by_text("the folder no longer exists")).to_have_count(0)
 
         page.get_by_role("button", name="Open folder").click()
         dialog = page.get_by_role("dialog", name="Open folder")
@@ -128,20 +128,20 @@ def test_open_adopt_forget(user, tmp_path):
         field.fill(f"{user.home}/co")
         dialog.get_by_role("button", name="code").click()
         expect(field).to_have_value(f"{code}/")
-        expect(dialog.get_by_text("is a folder, and no project yet")).to_be_visible()
+        expect(dialog.get_by_text("is not a project yet")).to_be_visible()
         field.fill(f"{user.home}/nowhere")
         dialog.get_by_role("button", name="Open", exact=True).click()
         expect(page.get_by_text("nowhere does not exist")).to_be_visible()
         page.get_by_role("button", name="Close").click()
         field.fill(str(code))
         dialog.get_by_role("button", name="Open", exact=True).click()
-        dialog.get_by_role("button", name="Make it a project").click()
+        dialog.get_by_role("button", name="Initialize project").click()
         page.wait_for_url(re.compile("/p/[0-9a-f]{12}$"))
         expect(page.get_by_role("heading", name="code", level=1)).to_be_visible()
         assert (code / "aml_config").is_dir() and (code / "a.py").read_text() == "print(1)\n"
 
         page = looker.go("/")
-        page.get_by_role("button", name="Take known off the list").click()
+        page.get_by_role("button", name="Remove known from the list").click()
         expect(page.get_by_role("link", name="known", exact=True)).to_have_count(0)
         page.reload()
         expect(page.get_by_role("link", name="code", exact=True)).to_be_visible()

@@ -84,7 +84,7 @@ def shown(page) -> list[str]:
 
 
 def command(page, word: str):
-    return page.get_by_role("toolbar", name="Chosen runs").get_by_role("button", name=word, exact=True)
+    return page.get_by_role("toolbar", name="Selected runs").get_by_role("button", name=word, exact=True)
 
 
 def test_where_all_runs_are_archived_the_filter_shows_them(user, demo, tmp_path):
@@ -125,13 +125,13 @@ def _narrow(page, failed: str, second: str) -> None:
     assert shown(page) == [failed] and "status=Failed" in page.url
     page.get_by_role("button", name="Failed 1").click()
     page.get_by_text("3 runs", exact=True).wait_for()
-    where = page.get_by_label("Where, e.g.")
+    where = page.get_by_label("Condition, e.g.")
     where.fill("loss <")
     page.get_by_text(re.compile("expected a number or a quoted string")).wait_for()
     assert page.locator(".mlw-grid[inert]").count() == 1, "rows of another condition are not to be taken for its own"
-    page.get_by_text("Not filtered: the condition cannot be used").wait_for()
+    page.get_by_text("Filter not applied: invalid condition").wait_for()
     where.fill("los < 3")
-    page.get_by_text(re.compile("unknown metric.* 'los' – did you mean 'loss'. – known are.*loss")).wait_for()
+    page.get_by_text(re.compile("unknown metric.* 'los' – did you mean 'loss'. – available:.*loss")).wait_for()
     assert page.get_by_text("--where").count() == 0, "it is a field, not an option"
     where.fill("loss < 3")
     page.get_by_text("2 runs", exact=True).wait_for()
@@ -149,16 +149,16 @@ def _narrow(page, failed: str, second: str) -> None:
 
 def _columns(page, first: str, second: str) -> None:
     row(page, first).get_by_text("0.333333").wait_for()  # metrics and parameters that differ, without being asked for
-    usual = ["Run", "Status", "Name", "lr", "loss", "Started", "Duration", "Script", "Target", "Arguments"]
+    usual = ["Run ID", "Status", "Name", "lr", "loss", "Started", "Duration", "Script", "Target", "Arguments"]
     assert headers(page) == usual
     page.get_by_role("button", name="Columns").click()
     dialog = page.get_by_role("dialog", name="Columns")
     dialog.get_by_role("checkbox", name="Script", exact=True).click()
     dialog.get_by_label("Search columns").fill("num")
     dialog.get_by_role("checkbox", name="loss", exact=True).wait_for(state="detached")
-    dialog.get_by_role("checkbox", name="Number", exact=True).click()
+    dialog.get_by_role("checkbox", name="Run number", exact=True).click()
     dialog.get_by_role("button", name="Show").click()
-    wait_until(lambda: headers(page)[-2:] == ["Arguments", "Number"], "the chosen columns")
+    wait_until(lambda: headers(page)[-2:] == ["Arguments", "Run number"], "the chosen columns")
     head = page.locator(".ag-header-cell").filter(has_text="loss")
     head.click()
     wait_until(lambda: shown(page) == [first, second], "the smallest loss above")
@@ -174,7 +174,7 @@ def headers(page) -> list[str]:
 
 def _tag_and_archive(user, page, first: str) -> None:
     choose(page, first)
-    page.get_by_text("1 chosen").wait_for()
+    page.get_by_text("1 selected").wait_for()
     command(page, "Tag").click()
     dialog = page.get_by_role("dialog", name=f"Tags of {first}")
     dialog.get_by_label("Add tags").fill("--remove=x")
@@ -182,11 +182,11 @@ def _tag_and_archive(user, page, first: str) -> None:
     dialog.get_by_label("Add tags").fill("draft")
     dialog.get_by_role("button", name="Save").click(delay=300)  # a finger is slower than a script
     wait_until(lambda: user.info(first)["tags"] == ["--remove=x", "draft"], "the tags, whatever they look like")
-    page.get_by_text("1 chosen").wait_for()
+    page.get_by_text("1 selected").wait_for()
     command(page, "Archive").click()
     page.get_by_text("1 run", exact=True).wait_for()
     assert user.info(first)["archived"] is True
-    page.get_by_text("0 chosen").wait_for()
+    page.get_by_text("0 selected").wait_for()
     page.get_by_role("checkbox", name="Archived").click()
     page.get_by_text("2 runs", exact=True).wait_for()
     choose(page, first)
@@ -197,10 +197,10 @@ def _tag_and_archive(user, page, first: str) -> None:
 
 def _delete(user, page, failed: str, root: Path) -> None:
     page.goto(page.url.partition("?")[0])
-    wait_until(lambda: "Number" in headers(page) and "Script" not in headers(page), "the columns of the last time")
+    wait_until(lambda: "Run number" in headers(page) and "Script" not in headers(page), "the columns of the last time")
     place = command(page, "Compare").bounding_box()
     choose(page, failed)
-    page.get_by_text("1 chosen").wait_for()
+    page.get_by_text("1 selected").wait_for()
     assert command(page, "Compare").bounding_box() == place, "buttons stay where they are"
     command(page, "Delete").click()
     dialog = page.get_by_role("dialog")
@@ -213,20 +213,20 @@ def _delete(user, page, failed: str, root: Path) -> None:
 def _compare(page, first: str, second: str) -> None:
     for one in (first, second):
         choose(page, one)
-    page.get_by_text("2 chosen").wait_for()
+    page.get_by_text("2 selected").wait_for()
     command(page, "Compare").click()
     page.get_by_role("heading", name="Compare 2 runs").wait_for()
     table = page.get_by_role("region", name="Parameters")
     assert table.locator("tbody tr").all_inner_texts()[0].split() == ["lr", "0.5", "0.1"]
     page.get_by_role("group", name=re.compile("^loss: .*last")).wait_for()
-    assert page.get_by_role("img", name=re.compile("Scatter: 2 runs")).count() == 1
+    assert page.get_by_role("img", name=re.compile("Scatter plot: 2 runs")).count() == 1
     wait_until(
         lambda: page.evaluate("[...document.querySelectorAll('.mlw-beside img')].map(i => i.naturalWidth)") == [1, 1],
         "both images",
     )
     page.get_by_role("region", name="Code of").get_by_text("+# changed").wait_for()
-    page.get_by_role("button", name=f"Take {first} out").click()
-    page.get_by_text("One run is not enough").wait_for()
+    page.get_by_role("button", name=f"Remove {first}").click()
+    page.get_by_text("Only one run selected").wait_for()
     assert first not in page.url
 
 
@@ -234,8 +234,8 @@ def _rerun(page, user, second: str) -> None:
     page.goto(page.url.partition("/compare")[0] + "/runs")
     choose(page, second)
     command(page, "Rerun").click()
-    dialog = page.get_by_role("dialog", name=f"Run {second} again")
-    dialog.get_by_text("The project's code is that of this run.").wait_for()
+    dialog = page.get_by_role("dialog", name=f"Rerun {second}")
+    dialog.get_by_text("The code has not changed since this run.").wait_for()
     assert dialog.get_by_label("Arguments").input_value() == "--lr 0.1"
     dialog.get_by_label("Arguments").fill("--lr 0.25")
     dialog.get_by_role("button", name="Run", exact=True).click()
@@ -250,17 +250,17 @@ def _sweep(page, user, root: Path) -> None:
     assert user.mlw("submit", "-c", "local", "--sweep", "lr=0.3,0.4", "train.py", cwd=root).code == 0
     page.goto(page.url.partition("/runs/")[0] + f"/p/{key_of(root)}/runs")
     page.get_by_role("link", name="2 runs", exact=True).click()
-    page.get_by_text("Children of").wait_for()
+    page.get_by_text("Child runs of").wait_for()
     page.get_by_text("2 runs", exact=True).wait_for()
     sweep = page.url.partition("parent=")[2].partition("&")[0]
-    page.get_by_role("button", name="Choose all").click()
-    page.get_by_text("2 chosen").wait_for()
-    page.get_by_role("button", name=f"Not only children of {sweep}").click()
-    page.get_by_text("0 chosen").wait_for()
+    page.get_by_role("button", name="Select all").click()
+    page.get_by_text("2 selected").wait_for()
+    page.get_by_role("button", name=f"Remove filter: child runs of {sweep}").click()
+    page.get_by_text("0 selected").wait_for()
     choose(page, sweep)
     command(page, "Compare").click()
     page.get_by_role("heading", name="Compare 2 runs").wait_for()
-    assert page.get_by_role("navigation", name="Places").get_by_role("link", name="Dashboard").count() == 1
+    assert page.get_by_role("navigation", name="Navigation").get_by_role("link", name="Dashboard").count() == 1
     page.goto(page.url.partition("/compare")[0] + f"/runs/{sweep}")
     page.get_by_role("link", name="Compare all").click()
     page.get_by_role("heading", name="Compare 2 runs").wait_for()
@@ -280,9 +280,9 @@ def test_what_happens_elsewhere_is_seen_and_many_runs_stay_out_of_the_page(user,
         choose(page, first)
         page.get_by_role("button", name="Jobs").click()
         page.get_by_role("button", name=f"Cancel run {going}").click()
-        page.get_by_role("dialog").get_by_role("button", name="Stop it").click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel run").click()
         row(page, going).get_by_text("Canceled").wait_for()
-        assert page.get_by_text("1 chosen").count() == 1
+        assert page.get_by_text("1 selected").count() == 1
         page.get_by_role("button", name="Jobs").click()
         _by_keyboard(page, going)
         page.go_back()
@@ -293,7 +293,7 @@ def test_what_happens_elsewhere_is_seen_and_many_runs_stay_out_of_the_page(user,
 def _by_keyboard(page, going: str) -> None:
     row(page, going).locator(".ag-cell").first.click()
     page.keyboard.press("Space")
-    page.get_by_text("2 chosen").wait_for()
+    page.get_by_text("2 selected").wait_for()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
@@ -307,13 +307,13 @@ def _far_down(page) -> None:
     row(page, "many-00000").wait_for()
     row(page, "many-00000").get_by_text("<i>many</i>").wait_for()
     assert page.locator(".ag-center-cols-container .ag-row").count() < 100
-    page.get_by_role("button", name="Choose all").click()
-    page.get_by_text("1,000 chosen").wait_for()
-    page.get_by_text("No more than the first 1,000 are chosen.").wait_for()
+    page.get_by_role("button", name="Select all").click()
+    page.get_by_text("1,000 selected").wait_for()
+    page.get_by_text("Only the first 1,000 runs are selected.").wait_for()
     body.evaluate("one => one.scrollTop = 0")
     page.locator('.ag-row[row-index="0"].ag-row-selected').first.wait_for()
-    page.get_by_role("button", name="Choose none").click()
-    page.get_by_text("0 chosen").wait_for()
+    page.get_by_role("button", name="Select none").click()
+    page.get_by_text("0 selected").wait_for()
 
 
 def test_the_api_of_runs(user, demo, tmp_path):

@@ -498,7 +498,7 @@ def test_the_password_of_a_server_for_other_machines(user, tmp_path):
             for word in ("wrong", "correct horse"):
                 page.get_by_label("Password").fill(word)
                 page.get_by_role("button", name="Log in").click()
-                page.get_by_text("That is not the password." if word == "wrong" else "All runs").first.wait_for()
+                page.get_by_text("Wrong password." if word == "wrong" else "All runs").first.wait_for()
             assert page.url == address + "/runs"
             again = browser.new_context().new_page()
             again.set_content(f'<form method="post" action="{address}/login"><input name="password"></form>')

@@ -62,14 +62,14 @@ def attach(page: Any, host: Any) -> None:
     page.get_by_role("link", name="Targets", exact=True).click()
     page.get_by_role("button", name="Attach a machine").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Name of the target").fill("my_dsvm")
+    dialog.get_by_label("Target name").fill("my_dsvm")
     dialog.get_by_label("Address").fill(host.address)
     dialog.get_by_label("User").fill(host.user)
     dialog.get_by_label("Password", exact=True).fill(PASSWORD)
     dialog.get_by_role("button", name="Attach", exact=True).click()
     expect(dialog.get_by_text(host.host_key_fingerprint)).to_be_visible(timeout=30_000)
     shot(page, "fingerprint")
-    dialog.get_by_role("button", name="It is the machine's key").click()
+    dialog.get_by_role("button", name="Trust key").click()
     expect(dialog.get_by_text(re.compile("my_dsvm is attached"))).to_be_visible(timeout=60_000)
     shot(page, "attached")
     dialog.get_by_role("button", name="Done").click()
@@ -85,7 +85,7 @@ def write_file(page: Any, name: str, text: str) -> None:
     page.keyboard.press("Control+a")
     page.keyboard.insert_text(text)
     page.keyboard.press("Control+s")
-    expect(page.get_by_text("Not saved", exact=True)).to_be_hidden()
+    expect(page.get_by_text("Unsaved changes", exact=True)).to_be_hidden()
 
 
 def run(page: Any, arguments: str) -> str:
@@ -131,7 +131,7 @@ def watch(page: Any, host: Any) -> None:
     expect(page.get_by_text("Completed").first).to_be_visible(timeout=60_000)
     expect(page.get_by_text("30 points")).to_be_visible()  # and nothing of the end is missing
     shot(page, "ended")
-    page.get_by_role("tab", name="Visualisations").click()
+    page.get_by_role("tab", name="Images").click()
     expect(page.get_by_role("img", name=re.compile("loss.svg"))).to_be_visible()
     shot(page, "pictures")
 

@@ -48,9 +48,9 @@ class Targets:
         page = self.page
         page.get_by_role("button", name="Attach a machine").click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("Scripts run").click()
-        page.get_by_role("option", name="With a Python there (remote)").click()
-        dialog.get_by_label("Name of the target").fill(name)
+        dialog.get_by_label("Run scripts").click()
+        page.get_by_role("option", name="With Python on the machine (remote)").click()
+        dialog.get_by_label("Target name").fill(name)
         dialog.get_by_label("Address").fill(host.address)
         dialog.get_by_label("User").fill(host.user)
 
@@ -110,15 +110,15 @@ def attach(targets: Targets, host: Any) -> None:
     dialog = targets.send()
     dialog.locator(".mlw-fingerprint", has_text=host.host_key_fingerprint).wait_for()  # the lines before told it too
     targets.must_not_know(SECRET)
-    dialog.get_by_role("button", name="It is another key").click()
-    dialog.get_by_text("the host key was rejected").wait_for()
+    dialog.get_by_role("button", name="Reject key").click()
+    dialog.get_by_text("host key rejected").wait_for()
     assert NEVER not in host.log, "no password goes to a machine that nobody vouches for"
     assert not (targets.project / "aml_config" / "box.compute").exists()
     dialog.get_by_role("button", name="Attach", exact=True).click()
-    dialog.get_by_text("The password is missing").wait_for()
+    dialog.get_by_text("Enter the password").wait_for()
     targets.send()
     dialog.locator(".mlw-fingerprint", has_text=host.host_key_fingerprint).wait_for()  # the lines before told it too
-    dialog.get_by_role("button", name="It is the machine's key: go on").click()
+    dialog.get_by_role("button", name="Trust key").click()
     dialog.get_by_text(f"box is attached: {host.user}@{host.address}:22").wait_for(timeout=60_000)
     assert NEVER in host.log
     link = dialog.get_by_role("link", name="aml_config/box.runconfig")
@@ -128,7 +128,7 @@ def attach(targets: Targets, host: Any) -> None:
 def gauges(targets: Targets, host: Any, gpus: FakeGpus) -> None:
     """They move; a machine that does not answer is said to be silent, and found again."""
     card = targets.card("box")
-    load = card.get_by_role("meter", name="GPU 0 NVIDIA H200 Load")
+    load = card.get_by_role("meter", name="GPU 0 NVIDIA H200 Utilization")
     load.wait_for(timeout=30_000)
     card.get_by_text("reachable, driver 570.86, CUDA 12.8").wait_for()
     card.get_by_text("2.0 of 16.0 GiB").wait_for()
@@ -145,7 +145,7 @@ def gauges(targets: Targets, host: Any, gpus: FakeGpus) -> None:
 def check(targets: Targets) -> None:
     targets.card("box").get_by_role("button", name="Check box").click()
     dialog = targets.page.get_by_role("dialog")
-    dialog.get_by_text("Runs can be put there").wait_for(timeout=60_000)
+    dialog.get_by_text("Ready for runs", exact=True).wait_for(timeout=60_000)
     assert dialog.get_by_text("round trip").is_visible(), "the findings"
     dialog.get_by_role("button", name="Close").click()
     targets.card("box").get_by_text("just now").wait_for()
@@ -160,26 +160,26 @@ def clean(targets: Targets, laptop: Any, host: Any) -> None:
     assert laptop.info(run)["name"] == "--help"
     wait_until(lambda: not any("supervis" in line for line in host.processes().values()), "the end of supervisors")
     dialog = targets.more("box", "Clean")
-    dialog.get_by_text("can go", exact=False).last.wait_for(timeout=30_000)
+    dialog.get_by_text("can be deleted").wait_for(timeout=30_000)
     row = dialog.get_by_role("row").filter(has_text="runs")
     assert re.search(r"kB", row.inner_text()), row.inner_text()
-    dialog.get_by_role("button", name="Remove").click()
-    dialog.get_by_text("kB removed").wait_for(timeout=30_000)
+    dialog.get_by_role("button", name="Delete").click()
+    dialog.get_by_text("kB deleted").wait_for(timeout=30_000)
     assert not (host.home / ".mlw" / "runs" / run).exists()
     dialog.get_by_role("button", name="Close").click()
     dialog = targets.more("box", "Environments")
-    dialog.get_by_text("None yet").wait_for(timeout=30_000)
+    dialog.get_by_text("No environments yet").wait_for(timeout=30_000)
     dialog.get_by_role("button", name="Close").click()
 
 
 def allow(targets: Targets, laptop: Any) -> None:
     dialog = targets.more("box", "Allowed mounts")
-    dialog.get_by_label("One more folder").fill("--yes")
+    dialog.get_by_label("Add folder").fill("--yes")
     dialog.get_by_role("button", name="Save").click()
     targets.page.get_by_text("--allow-mount --yes is not an absolute path on the target").first.wait_for()
     targets.page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
     dialog = targets.more("box", "Allowed mounts")
-    dialog.get_by_label("One more folder").fill("/data")
+    dialog.get_by_label("Add folder").fill("/data")
     dialog.get_by_role("button", name="Save").click()
 
     def allowed() -> bool:
@@ -189,7 +189,7 @@ def allow(targets: Targets, laptop: Any) -> None:
     wait_until(allowed, "the folder is allowed")
     targets.card("box").get_by_text("/data").wait_for()
     dialog = targets.more("box", "Allowed networks")
-    dialog.get_by_label("One more network").fill("host")
+    dialog.get_by_label("Add network").fill("host")
     dialog.get_by_role("button", name="Save").click()
     targets.card("box").get_by_text("Networks").wait_for()
     shown = json.loads(laptop.mlw("computetarget", "show", "box", "-o", "json", cwd=targets.project).out)
@@ -225,14 +225,14 @@ def test_a_key_to_append_and_what_the_api_refuses(laptop, machine, tmp_path):
         # -- the original's way: a public key that the user appends
         targets.fill(host)
         dialog = page.get_by_role("dialog")
-        dialog.get_by_role("radio", name="A key that I append there").click()
+        dialog.get_by_role("radio", name="New key that I add to the machine").click()
         dialog.get_by_role("button", name="Attach", exact=True).click()
-        dialog.get_by_role("button", name="It is the machine's key: go on").click()
+        dialog.get_by_role("button", name="Trust key").click()
         line = dialog.get_by_text(re.compile("^restrict ssh-"))
         line.wait_for(timeout=30_000)
         with (host.home / ".ssh" / "authorized_keys").open("a") as file:
             file.write(line.inner_text() + "\n")
-        dialog.get_by_role("button", name="Go on").click()
+        dialog.get_by_role("button", name="Continue").click()
         dialog.get_by_text("box is attached").wait_for(timeout=60_000)
         dialog.get_by_role("button", name="Done").click()
         targets.card("box").get_by_text("reachable").wait_for(timeout=30_000)
@@ -251,7 +251,7 @@ def test_a_build_is_seen_as_it_goes_and_after_a_reload(user, channel, tmp_path):
         targets.card("local").get_by_role("button", name="Prepare local").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("log").get_by_text(re.compile("conda|pip|solv")).first.wait_for(timeout=60_000)
-        assert re.search(r"/targets\?errand=[0-9a-f]{16}$", page.url)
+        assert re.search(r"/targets\?operation=[0-9a-f]{16}$", page.url)
         page.reload()
         dialog.get_by_role("log").get_by_text("environment ready").wait_for(timeout=120_000)
         dialog.get_by_text("Done", exact=True).wait_for()
@@ -259,7 +259,7 @@ def test_a_build_is_seen_as_it_goes_and_after_a_reload(user, channel, tmp_path):
         page.wait_for_url(re.compile("/targets$"))
         dialog = targets.more("local", "Environments")
         dialog.get_by_role("button", name=re.compile("Remove environment")).click(timeout=60_000)
-        dialog.get_by_text("None yet").wait_for(timeout=60_000)
+        dialog.get_by_text("No environments yet").wait_for(timeout=60_000)
         assert list((user.store / "envs").glob("?" * 64)) == []
         looker.must_be_content()
 
@@ -302,7 +302,8 @@ def test_the_api_alone(user, tmp_path):
         status, told = post("/api/submit", configuration="nothing", script="train.py")
         assert status == 404 and "unknown run configuration 'nothing'" in told["error"]
         status, told = post("/api/submit", script="train.py", wait=False, secrets={"TOKEN_OF_MINE": "x"})
-        assert status == 200 and told["run"] is None and len(told["errand"]) == 16
+        assert status == 200 and told["run"] is None and len(told["operation"]) == 16
+        assert told["errand"] == told["operation"], "the former name, until 1.0"
         status, told = post("/api/prepare", configuration="local")
         assert status == 200 and told["command"][:3] == ["mlw", "experiment", "prepare"]
 

@@ -34,7 +34,7 @@ def python_of_its_own(place: Path) -> Path:
 def take_the_python(page, folder: Path) -> None:
     """What the project names is not on PATH before the user puts it there, with the command that is shown."""
     command = f"PATH={folder}:$PATH"
-    expect(screen(page)).to_contain_text(f"if you trust the project: {command}")
+    expect(screen(page)).to_contain_text(f"if you trust the project, run: {command}")
     type_line(page, "echo before=[$(command -v pip)]")
     expect(screen(page)).to_contain_text("before=[/")
     expect(screen(page)).not_to_contain_text(f"before=[{folder}")

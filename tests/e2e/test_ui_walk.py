@@ -80,7 +80,7 @@ def see_jobs(looker, going: str) -> None:
     expect(job).to_contain_text("wait.py [2]")
     expect(job).to_contain_text("loss 0.75")
     page.keyboard.press("Escape")
-    expect(pane.get_by_text("Ended lately")).to_be_hidden()
+    expect(pane.get_by_text("Recently finished")).to_be_hidden()
 
 
 def see_trouble(looker, root: Path) -> None:
@@ -91,14 +91,14 @@ def see_trouble(looker, root: Path) -> None:
     box = page.locator(".q-notification")
     expect(box.locator(".q-notification__badge")).to_have_text("2")  # counted, not stacked
     expect(box).to_have_count(1)
-    expect(box.locator(".q-notification__caption")).to_contain_text("What to do: put what belongs together")
+    expect(box.locator(".q-notification__caption")).to_contain_text("Hint: quote values that contain spaces")
     box.get_by_role("button", name="Close").click()
     expect(box).to_have_count(0)
     page.get_by_label("Arguments").fill("")
     (root / "wait.py").unlink()
     page.get_by_role("button", name="Run", exact=True).click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_text("What to do:")).to_be_visible()
+    expect(dialog.get_by_text(re.compile("^Hint: "))).to_be_visible()
     expect(dialog.get_by_text("wait.py").and_(dialog.locator(".mlw-bad"))).to_have_count(1)
     expect(dialog.locator(".mlw-errand-error:visible")).to_have_count(0)
     dialog.get_by_role("button", name="Close").click()
@@ -142,14 +142,14 @@ def restore(looker, run: str, root: Path) -> None:
     place = Path(f"{root}-{run.removeprefix('demo-')}")
     expect(field).to_have_value(str(place))
     page.get_by_role("dialog").get_by_role("button", name="Restore").click()
-    page.get_by_role("button", name="Open it").click()
+    page.get_by_role("button", name="Open project").click()
     expect(page.get_by_text(str(place), exact=True)).to_be_visible()
 
 
 def keep(looker, run: str) -> None:
     page = looker.go(f"/runs/{run}?tab=outputs&path=model.bin")
-    page.get_by_role("button", name="Keep as an asset").click()
-    page.get_by_role("button", name="Keep it").click()
-    expect(page.get_by_text("assets/model.link is in the project")).to_be_visible()
-    page.get_by_role("button", name="Show the link under Files").click()
+    page.get_by_role("button", name="Save as asset").click()
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(page.get_by_text("added assets/model.link to the project")).to_be_visible()
+    page.get_by_role("button", name="Show in Files").click()
     expect(page.get_by_text("assets/model.link").first).to_be_visible()

@@ -290,5 +290,5 @@ def test_messages_of_a_kind_are_few():
     assert sum(one is not None for one in told) == 5
     assert through("another kind") is not None
     now = 61.0
-    assert "995 more" in str(through("socket.accept() out of system resource\nsocket: x"))
+    assert "995 similar messages" in str(through("socket.accept() out of system resource\nsocket: x"))
     assert [through("closed %s", number) is not None for number in range(7)] == [True] * 5 + [False] * 2

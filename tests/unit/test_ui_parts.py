@@ -44,7 +44,7 @@ def test_ten_thousand_metrics_that_differ(client, runs):
     assert sum(map(len, sheet._props["rows"])) <= 15_000
     (search,) = found(client, ui.input)
     (more,) = [one for one in found(client, ui.label) if "more" in one.text]
-    assert more.text.endswith("more: search for them") and more.visible
+    assert more.text.endswith("more; search to find them") and more.visible
     search.set_value("METRIC/0999")
     names = {cell for row in [[one for one, _ in sheet._props["head"]], *sheet._props["rows"]] for cell in row}
     assert {f"metric/0999{at}" for at in range(10)} <= names and "metric/00001" not in names

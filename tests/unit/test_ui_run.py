@@ -122,7 +122,7 @@ def test_of_an_endless_log_the_beginning_and_the_end_are_shown(endless):
     assert "not indexed yet" in pieces[0].lines[2]
     first, zeros, words, last = pieces[-1].lines
     assert (first, zeros[:3], last) == ("begin", "\0\0\0", "last line")
-    assert words.startswith("[8.8 TB of this log are not shown") and f"mlw logs {endless.id}" in words
+    assert words.startswith("[8.8 TB omitted") and f"mlw logs {endless.id}" in words
     assert (pieces[-1].total, pieces[-1].gap, pieces[-1].final) == (4, 2, True)
     assert known.piece(endless.history, endless.id, -1, 10).lines == ["last line"]
     assert known.piece(endless.history, endless.id, 2, 1).lines == [words]
@@ -139,7 +139,7 @@ def test_a_search_in_an_endless_log_ends(endless):
 
 def test_a_run_that_was_not_submitted_has_no_log(place, monkeypatch):
     monkeypatch.setattr(logs, "is_outside", lambda name: True)
-    with pytest.raises(UsageError, match="ran by itself"):
+    with pytest.raises(UsageError, match="started without mlw"):
         logs.Logs().piece(place.history, place.id, 0, 5)
 
 
@@ -185,8 +185,8 @@ def test_samples_of_machine_and_gpus(place):
     Path(place.folder.gpu).write_text("\n".join([lines[0], *hostile, lines[1], later[:30]]))
     known = samples.Samples()
     found = {gauge.title: gauge for gauge in known.gauges(place.history, place.id)}
-    assert set(found) == {"Processors kept busy", "Memory of the run", "GPU load", "GPU memory in use"}
-    assert found["GPU load"].curves == [("GPU 0", "gpu0.utilisation"), ("GPU 1", "gpu1.utilisation")]
+    assert set(found) == {"CPU cores used", "Memory of the run", "GPU utilization", "GPU memory in use"}
+    assert found["GPU utilization"].curves == [("GPU 0", "gpu0.utilisation"), ("GPU 1", "gpu1.utilisation")]
     drawn = known.drawn(place.history, place.id, "gpu1.utilisation", 50, "time", None)
     assert [(column.x, column.last) for column in drawn.columns] == [(100.5, 51.0), (101.0, 51.0)]
     with open(place.folder.gpu, "a") as file:
@@ -197,7 +197,7 @@ def test_samples_of_machine_and_gpus(place):
         for how in ('"rss"', '"<b>"', "[1]"):
             file.write(f'{{"t":2,"cores":1,"memory":1073741824,"processes":2,"counted":{how}}}\n')
     titles = {gauge.title for gauge in known.gauges(place.history, place.id)}
-    assert "Memory of the run (RSS: what processes share counts for each)" in titles
+    assert "Memory of the run (RSS; shared memory is counted for each process)" in titles
     for name in ("gpu9.utilisation", "gpu-1.utilisation", "gpu0", "run.x", "", "gpu0.uuid"):
         with pytest.raises(UnknownName):
             known.drawn(place.history, place.id, name, 50, "time", None)
@@ -376,8 +376,8 @@ def test_the_verdict_on_gpus_and_what_it_rests_on(place):
         "ask for fewer",
     )
     assert found.asked == "2" and found.held and "16.00 GiB" in found.got[0]
-    assert ("Busy", "68 %") in found.cards[0].figures and found.cards[0].processes == ["x.py (pid 12), 1.0 GiB"]
-    assert ("NVIDIA driver", "580") in found.evidence and ("Processors busy", "50 %") in found.evidence
+    assert ("Time busy", "68 %") in found.cards[0].figures and found.cards[0].processes == ["x.py (PID 12), 1.0 GiB"]
+    assert ("NVIDIA driver", "580") in found.evidence and ("CPU utilization", "50 %") in found.evidence
 
 
 @pytest.mark.parametrize("odd", [None, 7, "x", [], {}, [7], {"a": []}, {"x": {"y": [1]}}, float("nan"), True])

@@ -51,7 +51,7 @@ def test_a_port_that_somebody_has_on_ipv6_only_is_not_used():
         squatter.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         squatter.bind(("::1", 0))
         squatter.listen()
-        with pytest.raises(UsageError, match="is taken"):
+        with pytest.raises(UsageError, match="already in use"):
             listen(None, squatter.getsockname()[1])
 
 

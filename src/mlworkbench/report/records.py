@@ -142,12 +142,15 @@ def left_out(run: Run) -> list[str]:
     return [*over, *map(plain, run.left_out)]
 
 
+REMEDY = "Remedy"  # the label of the line that says how to fix it
+
+
 def cause_lines(text: str) -> list[tuple[str, str]]:
     """What the supervisor says: a sentence, of a failed build a few lines, and what to do about it."""
     words, _, hint = text.partition("; hint: ")
     first, *more = [plain(line.strip()) for line in words.splitlines() if line.strip()] or [""]
     found = [("Cause", first), *(("", line) for line in more)]
-    return [*found, ("Remedy", plain(hint))] if hint else found
+    return [*found, (REMEDY, plain(hint))] if hint else found
 
 
 def gpu_words(gpu: dict[str, Any] | None) -> dict[str, str]:
@@ -185,9 +188,13 @@ def summary(run: Run) -> str:
 
 def outcome(run: Run) -> str:
     """Status and ending in few words: ``Failed (exit 3)``."""
-    words = run.status.value
-    more = _number(run) if run.ending == endings.FAILED else _PLAIN.get(run.ending or "", run.ending) or run.detail
-    return f"{words} ({more})" if more else words
+    more = ending(run)
+    return f"{run.status.value} ({more})" if more else run.status.value
+
+
+def ending(run: Run) -> str | None:
+    """How it ended or what it waits for, beyond its status: ``exit 3``."""
+    return _number(run) if run.ending == endings.FAILED else _PLAIN.get(run.ending or "", run.ending) or run.detail
 
 
 # Endings that the status says already.

@@ -134,22 +134,22 @@ def locate(request: Request, door: Door) -> Request:
 def judge(request: Request, door: Door) -> Refusal | None:
     """None: it may come in, if it can show who it is."""
     if request.doubled:
-        return Refusal(400, f"the header {request.doubled[0]} came twice")
+        return Refusal(400, f"duplicate header {request.doubled[0]}")
     if not door.answers_to(request):
-        return Refusal(421, "this server does not have that name")
+        return Refusal(421, "unknown host name")
     if len(request.path) > _LONGEST or len(request.query) > _LONGEST_QUERY:
-        return Refusal(414, "the address is too long")
+        return Refusal(414, "URL too long")
     if not request.path.startswith(b"/") or _ODD_PATH.search(request.path):
-        return Refusal(400, "that is no address of this server")
+        return Refusal(400, "invalid URL")
     if request.method not in (*_READING, *_CHANGING, "WEBSOCKET"):
-        return Refusal(403, f"{request.method} is not allowed")
+        return Refusal(403, f"method {request.method} is not allowed")
     return _foreign(request)
 
 
 def _foreign(request: Request) -> Refusal | None:
     """Whether another site, or another port of this machine, makes the browser ask."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    other = Refusal(403, "another site may not ask this server")
+    other = Refusal(403, "cross-site request refused")
     if origin is not None and origin.lower() != f"http://{request.host}":
         return other
     if site is not None and site not in _OURS:
@@ -157,7 +157,7 @@ def _foreign(request: Request) -> Refusal | None:
         follows = request.method == "GET" and request.headers.get("sec-fetch-dest") == "document"
         return None if follows and request.headers.get("sec-fetch-mode") == "navigate" else other
     if request.method in (*_CHANGING, "WEBSOCKET") and request.bearer is None and origin is None:
-        return Refusal(403, "a request that changes something must say where it comes from")
+        return Refusal(403, "a request that changes state needs an Origin header or a token")
     return None
 
 

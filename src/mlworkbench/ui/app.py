@@ -28,7 +28,7 @@ def make(paths: UserPaths, opened: Path | None, link: Callable[[], str]) -> App:
     app = FastAPI(
         title="ML Workbench",
         version=__version__,
-        description="What mlw does, for programs of the same user. Authorization: Bearer TOKEN, from ui/server.json.",
+        description="HTTP API of `mlw ui`. Send `Authorization: Bearer TOKEN` with the token from ui/server.json.",
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",

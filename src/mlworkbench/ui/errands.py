@@ -27,7 +27,7 @@ _LINES = 5000
 _LONGEST = 64 * 1024 * 1024  # bytes of an answer
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _MARKS = {"error: ": "error", "hint: ": "hint", "more: ": "hint", "warning: ": "warning", "note: ": "note"}
-_MORE = "more: mlw explain "
+_EXPLAIN = re.compile(r"(?!hint: )[a-z]+: mlw explain ([a-z0-9-]+)")
 
 
 class _Unknown(UnknownName):
@@ -35,6 +35,7 @@ class _Unknown(UnknownName):
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         MlwError.__init__(self, message, hint)
+        self.summary, self.available = message, ""
 
 
 _KINDS: dict[int, Callable[[str, str | None], MlwError]] = {
@@ -70,9 +71,9 @@ class Errand:
         told = [line for line in self.lines if line.startswith("error: ")]
         hints = [line.removeprefix("hint: ") for line in self.lines if line.startswith("hint: ")]
         last = next((line for line in reversed(self.lines) if line), "")
-        words = told[-1].removeprefix("error: ") if told else last or f"mlw ended with {self.code}"
+        words = told[-1].removeprefix("error: ") if told else last or f"mlw exited with code {self.code}"
         error = _KINDS.get(self.code or 0, MlwError)(words, hints[-1] if hints and told else None)
-        more = [line.removeprefix(_MORE) for line in self.lines if line.startswith(_MORE)]
+        more = [found[1] for line in self.lines if (found := _EXPLAIN.fullmatch(line))]
         error.more = more[-1] if more and told else None
         return error
 
@@ -117,7 +118,7 @@ class Errands:
                 start_new_session=os.name == "posix",  # Ctrl-C at the server is not meant for it
             )
         except OSError as error:
-            raise UsageError(f"mlw could not be started: {error.strerror}", "use fewer or shorter words") from error
+            raise UsageError(f"cannot start mlw: {error.strerror}", "use fewer or shorter arguments") from error
         self._known[errand.id] = errand
         self._tidy()
         task = asyncio.create_task(_attend(errand, process, typed))
@@ -167,7 +168,9 @@ class Errands:
 def _sound(text: str) -> str:
     """What no program can be given is refused here."""
     if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        raise UsageError("a text has characters that cannot be passed on", "leave them out")
+        raise UsageError(
+            "a text contains characters that cannot be passed to a command", "remove NUL bytes and lone surrogates"
+        )
     return text
 
 

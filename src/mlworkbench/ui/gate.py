@@ -56,7 +56,7 @@ class Gate:
             await _guarded(_Coming(receive), send, lambda receive, send: self._login(request, receive, send))
             return
         if refusal is None and not self._sessions.knows(request):
-            refusal = Refusal(401, "open this with the link that `mlw ui` prints")
+            refusal = Refusal(401, "not authenticated; open the link that `mlw ui` prints")
         if refusal is None and request.length > LARGEST:
             refusal = Refusal(413, "the request is too large")
         if refusal is not None and refusal.status == 401 and request.method == "GET" and request.by_hand:
@@ -151,7 +151,7 @@ async def _guarded(coming: _Coming, send: Send, work: Callable[[Receive, Send], 
         log.exception("error %s", name)
         if begun:
             raise
-        await refuse(send, Refusal(500, f"something went wrong; the log of mlw ui has it as error {name}"))
+        await refuse(send, Refusal(500, f"internal error {name}; see the log of mlw ui for details"))
 
 
 def _until(over: asyncio.Future[Any], receive: Receive, send: Send) -> Receive:

@@ -138,7 +138,7 @@ def _unanswered(one: _Machine) -> Reading:
     silent = time.monotonic() - one.begun
     if one.reading.state == "asking" and silent < 4 * _PATIENCE:
         return one.reading  # it may be the first connection
-    return replace(one.reading, state="no contact", message=f"no answer for {silent:.0f} s", hint=None, again=PAUSE)
+    return replace(one.reading, state="no contact", message=f"no response for {silent:.0f} s", hint=None, again=PAUSE)
 
 
 def _name(compute: Compute) -> Hashable:

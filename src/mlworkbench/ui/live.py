@@ -82,7 +82,7 @@ class Live:
             except MlwError as error:
                 log.warning("%s", error.message)
             except Exception:
-                log.exception("what keeps the pages fresh has failed, and goes on")
+                log.exception("background refresh failed; retrying")
             if work != self._look_on:
                 return
             self._stop.wait(_PAUSE)

@@ -77,17 +77,17 @@ class Login:
         elif request.method == "GET":
             await self._by_code(request, send)
         else:
-            await _answer(send, 403, "this cannot be done here")
+            await _answer(send, 403, "method not allowed")
 
     async def leave(self, request: Request, send: Send) -> None:
         self._sessions.end(request)
         cookie = (b"set-cookie", self._sessions.cookie("", request.base).encode())
-        await _answer(send, 200, "You are logged out. Type mlw ui to come in again.", "", [cookie])
+        await _answer(send, 200, "You are logged out. Run mlw ui to log in again.", "", [cookie])
 
     async def turn_away(self, request: Request, send: Send) -> None:
-        words = "You are not logged in. Type mlw ui again: it opens a new link, also while it runs."
+        words = "You are not logged in. Run mlw ui again to open a new link; it works while the server runs."
         if self._password is not None:
-            await _answer(send, 401, "This Workbench asks for its password.", _form(request, "/"))
+            await _answer(send, 401, "Enter the password of this server.", _form(request, "/"))
         else:
             await _answer(send, 401, words)
 
@@ -100,31 +100,31 @@ class Login:
         if session is not None:
             await self._come_in(request, send, session, target)
         elif self._sessions.knows(request):  # the page was loaded again
-            await _answer(send, 200, "Opening …", _onward(request.base + target))
+            await _answer(send, 200, "Opening…", _onward(request.base + target))
         elif self._password is not None:
-            await _answer(send, 401, "This Workbench asks for its password.", _form(request, target))
+            await _answer(send, 401, "Enter the password of this server.", _form(request, target))
         else:
-            words = "This link was used already, or is too old. Type mlw ui again; it opens a new one."
-            await _answer(send, 401, words if code else "Open this with the link that mlw ui prints.")
+            words = "This single-use link was already used or has expired. Run mlw ui again to open a new one."
+            await _answer(send, 401, words if code else "Open the link that mlw ui prints.")
 
     async def _by_password(self, request: Request, receive: Receive, send: Send) -> None:
         try:
             asked = _fields(await asyncio.wait_for(_body(receive), _SLOWEST))
         except asyncio.TimeoutError:
-            await _answer(send, 408, "The password did not arrive.")
+            await _answer(send, 408, "The request timed out.")
             return
         target = safe_next(asked.get("next", [None])[0])
         if self._password is None:
-            await _answer(send, 403, "This Workbench has no password.")
+            await _answer(send, 403, "This server has no password.")
             return
         guesser = self._guesser(request.client or "")
         if guesser.waiting >= _WAITING:
-            await _answer(send, 429, "Too many wrong passwords came from this machine. Try again in half a minute.")
+            await _answer(send, 429, "Too many wrong passwords from this address. Try again in 30 seconds.")
             return
         if await _fits(self._password, asked.get("password", [""])[0], guesser):
             await self._come_in(request, send, self._sessions.begin(), target)
         else:
-            await _answer(send, 401, "That is not the password.", _form(request, target))
+            await _answer(send, 401, "Wrong password.", _form(request, target))
 
     def _guesser(self, client: str) -> _Guesser:
         network = _network(client)
@@ -138,7 +138,7 @@ class Login:
         """By a page of ours that leads on: after a redirect a browser holds back the cookie that it just got."""
         base = request.base if request.private else self._prefix
         cookie = (b"set-cookie", self._sessions.cookie(session, base).encode())
-        await _answer(send, 200, "Opening …", _onward(base + target), [cookie])
+        await _answer(send, 200, "Opening…", _onward(base + target), [cookie])
 
 
 def _network(client: str) -> str:

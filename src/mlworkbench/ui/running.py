@@ -85,7 +85,7 @@ def _ask(server: Running) -> str:
     with closing(http.client.HTTPConnection(server.host, server.port, timeout=_PATIENCE)) as connection:
         connection.connect()
         if not _holds_port(server, connection.sock.getpeername()[0]):
-            raise ConnectionError(f"port {server.port} is held by another process")
+            raise ConnectionError(f"port {server.port} is in use by another process")
         connection.request("POST", "/api/link", headers={"Authorization": f"Bearer {server.token}"})
         answer = connection.getresponse()
         return str(parse_json(answer.read(_LARGEST))["link"])

@@ -36,7 +36,7 @@ def save(root: Path, path: str, data: bytes, base: str | None) -> str:
             mode = _mode(handle, name, path, base)
             _replace(handle, name, data, mode)
     except FileExistsError:  # since we looked
-        raise Changed(f"{plain(path, 200)} is there again", "read it, or overwrite it") from None
+        raise Changed(f"{plain(path, 200)} was created on disk in the meantime", "reload it, or overwrite it") from None
     except FileNotFoundError as error:
         raise _deleted(path) if base else trouble(path, error) from None
     except OSError as error:
@@ -46,7 +46,7 @@ def save(root: Path, path: str, data: bytes, base: str | None) -> str:
 
 def _deleted(path: str) -> Changed:
     return Changed(
-        f"{plain(path, 200)} was deleted meanwhile", "open it under Files: write it anew, or discard what was typed"
+        f"{plain(path, 200)} was deleted on disk", "open it under Files to save it again or discard your changes"
     )
 
 
@@ -59,12 +59,12 @@ def _mode(handle: int, name: str, path: str, base: str | None) -> int | None:
             raise _deleted(path) from None
         return None
     if not stat.S_ISREG(facts.st_mode):
-        raise UsageError(f"{plain(path, 200)} is not a plain file", "links are not followed")
+        raise UsageError(f"{plain(path, 200)} is not a regular file", "mlw does not follow symbolic links")
     if base is not None:
         # Not held by a pipe that takes the file's place at this moment.
         with open(os.open(name, READ | getattr(os, "O_NONBLOCK", 0), dir_fd=handle), "rb") as file:
             if digest_of(file.read()) != base:
-                raise Changed(f"{plain(path, 200)} was changed on disk meanwhile", "read it again, or overwrite it")
+                raise Changed(f"{plain(path, 200)} was changed on disk", "reload it, or overwrite it")
     return stat.S_IMODE(facts.st_mode)
 
 
@@ -140,7 +140,7 @@ def make_folder(root: Path, path: str) -> None:
     try:
         with Beneath(str(root)) as folders:
             if folders.look(path) is not None:
-                raise UsageError(f"{plain(path, 200)} is there already")
+                raise UsageError(f"{plain(path, 200)} already exists")
             folders.make(path)
     except OSError as error:
         raise trouble(path, error) from None
@@ -155,7 +155,7 @@ def rename(root: Path, path: str, to: str) -> None:
     try:
         with Beneath(str(root)) as source, Beneath(str(root)) as target:
             if target.look(to) is not None:
-                raise UsageError(f"{plain(to, 200)} is there already", "choose another name")
+                raise UsageError(f"{plain(to, 200)} already exists", "choose another name")
             folder, _, last = to.rpartition("/")
             there = target.make(folder) if folder else target.open("")
             here, name = source.parent(path)
@@ -164,7 +164,7 @@ def rename(root: Path, path: str, to: str) -> None:
             else:
                 _move(name, last, here, there)
     except FileExistsError:
-        raise UsageError(f"{plain(to, 200)} is there already", "choose another name") from None
+        raise UsageError(f"{plain(to, 200)} already exists", "choose another name") from None
     except OSError as error:
         raise trouble(path, error) from None
 
@@ -183,9 +183,11 @@ def delete(root: Path, path: str) -> None:
 
 def _refuse_needed(path: str) -> None:
     if path in _KEPT:
-        raise UsageError(f"{path} makes the folder a project", "delete it outside, if you mean it")
+        raise UsageError(f"{path} is required by the project", "to delete it, use another program")
 
 
 def _refuse_odd(path: str) -> None:
     if not path.isprintable() or any(part != part.strip() for part in path.split("/")):
-        raise UsageError(f"{plain(path, 200)!r} is a name that nobody could type again", "use letters and digits")
+        raise UsageError(
+            f"invalid name {plain(path, 200)!r}", "avoid control characters and leading or trailing spaces"
+        )

@@ -108,14 +108,16 @@ def listen(host: str | None, port: int | None, random_port: bool = False) -> Lis
             if error.errno == errno.EADDRINUSE and number != wanted[-1]:
                 continue
             if error.errno == errno.EADDRINUSE:
-                raise UsageError(f"port {number} is taken", "leave --port away, and mlw ui finds a free one") from error
+                raise UsageError(
+                    f"port {number} is already in use", "omit --port to let mlw ui choose a free port"
+                ) from error
             if isinstance(error, socket.gaierror) or error.errno in _NOT_OURS:
                 raise UsageError(
                     f"cannot listen on {host or 'this machine'}, port {number}: {error.strerror}"
                 ) from error
             raise
         return Listening(tuple(sockets), host or _LOOPBACK[0], sockets[0].getsockname()[1])
-    raise AssertionError("the last port was tried")
+    raise AssertionError("no free port found")
 
 
 def _hosts(host: str | None) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class Throttle(logging.Filter):
         began, count = self._kinds.get(kind, (now, 0))
         if now - began >= _WINDOW:
             if count > _OFTEN:
-                record.msg = f"{record.msg}\n({count - _OFTEN} more messages like this were left out)"
+                record.msg = f"{record.msg}\n({count - _OFTEN} similar messages omitted)"
             began, count = now, 0
         if kind not in self._kinds and len(self._kinds) >= _KINDS:
             self._kinds.pop(next(iter(self._kinds)))

@@ -187,7 +187,7 @@ def _spawned(words: list[str], cwd: Path, environment: Mapping[str, str]) -> tup
         )
     except OSError as error:
         os.close(master)
-        raise UsageError(f"no shell could be started: {error.strerror}") from None
+        raise UsageError(f"cannot start a shell: {error.strerror}") from None
     finally:
         os.close(slave)
     return master, process
@@ -209,11 +209,11 @@ class Shells:
     async def start(self, project: str, cwd: Path, folders: list[str], first: str) -> Shell:
         """The user's shell in a folder; ``folders`` go before PATH, ``first`` is said before all else."""
         if not AVAILABLE:
-            raise UsageError("there is no command prompt here on Windows", "use the terminal of your system")
+            raise UsageError("the terminal is not available on Windows", "use a Windows terminal")
         for ended in [one for one in self._known.values() if one.ended]:
             del self._known[ended.id]
         if len(self._known) >= _MOST:
-            raise UsageError(f"there are {_MOST} terminals already", "close one of them")
+            raise UsageError(f"at most {_MOST} terminals can be open", "close a terminal first")
         taken = {one.number for one in self.of(project)}
         number = next(number for number in range(1, _MOST + 2) if number not in taken)
         shell = Shell(project, number, first)

@@ -45,9 +45,9 @@ def _python(path: str, text: str) -> list[Problem]:
             warnings.simplefilter("ignore")
             ast.parse(text)
     except SyntaxError as error:
-        return [Problem(path, error.lineno, "error", f"this is not valid Python: {error.msg}")]
+        return [Problem(path, error.lineno, "error", f"invalid Python: {error.msg}")]
     except (ValueError, RecursionError, MemoryError):
-        return [Problem(path, None, "error", "this is not valid Python")]
+        return [Problem(path, None, "error", "invalid Python")]
     return []
 
 
@@ -55,7 +55,7 @@ def _json(path: str, text: str) -> list[Problem]:
     try:
         parse_json(text or "null")
     except json.JSONDecodeError as error:
-        return [Problem(path, error.lineno, "error", f"this is not valid JSON: {error.msg}")]
+        return [Problem(path, error.lineno, "error", f"invalid JSON: {error.msg}")]
     except ValueError:
-        return [Problem(path, None, "error", "this is not valid JSON")]
+        return [Problem(path, None, "error", "invalid JSON")]
     return []

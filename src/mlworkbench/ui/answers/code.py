@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ...runfiles.snapshots import code_of, read_blob
 
 SHOWN = 256 * 1024  # bytes of a file
 _FILES = 20_000
+_CURRENT = "the current project"
 HIDDEN = "***"
 
 
@@ -57,6 +58,7 @@ class Difference:
     files: list[tuple[str, str]]  # path, and changed, added, removed or mode
     lines: list[str]  # as `diff -u` has them
     problem: str | None = None
+    is_project: bool = False  # the other code is the project's folder as it is now
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Environment:
 def tree(history: History, run_id: str) -> Tree:
     run = history.get(run_id)
     if not run.spec.snapshot:
-        return Tree([], 0, "Its script was not submitted but ran by itself, so its code was not kept.")
+        return Tree([], 0, "The script was started without mlw, so its code was not saved.")
     try:
         code = code_of(history.paths.root, run)
     except SnapshotError as error:
@@ -103,11 +105,11 @@ def text(history: History, run_id: str, path: str) -> Text:
         raise UnknownName("file", path, sorted(code.files)[:20])
     sha256, size, _ = known
     if size > SHOWN:
-        return Text(path, None, "It is too large to be shown here.")
+        return Text(path, None, "This file is too large to display.")
     data = bytearray()
     read_blob(history.paths.root, sha256, size, data.extend)
     if b"\0" in data:
-        return Text(path, None, "It is no text.")
+        return Text(path, None, "This file is not text.")
     return Text(path, data.decode("utf-8", "replace"))
 
 
@@ -132,9 +134,10 @@ def since(history: History, run_id: str) -> Difference:
     run = history.get(run_id)
     root = project_of(run)
     if root is None:
-        gone = f"the project is not at {plain(run.spec.project_path, 300)} any more"
-        return Difference("the project now", [], [], gone)
-    return _difference("the project now", folder_difference(history.paths.root, run, str(root), LineDiff(ALL_LINES)))
+        gone = f"the project is no longer in {plain(run.spec.project_path, 300)}"
+        return Difference(_CURRENT, [], [], gone, is_project=True)
+    found = folder_difference(history.paths.root, run, str(root), LineDiff(ALL_LINES))
+    return replace(_difference(_CURRENT, found), is_project=True)
 
 
 def _difference(against: str, found: dict[str, Any]) -> Difference:
@@ -178,12 +181,12 @@ def _facts(spec: RunSpec, lock: dict[str, Any]) -> list[tuple[str, str]]:
         ("Mounts", ", ".join(f"{source} at {to} ({how})" for source, to, how in box.mounts) if box else None),
         ("Shared memory", box.shm_size if box else None),
         ("Memory limit", box.memory if box else None),
-        ("Processors", box.cpus if box else None),
+        ("CPUs", box.cpus if box else None),
         ("Network", box.network if box else None),
         ("Platform", lock.get("platform")),
         ("Digest", lock.get("digest")),
         ("Channels", ", ".join(map(str, lock["channels"])) if isinstance(lock.get("channels"), list) else None),
-        ("GPUs asked for", spec.gpus),
+        ("Requested GPUs", spec.gpus),
         ("Time limit", f"{spec.timeout:g} s" if spec.timeout else None),
     ]
     return [(name, plain(str(value), 2000)) for name, value in found if value]

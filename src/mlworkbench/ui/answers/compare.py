@@ -51,10 +51,10 @@ def compare(history: History, ids: Sequence[str]) -> Comparison:
     if len(ids) == 1:
         ids = meant(history, ids)[:MOST]
     if len(ids) > MOST:
-        raise UsageError(f"{len(ids)} runs are too many to compare", f"choose at most {MOST}")
+        raise UsageError(f"cannot compare {len(ids)} runs", f"select at most {MOST} runs")
     runs = list({run.id: run for run in map(history.get, ids)}.values())
     if not runs:
-        raise UsageError("there is nothing to compare", "choose runs on the page Runs")
+        raise UsageError("no runs to compare", "select runs on the Runs page")
     facts = differences(history.paths.root, runs, lines=False)
     kinds = ("parameters", "metrics", "properties", "packages")
     return Comparison(

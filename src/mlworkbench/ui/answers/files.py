@@ -25,7 +25,7 @@ _LONGEST_PATH = 4000
 _UNSEARCHED = ALWAYS | USUAL_NAMES | {".venv"}
 _UNSEARCHED_WITH = USUAL_MARKS | {DATA_MARK}
 AVAILABLE = os.open in os.supports_dir_fd  # what keeps every name below the project
-NOT_HERE = "Opening and changing files needs Linux or macOS. Use an editor of your system in the project's folder."
+NOT_HERE = "The file editor requires Linux or macOS. On Windows, open the project folder in another editor."
 MARK = b"\xef\xbb\xbf"
 
 PICTURES = {
@@ -103,12 +103,12 @@ class Content:
 def checked(path: str) -> str:
     """A name below the project, in its plain form; ``UsageError`` if it could be anything else."""
     if not AVAILABLE:
-        raise UsageError("files are not opened here on Windows", NOT_HERE)
+        raise UsageError("the file editor is not available on Windows", NOT_HERE)
     if not path or len(path) > _LONGEST_PATH or not _is_text(path):
-        raise UsageError("this is not the name of a file of the project", "name it from the project's folder on")
+        raise UsageError("invalid file path", "use a path relative to the project folder")
     why = refusal(path)
     if why is not None:
-        raise UsageError(f"{plain(path, 200)}: {why}", "name it from the project's folder on, without ..")
+        raise UsageError(f"{plain(path, 200)}: {why}", "use a path relative to the project folder, without ..")
     return path
 
 
@@ -151,8 +151,7 @@ def read(root: Path, path: str) -> Content:
     if os.path.splitext(path)[1].lower() in PICTURES and facts.st_size <= LARGEST_PICTURE:
         return _as(known, kind="picture")
     if data is None:
-        said = f"the file is larger than {units.size(LARGEST)}"
-        return _as(known, reason=f"{said}; the editor would be slow with it")
+        return _as(known, reason=f"the file is larger than {units.size(LARGEST)}, the limit of the editor")
     if b"\0" in data:
         return _as(known, reason="the file is not text")
     try:
@@ -225,7 +224,11 @@ def _bytes(root: Path, path: str, most: int) -> tuple[os.stat_result, bytes | No
             handle, name = folders.parent(path)
             facts = os.stat(name, dir_fd=handle, follow_symlinks=False)
             if not stat.S_ISREG(facts.st_mode):
-                what = "a link, which is not followed" if stat.S_ISLNK(facts.st_mode) else "not a plain file"
+                what = (
+                    "a symbolic link, which mlw does not follow"
+                    if stat.S_ISLNK(facts.st_mode)
+                    else "not a regular file"
+                )
                 raise UsageError(f"{plain(path, 200)} is {what}")
             file = os.open(name, READ | getattr(os, "O_NONBLOCK", 0), dir_fd=handle)
     except OSError as error:

@@ -36,7 +36,7 @@ class Typed:
 def whole(text: str) -> str:
     """``~`` is the home folder; a text that begins otherwise is meant from there."""
     if "\0" in text:
-        raise UsageError("no folder has such a name")
+        raise UsageError("invalid folder name")
     expanded = os.path.expanduser(text.strip() or "~")
     return os.path.join(os.path.expanduser("~"), expanded)
 
@@ -71,9 +71,9 @@ def the_folder(text: str) -> Path:
     path = whole(text)
     if not os.path.isdir(path):
         there = "is not a folder" if os.path.lexists(path) else "does not exist"
-        raise UsageError(f"{path} {there}", "type the whole name of a folder of this machine")
+        raise UsageError(f"{path} {there}", "enter the full path of a folder on this machine")
     if not os.access(path, os.R_OK | os.X_OK):
-        raise UsageError(f"{path} may not be read by you")
+        raise UsageError(f"no permission to read {path}")
     return Path(os.path.realpath(path))
 
 

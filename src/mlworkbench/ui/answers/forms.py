@@ -47,9 +47,9 @@ def form(path: str, text: str) -> Form:
     try:
         mapping = parse(text.encode("utf-8", "surrogatepass"), path)
     except ConfigError:
-        return Form(trouble="The text must be put right first; the form comes back by itself.")
+        return Form(trouble="Fix the errors in the text to use the form.")
     if mapping.flow:
-        return Form(trouble="The file is written in braces; it can be edited as text only.")
+        return Form(trouble="This file uses YAML flow style ({…}) and can be edited only as text.")
     values = _values(mapping)
     table = _table(path)
     kind = str(values.get("type") or "")
@@ -66,7 +66,7 @@ def filled(path: str, text: str, name: str, shown: str) -> str:
         written = next((pair.text for pair, _ in mapping.pairs if _is_named(key, pair.text)), name)
         return rewritten(text.encode("utf-8", "surrogatepass"), path, {written: _value(key, shown)}).decode()
     except UnicodeError:
-        raise UsageError("the text holds a character that no file could hold") from None
+        raise UsageError("the text contains a character that cannot be saved") from None
 
 
 def _table(path: str) -> tuple[Key, ...]:

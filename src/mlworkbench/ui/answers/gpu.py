@@ -14,17 +14,17 @@ from ...report.records import gpu_words
 _MOST = 64  # GPUs, processes, pieces of evidence
 _EVIDENCE = {
     "driver": "NVIDIA driver",
-    "cuda": "CUDA of the driver",
+    "cuda": "CUDA version of the driver",
     "visible": "CUDA_VISIBLE_DEVICES",
-    "container": "In a container",
+    "container": "Container",
     "container_gpus": "GPUs in the container",
     "frameworks": "Frameworks",
-    "executors": "GPUs of executors",
-    "signs": "Said in the log",
-    "cpu_share": "Processors busy",
-    "cpu_cores": "Cores kept busy",
+    "executors": "GPUs of the executors",
+    "signs": "Found in the log",
+    "cpu_share": "CPU utilization",
+    "cpu_cores": "CPU cores used",
     "busiest": "Busiest process",
-    "disk_share": "Time waiting for the disk",
+    "disk_share": "Time waiting for disk I/O",
 }
 _SHARES = ("cpu_share", "busiest", "disk_share")
 
@@ -96,22 +96,22 @@ def _card(gpu: Mapping[str, Any]) -> Card:
     index = gpu.get("index")
     name = f"GPU {index}: {_text(gpu.get('name'), 100) or 'unknown'}" if index is not None else "GPU"
     found = [
-        ("Busy", _share(gpu.get("busy_share"))),
-        ("Mean load", _unit(gpu.get("mean_utilisation"), " %")),
-        ("Time with the run's processes on it", _share(gpu.get("mine_share"))),
-        ("Time with others on it", _share(gpu.get("others_share"))),
+        ("Time busy", _share(gpu.get("busy_share"))),
+        ("Mean utilization", _unit(gpu.get("mean_utilisation"), " %")),
+        ("Time used by this run", _share(gpu.get("mine_share"))),
+        ("Time used by other processes", _share(gpu.get("others_share"))),
         ("Peak memory of the run", _bytes(gpu.get("peak_memory"))),
-        ("Peak memory of the card", _bytes(gpu.get("peak_memory_device"))),
-        ("Memory of the card", _bytes(gpu.get("memory_total"))),
+        ("Peak memory of the GPU", _bytes(gpu.get("peak_memory_device"))),
+        ("GPU memory", _bytes(gpu.get("memory_total"))),
         ("Energy", _unit(gpu.get("energy_wh"), " Wh", 2)),
         ("Mean power", _unit(gpu.get("mean_power"), " W")),
-        ("Highest power", _unit(gpu.get("max_power"), " W")),
-        ("Highest temperature", _unit(gpu.get("max_temperature"), " °C")),
-        ("Slowed down", _share(gpu.get("throttled_share"))),
-        ("Slowed down by", ", ".join(plain(str(one), 60) for one in list(_dict(gpu.get("reasons")))[:8]) or None),
+        ("Maximum power", _unit(gpu.get("max_power"), " W")),
+        ("Maximum temperature", _unit(gpu.get("max_temperature"), " °C")),
+        ("Time throttled", _share(gpu.get("throttled_share"))),
+        ("Throttle reasons", ", ".join(plain(str(one), 60) for one in list(_dict(gpu.get("reasons")))[:8]) or None),
         (
             "Measured",
-            _unit(gpu.get("seconds"), " s") and f"{_unit(gpu.get('seconds'), ' s')}, {gpu.get('samples')} looks",
+            _unit(gpu.get("seconds"), " s") and f"{_unit(gpu.get('seconds'), ' s')}, {gpu.get('samples')} samples",
         ),
         ("UUID", _maybe(gpu.get("uuid"))),
     ]
@@ -128,7 +128,7 @@ def _processes(pids: Mapping[Any, Any]) -> list[str]:
     found = []
     for pid, told in list(pids.items())[:_MOST]:
         facts = _dict(told)
-        words = [f"{_text(facts.get('name'), 80) or 'a process'} (pid {_text(pid, 20)})", _bytes(facts.get("memory"))]
+        words = [f"{_text(facts.get('name'), 80) or 'process'} (PID {_text(pid, 20)})", _bytes(facts.get("memory"))]
         found.append(", ".join(word for word in words if word))
     return found
 

@@ -116,9 +116,9 @@ def _end(lines: LogLines, run_id: str) -> list[Line]:
     last = lines.tail()
     hidden = units.size(max(0, lines.missing - sum(len(line.data) + 1 for line in last)))
     if lines.full:
-        words = f"[{hidden} of this log are not shown and not searched; all of it: Download, or mlw logs {run_id}]"
+        words = f"[{hidden} omitted; for the complete log, click Download or run: mlw logs {run_id}]"
     else:
-        words = f"[{hidden} of this log are not indexed yet]"
+        words = f"[{hidden} not indexed yet]"
     return [Line(0, words.encode()), *last]
 
 
@@ -129,7 +129,7 @@ def raw(history: History, run_id: str, which: str = "run") -> tuple[str, Iterato
         with _readable():
             handle = os.open(path, READ)
     except FileNotFoundError:
-        raise UsageError(f"run {run.id} has no such log", "it may not have begun") from None
+        raise UsageError(f"run {run.id} has no such log", "the run may not have started yet") from None
     values = _values(_Open(LogLines(path)), run)
     return f"{run.spec.folder}{'' if which == 'run' else '-build'}.log", _bytes(open(handle, "rb"), values)
 
@@ -141,7 +141,7 @@ def _readable() -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:  # such as a link in its place
-        raise HistoryError(f"the log cannot be read: {error.strerror}") from error
+        raise HistoryError(f"cannot read the log: {error.strerror}") from error
 
 
 def has_build_log(folder: RunFolder) -> bool:
@@ -156,7 +156,9 @@ def _place(history: History, run_id: str, which: str) -> tuple[Run, str]:
     if which not in WHICH:
         raise UnknownName("log", which, WHICH)
     if is_outside(run.spec.folder):
-        raise UsageError(f"run {run.id} was not submitted, its script ran by itself", "its output went where it ran")
+        raise UsageError(
+            f"run {run.id} was started without mlw and has no log", "its output went to the terminal that started it"
+        )
     folder = history.paths.root.run(run.spec.folder)
     return run, folder.log if which == "run" else folder.build_log
 

@@ -196,7 +196,7 @@ def preview(history: History, run_id: str, path: str) -> Preview:
     if path.lower().endswith(_ONLY_DOWNLOAD):
         return _as_text(path, size, data)
     if b"\0" in data:
-        return Preview(path, size, "none", "This is no text. Download it to look into it.")
+        return Preview(path, size, "none", "This file is not text. Download it to view it.")
     if path.lower().endswith((".csv", ".tsv")):
         return _as_table(path, size, data)
     if path.lower().endswith(".json") and size <= TEXT:
@@ -206,7 +206,7 @@ def preview(history: History, run_id: str, path: str) -> Preview:
 
 def _as_text(path: str, size: int, data: bytes) -> Preview:
     if b"\0" in data:
-        return Preview(path, size, "none", "This is no text. Download it to look into it.")
+        return Preview(path, size, "none", "This file is not text. Download it to view it.")
     return Preview(path, size, "text", data[:TEXT].decode("utf-8", "replace"), cut=size > TEXT)
 
 
@@ -274,7 +274,7 @@ def _outputs(place: RunFolder) -> Sequence[Output]:
     except FileNotFoundError:
         return []  # it has not begun
     except OSError as error:
-        raise HistoryError(f"the outputs cannot be read: {error.strerror}") from error
+        raise HistoryError(f"cannot read the outputs: {error.strerror}") from error
     if stamp:
         _LISTS.put(stamp, listed)
     return listed

@@ -87,10 +87,10 @@ class Projects:
         found = next((one for one in self.known() if one.key == key), None)
         if found is None:
             names = [one.key for one in self.known()]
-            raise UnknownName("project", key, names, "open its folder on the page Projects")
+            raise UnknownName("project", key, names, "open its folder on the Projects page")
         project = find_project(found.path)
         if Path(os.path.realpath(project.root)) != found.path:
-            raise ConfigError(f"{found.path} is no project any more", "open another one on the page Projects")
+            raise ConfigError(f"{found.path} is no longer a project", "open another project on the Projects page")
         return project
 
 
@@ -114,10 +114,10 @@ def cards(history: History, projects: Projects) -> list[Card]:
 def _card(known: Known, last: Mapping[str, Run]) -> Card:
     try:
         if not os.path.isdir(known.path):
-            raise ConfigError("the folder is not there any more")
+            raise ConfigError("the folder no longer exists")
         project = find_project(known.path)
         if Path(os.path.realpath(project.root)) != known.path:
-            raise ConfigError("the folder is no project any more")
+            raise ConfigError("the folder is no longer a project")
     except MlwError as error:
         return Card(known.key, known.path.name, known.path, None, error.message)
     return Card(known.key, project.name, known.path, last.get(project.id), None)

@@ -42,16 +42,16 @@ def again(history: History, run_id: str, known: Sequence[Path]) -> Again:
     """``known``: folders of projects that were opened here, in case the run's own has moved."""
     run = history.get(run_id)
     if is_outside(run.id):
-        raise UsageError(f"run {run.id} was not submitted by mlw", "start its script as it was started before")
+        raise UsageError(f"run {run.id} was not submitted by mlw", "start its script the same way as before")
     if run.spec.inside:
-        raise UsageError(f"run {run.id} is inside run {run.spec.folder}, which made it", "run that one again")
+        raise UsageError(f"run {run.id} is nested in run {run.spec.folder}", "rerun that run")
     for folder in (Path(run.spec.project_path), *known):
         project = _project(folder, run.spec.project_id)
         if project is not None:
             return Again(run, project, tuple(project.runconfigs()), _scripts(project.root))
     raise UsageError(
         f"the project {run.spec.project_name} is no longer in {run.spec.project_path}",
-        "open its folder on the page Projects first",
+        "open its folder on the Projects page",
     )
 
 
@@ -76,9 +76,9 @@ def words(given: Again, *, configuration: str, script: str, arguments: str, lock
     try:
         typed = shlex.split(arguments)
     except ValueError as error:
-        raise UsageError(f"the arguments cannot be read: {error}", "close the quotes") from None
+        raise UsageError(f"invalid arguments: {error}", "close the quotes") from None
     if not script.strip() or script.startswith("-"):
-        raise UsageError("there is no script", "name a file of the project")
+        raise UsageError("no script given", "enter the path of a file in the project")
     spec = given.run.spec
     kinds = {"module": {"module": script}, "command": {"command": script}}
     entry: dict[str, Any] = kinds.get(spec.entry.kind, {"script": script})

@@ -19,7 +19,8 @@ from ...remote.folder import is_outside
 from ...report import symptoms
 from ...report.children import best, judged_by, rank
 from ...report.plain import plain
-from ...report.records import cause_lines, outcome
+from ...report.records import REMEDY, cause_lines
+from ...report.records import ending as ending_of
 from ...report.values import shown
 from .logs import has_build_log
 
@@ -139,15 +140,14 @@ def _child(run: Run, metric: str | None, winner: Run | None) -> Child:
 
 def ending(run: Run) -> str:
     """The words behind the status: exit 3, forced, waits for a GPU."""
-    words = outcome(run).removeprefix(run.status.value)
-    return plain(words[2:-1], 200) if words.startswith(" (") else ""
+    return plain(ending_of(run) or "", 200)
 
 
 def cause(run: Run) -> tuple[list[str], str | None]:
     """Why it failed, in lines, and what to do about it."""
     found = cause_lines(run.cause) if run.cause else []
-    lines = [text for name, text in found if name != "Remedy" and text]
-    remedy = [text for name, text in found if name == "Remedy"]
+    lines = [text for name, text in found if name != REMEDY and text]
+    remedy = [text for name, text in found if name == REMEDY]
     name = symptoms.of_run(run)
     return lines, "; ".join([*remedy, *([f"more: mlw explain {name}"] if name else [])]) or None
 

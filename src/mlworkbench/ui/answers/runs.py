@@ -15,7 +15,7 @@ from ...history.query import Query
 from ...history.store import History
 from ...model import Run, Status
 from ...report.plain import plain
-from ...report.records import gpu_word, outcome, record
+from ...report.records import ending, gpu_word, outcome, record
 from ...report.telling import common_metrics, varying_parameters
 from ...report.values import shown
 from ...report.wishes import expect, make_query
@@ -196,7 +196,7 @@ def _sorted_by(column: str) -> str:
         return SORTED[column]
     if column.startswith(_OURS):
         return column
-    raise UsageError(f"runs cannot be sorted by {column!r}", f"by {', '.join(SORTED)}, metrics.NAME or params.NAME")
+    raise UsageError(f"cannot sort runs by {column!r}", f"available: {', '.join(SORTED)}, metrics.NAME, params.NAME")
 
 
 def check(history: History, wishes: Wishes) -> None:
@@ -324,10 +324,14 @@ def jobs(history: History, project: str | None) -> Jobs:
     shown_ones = [run for run in unfinished if run.accepted is not None or run.spec.parent not in sweeps]
     ended = Query(project, children=False, statuses=[one.value for one in Status if one.final], limit=_LATELY)
     return Jobs(
-        [{**row(run), "latest": _latest(run)} for run in shown_ones[:100]],
+        [{**_job(run), "latest": _latest(run)} for run in shown_ones[:100]],
         len(unfinished) - len(shown_ones),
-        [row(run) for run in history.search(ended)],
+        [_job(run) for run in history.search(ended)],
     )
+
+
+def _job(run: Run) -> dict[str, Any]:
+    return {**row(run), "ending": plain(ending(run) or "", 200)}
 
 
 def _latest(run: Run) -> str:

@@ -28,21 +28,21 @@ _HUGE = 1e300  # what no machine measures, and what a scaled float could not hol
 _GIB, _PERCENT = 1 / 2**30, 1.0
 # Figure → what it is called, its unit, and what it is multiplied by.
 _OF_GPU = {
-    "utilisation": ("load", " %", _PERCENT),
-    "own": ("memory of the run", " GiB", _GIB),
+    "utilisation": ("utilization", " %", _PERCENT),
+    "own": ("memory used by this run", " GiB", _GIB),
     "memory": ("memory in use", " GiB", _GIB),
     "power": ("power", " W", 1.0),
     "temperature": ("temperature", " °C", 1.0),
 }
 _OF_RUN = {
-    "cores": ("Processors kept busy", " cores", 1.0),
+    "cores": ("CPU cores used", " cores", 1.0),
     "memory": ("Memory of the run", " GiB", _GIB),
 }
 # How the memory of several processes was counted; that of a single one needs no word.
 _COUNTED = {
-    "pss": "PSS: what processes share is shared out",
-    "cgroup": "of its control group",
-    "rss": "RSS: what processes share counts for each",
+    "pss": "PSS; shared memory is divided among processes",
+    "cgroup": "cgroup",
+    "rss": "RSS; shared memory is counted for each process",
 }
 
 

@@ -42,7 +42,7 @@ def tables(history: History, run_id: str) -> list[Table]:
             with open(open_output(folder, path), "rb") as file:
                 data = file.read(_LARGEST + 1)
         except MlwError:
-            found.append(Table(title, path, [], [], 0, "It is not on this machine."))
+            found.append(Table(title, path, [], [], 0, "This table is not available on this machine."))
             continue
         found.append(_table(title, path, data))
     return found
@@ -50,7 +50,7 @@ def tables(history: History, run_id: str) -> list[Table]:
 
 def _table(title: str, path: str, data: bytes) -> Table:
     if len(data) > _LARGEST:
-        return Table(title, path, [], [], 0, "It is too large to be shown here.")
+        return Table(title, path, [], [], 0, "This table is too large to display.")
     try:
         told = parse_json(data)
         columns, rows = told["columns"], told["data"]
@@ -58,7 +58,7 @@ def _table(title: str, path: str, data: bytes) -> Table:
         most = min(_ROWS, max(10, _CELLS // max(1, len(titles))))
         cells = [_cells(row) for row in rows[:most]]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return Table(title, path, [], [], 0, "It is not as log_table writes it.")
+        return Table(title, path, [], [], 0, "This file is not a table written by log_table.")
     return Table(title, path, titles, cells, max(0, len(rows) - most))
 
 

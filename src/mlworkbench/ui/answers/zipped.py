@@ -33,8 +33,8 @@ def zipped(history: History, run_id: str) -> tuple[str, Iterator[bytes]]:
     place = history.paths.root.run(run.spec.folder)
     if run.status.final and not is_at_home(run, place):
         raise UsageError(
-            f"not all outputs of run {run.id} are on the machine of mlw ui",
-            f"fetch them first: mlw history download -r {run.id}",
+            f"some outputs of run {run.id} are not on the machine that runs mlw ui",
+            f"fetch them first: mlw history download {run.id}",
         )
     return f"{run.id}-outputs.zip", _stream(place, run.id)
 
@@ -78,7 +78,7 @@ def _stream(place: RunFolder, top: str) -> Iterator[bytes]:
                     if sink.full():
                         yield sink.take()
         if skipped:
-            words = ["These are no plain files, or were gone. They are not in this zip:", *skipped]
+            words = ["Not in this zip, because they are not regular files or were deleted:", *skipped]
             made.writestr(f"{top}-left-out.txt", "\n".join(words) + "\n")
     yield sink.take()
 

@@ -39,7 +39,7 @@ def install(app: FastAPI, desk: Desk, link: Callable[[], str]) -> None:
 def _doors(link: Callable[[], str]) -> APIRouter:
     router = APIRouter(tags=["server"])
 
-    @router.post("/link", summary="An address that lets one browser in, once")
+    @router.post("/link", summary="Create a single-use login link")
     def new_link() -> dict[str, str]:
         return {"link": link()}
 
@@ -47,23 +47,24 @@ def _doors(link: Callable[[], str]) -> APIRouter:
 
 
 async def _nothing(rest: str) -> JSONResponse:
-    return JSONResponse({"error": "there is nothing at this address", "hint": "/api/openapi.json lists what is"}, 404)
+    return JSONResponse({"error": "no such endpoint", "hint": "see /api/openapi.json for the available endpoints"}, 404)
 
 
 async def _told(request: Request, error: Exception) -> JSONResponse:
     """One sentence and a hint, as on the command line."""
     assert isinstance(error, MlwError)
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
-    more = {"more": f"mlw explain {error.more}"} if error.more else {}
-    return JSONResponse({"error": error.message, "hint": error.hint, **more}, status)
+    # "more" is the former name of "explain"; it goes away with 1.0.
+    page = {"explain": error.more, "more": f"mlw explain {error.more}"} if error.more else {}
+    return JSONResponse({"error": error.message, "hint": error.hint, **page}, status)
 
 
 async def _unfit(request: Request, error: Exception) -> JSONResponse:
     """Which word does not fit and why; never the body itself, as FastAPI would: it may hold a password."""
     assert isinstance(error, RequestValidationError)
     told = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
-    words = "; ".join(told) or "the request is not as it should be"
-    return JSONResponse({"error": words[:2000], "hint": "/api/openapi.json says what fits"}, 422)
+    words = "; ".join(told) or "invalid request"
+    return JSONResponse({"error": words[:2000], "hint": "see /api/openapi.json for the request format"}, 422)
 
 
 async def _fault(request: Request, error: Exception) -> JSONResponse:
@@ -71,4 +72,4 @@ async def _fault(request: Request, error: Exception) -> JSONResponse:
     name = secrets.token_hex(4)
     if not await is_gone(request.scope):  # else the application was interrupted, and that is no fault
         log.error("error %s", name, exc_info=error)
-    return JSONResponse({"error": f"something went wrong; the log of mlw ui has it as error {name}", "hint": None}, 500)
+    return JSONResponse({"error": f"internal error {name}; see the log of mlw ui for details", "hint": None}, 500)

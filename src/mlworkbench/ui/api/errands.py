@@ -1,29 +1,34 @@
-"""Commands that were set off: what they say, and how they ended."""
+"""Commands that were started through the server: what they print, and how they ended."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+from pydantic.config import JsonDict
 
 from ...errors import UnknownName
 from ..desk import Desk
 from ..errands import Errand
 
+_FORMER: JsonDict = {"deprecated": True}
+
 
 class Told(BaseModel):
-    """An errand from one of its lines on."""
+    """An operation: a command that the server started. `lines` begins with the line asked for."""
 
     id: str
     command: list[str]
-    said: int  # lines so far
-    lines: list[str]
-    code: int | None  # None while it goes on
-    answer: Any = None
+    total: int = Field(description="Number of lines so far")
+    said: int = Field(description="Former name of `total`; removed in 1.0", json_schema_extra=_FORMER)
+    lines: list[str] = Field(description="Lines that the command printed to standard error")
+    code: int | None = Field(description="Exit code; null while the command runs")
+    answer: Any = Field(None, description="Result of the command: JSON, or text")
     error: str | None = None
     hint: str | None = None
-    more: str | None = None  # a name for mlw explain
+    explain: str | None = Field(None, description="Name of a page for mlw explain")
+    more: str | None = Field(None, description="Former name of `explain`; removed in 1.0", json_schema_extra=_FORMER)
 
 
 def told(errand: Errand, first: int = 0) -> Told:
@@ -31,24 +36,28 @@ def told(errand: Errand, first: int = 0) -> Told:
     return Told(
         id=errand.id,
         command=["mlw", *errand.words],
+        total=errand.said,
         said=errand.said,
         lines=errand.since(first),
         code=errand.code,
         answer=errand.answer,
         error=error.message if error else None,
         hint=error.hint if error else None,
+        explain=error.more if error else None,
         more=error.more if error else None,
     )
 
 
 def routes(desk: Desk) -> APIRouter:
-    router = APIRouter(tags=["errands"])
+    router = APIRouter(tags=["operations"])
 
-    @router.get("/errands/{name}", summary="What a command has said since a line, and how it ended")
-    async def one(name: str, first: int = Query(0, ge=0, le=2**53)) -> Told:
+    # /errands is the former name; it goes away with 1.0.
+    @router.get("/errands/{name}", include_in_schema=False)
+    @router.get("/operations/{name}", summary="Get the output and result of an operation")
+    async def one(name: str, first: int = Query(0, ge=0, le=2**53, description="First line, counted from 0")) -> Told:
         found = desk.errands.get(name)
         if found is None:
-            raise UnknownName("errand", name, [])
+            raise UnknownName("operation", name, [])
         return told(found, first)
 
     return router

@@ -18,59 +18,59 @@ from ..headers import SANDBOX
 
 _LONGEST = 4000
 At = Annotated[str, Query(min_length=1, max_length=_LONGEST, description="Path of the file in the project")]
-Folder = Annotated[str, Query(max_length=_LONGEST, description='Path of the folder; "" is the project itself')]
+Folder = Annotated[str, Query(max_length=_LONGEST, description='Path of the folder; "" is the project folder')]
 _Path = Annotated[str, Field(min_length=1, max_length=_LONGEST)]
 _Text = Annotated[str, Field(max_length=2 * files.LARGEST)]
 
 
 class Entry(BaseModel):
-    """One name in a folder."""
+    """A folder entry."""
 
     path: str
     name: str
-    kind: str = Field(description="folder, file, link or special")
+    kind: str = Field(description="folder, file, link, or special")
     size: int
     modified: float
 
 
 class Listing(BaseModel):
-    """What is in a folder."""
+    """Contents of a folder."""
 
     folder: str
     entries: list[Entry]
-    more: int = Field(description="Entries that are not shown")
-    gone: bool = Field(False, description="There is no such folder any more")
+    more: int = Field(description="Number of entries left out")
+    gone: bool = Field(False, description="The folder no longer exists")
 
 
 class Text(BaseModel):
-    """A file of the project; the text only of one that can be edited."""
+    """A project file; `text` is null unless the file can be edited."""
 
     path: str
-    kind: str = Field(description="text, picture or other")
+    kind: str = Field(description="text, picture, or other")
     size: int
     modified: float
     text: str | None = None
-    digest: str = Field("", description="SHA-256 of the file, to be given back when it is saved")
-    reason: str = Field("", description="Why there is no text")
+    digest: str = Field("", description="SHA-256 of the file; pass it as `base` when saving")
+    reason: str = Field("", description="Why `text` is null")
 
 
 class Saved(BaseModel):
-    """A file to be written."""
+    """A file to save."""
 
     path: _Path
     text: _Text
-    base: str | None = Field(None, max_length=64, description="Digest of what was read; without it nothing is checked")
+    base: str | None = Field(None, max_length=64, description="Digest of the file as it was read; omit it to overwrite")
 
 
 class Checked(BaseModel):
-    """A text to be checked."""
+    """A text to check."""
 
     path: _Path
     text: _Text
 
 
 class Problem(BaseModel):
-    """Something wrong or odd."""
+    """A problem in a file."""
 
     line: int | None
     severity: str
@@ -79,20 +79,20 @@ class Problem(BaseModel):
 
 
 class Opened(BaseModel):
-    """Folders that a tree shows."""
+    """Folders to list."""
 
     folders: list[Annotated[str, Field(max_length=_LONGEST)]] = Field(max_length=200)
 
 
 class Moved(BaseModel):
-    """A new name."""
+    """A new path for a file or folder."""
 
     path: _Path
     to: _Path
 
 
 class Made(BaseModel):
-    """A name."""
+    """The path of a new file or folder."""
 
     path: _Path
 
@@ -144,29 +144,29 @@ def _root(desk: Desk, key: str) -> Path:
 
 
 def _reading(router: APIRouter, desk: Desk) -> None:
-    @router.get("/files", summary="What is in a folder of the project")
+    @router.get("/files", summary="List a project folder")
     async def folder(key: str, folder: Folder = "") -> Listing:
         return await desk.ask(lambda _: _listing(files.listing(_root(desk, key), folder)))
 
-    @router.post("/files/listings", summary="What is in several folders")
+    @router.post("/files/listings", summary="List several folders")
     async def folders(key: str, opened: Opened) -> list[Listing]:
         return await desk.ask(lambda _: _listings(_root(desk, key), opened.folders))
 
-    @router.get("/files/search", summary="Files and folders with a text in their path")
+    @router.get("/files/search", summary="Search files and folders by path")
     async def search(key: str, text: Annotated[str, Query(min_length=1, max_length=200)]) -> list[Entry]:
         found = await desk.ask(lambda _: files.search(_root(desk, key), text))
         return [Entry(**one.__dict__) for one in found]
 
-    @router.get("/file", summary="The text of a file")
+    @router.get("/file", summary="Read a text file")
     async def read(key: str, path: At) -> Text:
         return _text(await desk.ask(lambda _: files.read(_root(desk, key), path)))
 
-    @router.post("/file/check", summary="What is wrong in a text, as if it were that file's")
+    @router.post("/file/check", summary="Check the text of a file for problems")
     async def check(key: str, wanted: Checked) -> list[Problem]:
         found = await desk.ask(lambda _: problems_in(desk.projects.open(key), files.checked(wanted.path), wanted.text))
         return [Problem(line=one.line, severity=one.severity, message=one.message, hint=one.hint) for one in found]
 
-    @router.get("/picture", summary="An image of the project", response_class=Response)
+    @router.get("/picture", summary="Get an image of the project", response_class=Response)
     async def picture(key: str, path: At) -> Response:
         data, kind = await desk.ask(lambda _: files.picture(_root(desk, key), path))
         headers = {"content-security-policy": SANDBOX, "content-disposition": "attachment"}
@@ -174,26 +174,26 @@ def _reading(router: APIRouter, desk: Desk) -> None:
 
 
 def _changing(router: APIRouter, desk: Desk) -> None:
-    @router.put("/file", summary="Write a file, whole or not at all; 409 if it was changed since it was read")
+    @router.put("/file", summary="Save a file atomically; 409 if it has changed on disk")
     async def save(key: str, wanted: Saved) -> dict[str, str]:
         return await desk.ask(lambda _: _save(_root(desk, key), wanted))
 
-    @router.post("/file", summary="Make an empty file")
+    @router.post("/file", summary="Create an empty file")
     async def make(key: str, made: Made) -> dict[str, str]:
         await desk.ask(lambda _: saving.make_file(_root(desk, key), made.path))
         return {"path": made.path}
 
-    @router.post("/folder", summary="Make a folder")
+    @router.post("/folder", summary="Create a folder")
     async def make_folder(key: str, made: Made) -> dict[str, str]:
         await desk.ask(lambda _: saving.make_folder(_root(desk, key), made.path))
         return {"path": made.path}
 
-    @router.post("/files/rename", summary="Give a file or a folder another name, also in another folder")
+    @router.post("/files/rename", summary="Rename or move a file or folder")
     async def rename(key: str, moved: Moved) -> dict[str, str]:
         await desk.ask(lambda _: saving.rename(_root(desk, key), moved.path, moved.to))
         return {"path": moved.to}
 
-    @router.delete("/files", summary="Delete a file, or a folder with all that is in it")
+    @router.delete("/files", summary="Delete a file, or a folder with its contents")
     async def delete(key: str, path: At) -> dict[str, str]:
         await desk.ask(lambda _: saving.delete(_root(desk, key), path))
         return {"deleted": path}

@@ -18,64 +18,70 @@ from ..desk import Desk
 from ..headers import SANDBOX
 
 _BATCH = 50_000  # points that are written at a time
-First = Annotated[int, Query(ge=-(2**53), le=2**53, description="The first one, from 0; below 0 from the end")]
+First = Annotated[
+    int, Query(ge=-(2**53), le=2**53, description="First point, counted from 0; negative values count from the end")
+]
 Count = Annotated[int, Query(ge=1, le=10_000)]
 
-Width = Annotated[int, Query(ge=1, le=4000, description="Columns at most; one for each pixel is enough")]
-From = Annotated[float | None, Query(alias="from", description="Only from this step or time on")]
-To = Annotated[float | None, Query(description="Only up to this step or time")]
-MetricName = Annotated[str, Query(max_length=10_240, description="The metric's name")]
+Width = Annotated[
+    int, Query(ge=1, le=4000, description="Maximum number of columns; the width of the chart in pixels is enough")
+]
+From = Annotated[float | None, Query(alias="from", description="Lowest step or time")]
+To = Annotated[float | None, Query(description="Highest step or time")]
+MetricName = Annotated[str, Query(max_length=10_240, description="Name of the metric")]
 
 
 class Metric(BaseModel):
-    """A name that a run has measured."""
+    """A metric of a run."""
 
     name: str
-    kind: str = Field(description="number, value (texts, lists), or row (of a table)")
+    kind: str = Field(description="number, value (text or list), or row (of a table)")
     count: int
 
 
 class Points(BaseModel):
-    """Some points of a series."""
+    """Points of a series."""
 
     total: int
-    points: list[tuple[int | None, float, float | None]] = Field(description="Step, time and value of each")
+    points: list[tuple[int | None, float, float | None]] = Field(description="Step, time, and value of each point")
 
 
 class Gauge(BaseModel):
-    """A kind of figure that was measured of the machine, and its curves."""
+    """A machine metric and its curves."""
 
     title: str
     unit: str
-    curves: list[tuple[str, str]] = Field(description="Label, and name for /machine/series")
+    curves: list[tuple[str, str]] = Field(description="Label, and name to pass to /machine/series")
 
 
 class Series(BaseModel):
-    """Numbers of one name, in columns."""
+    """A downsampled series of numbers."""
 
     run: str
     name: str
-    over: str = Field(description="What x is: step, time (seconds since 1970), or points (counted from 0)")
-    count: int = Field(description="Points of the whole series")
-    start: float = Field(description="When the run began, in seconds since 1970")
-    final: bool = Field(description="Nothing more comes")
-    columns: list[tuple[float, float, float, float]] = Field(description="x, least, greatest and last value of each")
+    over: str = Field(description="X axis: step, time (Unix time), or points (counted from 0)")
+    count: int = Field(description="Number of points in the complete series")
+    start: float = Field(description="Start of the run, as Unix time")
+    final: bool = Field(description="The series is complete")
+    columns: list[tuple[float, float, float, float]] = Field(
+        description="x, minimum, maximum, and last value of each column"
+    )
     least: float | None
     greatest: float | None
     last: float | None
-    odd: int = Field(0, description="Values that are not finite; not counted in very long series")
-    odd_at: list[float] = Field(default=[], description="x of some of them")
+    odd: int = Field(0, description="Number of values that are not finite; not counted in very long series")
+    odd_at: list[float] = Field(default=[], description="x positions of some of these values")
 
 
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
-    @router.get("/runs/{run}/metrics", summary="The names of what a run has measured")
+    @router.get("/runs/{run}/metrics", summary="List the metrics of a run")
     async def measured(run: str) -> list[Metric]:
         found = await desk.ask(series.names, run)
         return [Metric(name=one.name, kind=one.kind, count=one.count) for one in found]
 
-    @router.get("/runs/{run}/series", summary="One series of numbers, thinned out for a picture of this width")
+    @router.get("/runs/{run}/series", summary="Get a metric, downsampled for a chart")
     async def one(
         run: str,
         name: MetricName,
@@ -87,26 +93,28 @@ def routes(desk: Desk) -> APIRouter:
         found = await desk.ask(series.drawn, run, name, width, x, _span(start, to))
         return told(found)
 
-    @router.get("/runs/{run}/points", summary="Points of one series as they were logged")
+    @router.get("/runs/{run}/points", summary="Get logged points of a metric")
     async def points(run: str, name: MetricName, first: First = 0, count: Count = 1000) -> Points:
         total, found = await desk.ask(series.points, run, name, first, count)
         return Points(total=total, points=[(one.step, one.time, one.value) for one in found])
 
-    @router.get("/runs/{run}/metrics.csv", summary="Every point of one series, or of all, as CSV")
+    @router.get("/runs/{run}/metrics.csv", summary="Export one metric or all metrics as CSV")
     async def table(run: str, name: Annotated[str | None, Query(max_length=10_240)] = None) -> StreamingResponse:
         known = await desk.ask(series.names, run)
         wanted = [one.name for one in known if one.kind == "number" and name in (None, one.name)]
         headers = {"content-disposition": 'attachment; filename="metrics.csv"', "content-security-policy": SANDBOX}
         return StreamingResponse(_csv(desk, run, wanted), media_type="text/csv; charset=utf-8", headers=headers)
 
-    @router.get("/runs/{run}/machine", summary="What was measured of GPUs and of the run's processes")
+    @router.get("/runs/{run}/machine", summary="List the GPU and process metrics of a run")
     async def gauges(run: str) -> list[Gauge]:
         return [Gauge(**vars(one)) for one in await desk.ask(samples.SHARED.gauges, run)]
 
-    @router.get("/runs/{run}/machine/series", summary="One of these figures over time, thinned out for a picture")
+    @router.get("/runs/{run}/machine/series", summary="Get a GPU or process metric, downsampled for a chart")
     async def machine(
         run: str,
-        name: Annotated[str, Query(max_length=100, description="Such as gpu0.utilisation or run.cores")],
+        name: Annotated[
+            str, Query(max_length=100, description="Name of the curve, for example gpu0.utilisation or run.cores")
+        ],
         x: Literal["step", "time"] = "time",
         width: Width = 600,
         start: From = None,

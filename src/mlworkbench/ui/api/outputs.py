@@ -21,37 +21,37 @@ from ..desk import Desk
 from ..headers import SANDBOX
 
 _CHUNK = 1 << 18
-Path = Annotated[str, Query(min_length=1, max_length=4096, description="Below outputs/")]
-Folder = Annotated[str, Query(max_length=4096, description="Below outputs/; the top if not given")]
-File = Annotated[str, Query(min_length=1, max_length=4096, description="A file of the snapshot")]
+Path = Annotated[str, Query(min_length=1, max_length=4096, description="Path relative to outputs/")]
+Folder = Annotated[str, Query(max_length=4096, description="Path relative to outputs/; default: outputs/ itself")]
+File = Annotated[str, Query(min_length=1, max_length=4096, description="Path of a file in the snapshot")]
 
 
 class Entry(BaseModel):
-    """A file, or a folder with the number and the size of what is in it."""
+    """An output file, or a folder with its file count and total size."""
 
     name: str
     path: str
     kind: str = Field(description="file, folder, link, …")
     size: int
     count: int
-    here: bool = Field(description="On this machine")
-    to: str = Field(description="Where a link points to")
-    logged: str = Field(description="What the script said that it is: image, table, …")
+    here: bool = Field(description="Available on this machine")
+    to: str = Field(description="Target of a symbolic link")
+    logged: str = Field(description="Kind under which the script logged it: image, table, …")
 
 
 class Listing(BaseModel):
-    """One folder of the outputs."""
+    """Contents of an output folder."""
 
     folder: str
     entries: list[Entry]
     count: int
     size: int
-    home: bool = Field(description="All outputs of the run are on this machine")
+    home: bool = Field(description="All outputs of the run are available on this machine")
     more: bool
 
 
 class Source(BaseModel):
-    """One file of the snapshot."""
+    """A file of the snapshot."""
 
     path: str
     size: int
@@ -75,7 +75,7 @@ class Text(BaseModel):
 
 
 class Package(BaseModel):
-    """One of the environment."""
+    """A package of the environment."""
 
     name: str
     version: str
@@ -83,7 +83,7 @@ class Package(BaseModel):
 
 
 class Environment(BaseModel):
-    """What a run ran with; no values of secrets."""
+    """The environment of a run, without values of secrets."""
 
     kind: str
     python: str
@@ -91,17 +91,17 @@ class Environment(BaseModel):
     packages: list[Package]
     variables: list[tuple[str, str]]
     secrets: list[str]
-    known: bool = Field(description="The packages are on record")
+    known: bool = Field(description="The packages were recorded")
 
 
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["outputs"])
 
-    @router.get("/runs/{run}/outputs", summary="One folder of a run's outputs")
+    @router.get("/runs/{run}/outputs", summary="List an output folder of a run")
     async def listing(run: str, folder: Folder = "") -> Listing:
         return Listing(**asdict(await desk.ask(outputs.listing, run, folder)))
 
-    @router.get("/runs/{run}/outputs/file", summary="The bytes of one output")
+    @router.get("/runs/{run}/outputs/file", summary="Download an output file")
     async def file(run: str, path: Path) -> StreamingResponse:
         handle, kind, growing = await desk.ask(outputs.opened, run, path)
         headers = {"content-disposition": _attached(path), "content-security-policy": SANDBOX}
@@ -110,15 +110,13 @@ def routes(desk: Desk) -> APIRouter:
             headers["content-length"] = str(size)
         return StreamingResponse(_bytes(handle, size), media_type=kind, headers=headers)
 
-    @router.get("/runs/{run}/outputs.zip", summary="All outputs as one zip, made while it is sent")
+    @router.get("/runs/{run}/outputs.zip", summary="Download all outputs as a zip file")
     async def everything(run: str) -> StreamingResponse:
         name, data = await desk.ask(zipped.zipped, run)
         headers = {"content-disposition": _attached(name), "content-security-policy": SANDBOX}
         return StreamingResponse(data, media_type="application/zip", headers=headers)
 
-    @router.get(
-        "/runs/{run}/diagnostics.zip", summary="What is needed to understand a run elsewhere; secrets are masked"
-    )
+    @router.get("/runs/{run}/diagnostics.zip", summary="Download a diagnostics bundle; secrets are masked")
     async def diagnostics(run: str) -> StreamingResponse:
         found = await desk.ask(lambda history: history.get(run).id)
         handle = await _bundle(desk, found)
@@ -130,15 +128,15 @@ def routes(desk: Desk) -> APIRouter:
         }
         return StreamingResponse(_bytes(handle, size), media_type="application/zip", headers=headers)
 
-    @router.get("/runs/{run}/code", summary="The files of a run's snapshot")
+    @router.get("/runs/{run}/code", summary="List the files of a run's snapshot")
     async def files(run: str) -> Code:
         return Code(**asdict(await desk.ask(code.tree, run)))
 
-    @router.get("/runs/{run}/code/file", summary="A file of a run's snapshot, as text")
+    @router.get("/runs/{run}/code/file", summary="Read a file of a run's snapshot as text")
     async def text(run: str, path: File) -> Text:
         return Text(**asdict(await desk.ask(code.text, run, path)))
 
-    @router.get("/runs/{run}/environment", summary="What a run ran with")
+    @router.get("/runs/{run}/environment", summary="Get the environment of a run")
     async def environment(run: str) -> Environment:
         return Environment(**asdict(await desk.ask(code.environment, run)))
 

@@ -17,13 +17,13 @@ class LastRun(BaseModel):
 
     run_id: str
     status: str
-    created: float = Field(description="Seconds since 1970")
+    created: float = Field(description="Unix time")
 
 
 class Listed(BaseModel):
-    """A project in the list."""
+    """A listed project."""
 
-    key: str = Field(description="Names the project in the other addresses")
+    key: str = Field(description="Project key, used by the other endpoints")
     name: str
     folder: str
     last_run: LastRun | None = None
@@ -50,7 +50,7 @@ class RunConfiguration(BaseModel):
 
 
 class Shown(BaseModel):
-    """One project."""
+    """A project with its targets and run configurations."""
 
     key: str
     id: str
@@ -61,9 +61,9 @@ class Shown(BaseModel):
 
 
 class Wanted(BaseModel):
-    """A folder that is a project."""
+    """A project folder to open."""
 
-    folder: str = Field(min_length=1, max_length=4000, description="On the machine of the server")
+    folder: str = Field(min_length=1, max_length=4000, description="Path on the machine that runs mlw ui")
 
 
 def listed(card: Card) -> Listed:
@@ -86,11 +86,11 @@ def shown(key: str, project: Project) -> Shown:
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["projects"])
 
-    @router.get("/projects", summary="The projects that were opened here, or that runs were submitted from")
+    @router.get("/projects", summary="List projects")
     async def all_projects() -> list[Listed]:
         return [listed(one) for one in await desk.ask(cards, desk.projects)]
 
-    @router.post("/projects", summary="Open a folder that is a project, so that it is listed")
+    @router.post("/projects", summary="Open a project folder and add it to the list")
     async def open_project(wanted: Wanted) -> Shown:
         def opened(_: object) -> Shown:
 
@@ -100,11 +100,11 @@ def routes(desk: Desk) -> APIRouter:
 
         return await desk.ask(opened)
 
-    @router.get("/projects/{key}", summary="One project with its targets and run configurations")
+    @router.get("/projects/{key}", summary="Get a project with its targets and run configurations")
     async def one_project(key: str) -> Shown:
         return await desk.ask(lambda _: shown(key, desk.projects.open(key)))
 
-    @router.delete("/projects/{key}", summary="Take a project off the list; its folder stays as it is")
+    @router.delete("/projects/{key}", summary="Remove a project from the list; its folder is kept")
     async def forget_project(key: str) -> dict[str, bool]:
         await desk.ask(lambda _: desk.projects.forget(key))
         return {"forgotten": True}

@@ -14,12 +14,12 @@ from ..desk import Desk
 
 _MOST = 500  # runs of one request that changes something
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^-]")]
-RunName = Annotated[str, Path(max_length=200, description="The id of a run, or an unmistakable beginning of it.")]
+RunName = Annotated[str, Path(max_length=200, description="Run ID or a unique prefix of it")]
 Words = list[Annotated[str, Field(max_length=300)]]
 
 
 class Row(BaseModel):
-    """A run in a list. Moments are seconds since 1970, durations are seconds."""
+    """A run in a list. Timestamps are Unix times, durations are in seconds."""
 
     id: str
     number: int
@@ -46,7 +46,7 @@ class Row(BaseModel):
 
 
 class Rows(BaseModel):
-    """Some of the runs that fit; ``total``: how many there are."""
+    """A page of the matching runs; `total` is the number of all matching runs."""
 
     rows: list[Row]
     total: int
@@ -54,14 +54,14 @@ class Rows(BaseModel):
 
 
 class Names(BaseModel):
-    """The metrics and parameters of the newest runs, the most frequent ones first."""
+    """Metrics and parameters of the newest runs, most frequent first."""
 
     metrics: list[str]
     params: list[str]
 
 
 class Tagging(BaseModel):
-    """Tags to add and to take away."""
+    """Tags to add and to remove."""
 
     runs: list[Name] = Field(min_length=1, max_length=_MOST)
     add: list[Annotated[str, Field(max_length=300)]] = Field([], max_length=50)
@@ -69,44 +69,46 @@ class Tagging(BaseModel):
 
 
 class Archiving(BaseModel):
-    """Runs to leave out of lists, or to bring back."""
+    """Runs to archive, or to unarchive with `archived` false."""
 
     runs: list[Name] = Field(min_length=1, max_length=_MOST)
     archived: bool = True
 
 
 class Named(BaseModel):
-    """A name for people; null goes back to the one given at the start."""
+    """Display name; null restores the name given at submission."""
 
     name: str | None = Field(max_length=300)
 
 
 class Noted(BaseModel):
-    """A note; null or nothing takes it away."""
+    """A note; null or an empty text removes it."""
 
     note: str | None = Field(max_length=20_000)
 
 
 class Done(BaseModel):
-    """That it was done."""
+    """Confirmation."""
 
     done: bool = True
 
 
 class Narrowing(BaseModel):
-    """What narrows a list."""
+    """Filters of a list of runs."""
 
-    project: str | None = Field(None, max_length=200, description="The id of a project.")
-    text: str = Field("", max_length=500, description="Words, each somewhere in id, name, script, tags, note.")
-    where: str = Field("", max_length=4000, description="As mlw history list --where takes it.")
+    project: str | None = Field(None, max_length=200, description="Project ID")
+    text: str = Field(
+        "", max_length=500, description="Search terms; each must occur in the ID, name, script, tags, or note"
+    )
+    where: str = Field("", max_length=4000, description="Condition, as in mlw history list --where")
     status: Words = Field([], max_length=50)
     target: Words = Field([], max_length=50)
     script: Words = Field([], max_length=50)
     tag: Words = Field([], max_length=50)
-    since: str = Field("", max_length=60, description="30min, 2h, 3d, 2w, or a date.")
-    parent: str | None = Field(None, max_length=200, description="Only children of this run.")
-    children: bool = Field(False, description="Also the children of sweeps, and runs inside other runs.")
-    archived: bool = Field(False, description="Also those that were archived.")
+    since: str = Field("", max_length=60, description="Earliest start: 30min, 2h, 3d, 2w, or a date")
+    parent: str | None = Field(None, max_length=200, description="Only child runs of this run")
+    children: bool = Field(False, description="Include child runs of sweeps and nested runs")
+    archived: bool = Field(False, description="Include archived runs")
 
     def wishes(self) -> runs.Wishes:
         return runs.Wishes(
@@ -125,13 +127,17 @@ class Narrowing(BaseModel):
 
 
 class Listing(Narrowing):
-    """What narrows a list, its order, and which part of it is wanted."""
+    """Filters, order, and page of a list of runs."""
 
-    sort: str = Field("", max_length=300, description="A column of the rows, metrics.NAME or params.NAME.")
+    sort: str = Field(
+        "", max_length=300, description="Column to sort by: a field of the rows, metrics.NAME, or params.NAME"
+    )
     descending: bool = False
     offset: int = Field(0, ge=0, le=100_000_000)
     limit: int = Field(100, ge=1, le=runs.LIMIT)
-    column: Words = Field([], max_length=50, description="metrics.NAME, params.NAME: they come as values.")
+    column: Words = Field(
+        [], max_length=50, description="Additional columns, metrics.NAME or params.NAME; returned in `values`"
+    )
 
     def wishes(self) -> runs.Wishes:
         return replace(
@@ -152,42 +158,42 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _reading(router: APIRouter, desk: Desk) -> None:
-    @router.get("/runs/rows", summary="Search runs; the newest first unless sorted")
+    @router.get("/runs/rows", summary="Search runs; newest first by default")
     async def rows(asked: Annotated[Listing, Query()]) -> Rows:
         page = await desk.ask(runs.rows, asked.wishes())
         return Rows(rows=[Row(**one) for one in page.rows], total=page.total, offset=page.offset)
 
-    @router.get("/runs/names", summary="The metrics and parameters that runs have")
+    @router.get("/runs/names", summary="List metric and parameter names")
     async def names(asked: Annotated[Narrowing, Query()]) -> Names:
         return Names(**await desk.ask(runs.names, asked.wishes()))
 
-    @router.get("/runs/{run}", summary="All that is known of a run: mlw history info -o json")
+    @router.get("/runs/{run}", summary="Get all facts about a run (mlw history info -o json)")
     async def one(run: RunName) -> dict[str, Any]:
         return await desk.ask(runs.one, run)
 
 
 def _changing(router: APIRouter, desk: Desk) -> None:
-    @router.post("/runs/tags", summary="Add tags to runs, or take some away: mlw history tag")
+    @router.post("/runs/tags", summary="Add or remove tags (mlw history tag)")
     async def tag(asked: Tagging) -> Done:
         if not asked.add and not asked.remove:
-            raise UsageError("no tag is given", "say what to add or what to remove")
+            raise UsageError("no tags given", "set `add`, `remove`, or both")
         tags = [*(f"--add={one}" for one in asked.add), *(f"--remove={one}" for one in asked.remove)]
         await desk.errands.do("history", "tag", *tags, "--", *asked.runs)
         return Done()
 
-    @router.post("/runs/archive", summary="Leave runs out of lists, or bring them back: mlw history archive")
+    @router.post("/runs/archive", summary="Archive or unarchive runs (mlw history archive)")
     async def archive(asked: Archiving) -> Done:
         await desk.errands.do("history", "archive", *([] if asked.archived else ["--undo"]), "--", *asked.runs)
         return Done()
 
-    @router.put("/runs/{run}/name", summary="Give a run another name: mlw history rename")
+    @router.put("/runs/{run}/name", summary="Rename a run (mlw history rename)")
     async def rename(run: RunName, asked: Named) -> Done:
         await desk.errands.do(
             "history", "rename", *(["--clear", "--", run] if asked.name is None else ["--", run, asked.name])
         )
         return Done()
 
-    @router.put("/runs/{run}/note", summary="Write a note on a run: mlw history note")
+    @router.put("/runs/{run}/note", summary="Set the note of a run (mlw history note)")
     async def note(run: RunName, asked: Noted) -> Done:
         if not (asked.note or "").strip():
             await desk.errands.do("history", "note", "--clear", "--", run)
@@ -195,12 +201,12 @@ def _changing(router: APIRouter, desk: Desk) -> None:
             await desk.errands.do("history", "note", "--", run, "-", secret=asked.note)
         return Done()
 
-    @router.post("/runs/{run}/cancel", summary="Stop a run: mlw cancel")
+    @router.post("/runs/{run}/cancel", summary="Cancel a run (mlw cancel)")
     async def cancel(run: RunName) -> Done:
         await desk.errands.do("experiment", "cancel", "--no-wait", "--", run)
         return Done()
 
-    @router.delete("/runs/{run}", summary="Delete a run for good: mlw history remove")
+    @router.delete("/runs/{run}", summary="Delete a run permanently (mlw history remove)")
     async def remove(run: RunName) -> Done:
         await desk.errands.do("history", "remove", "--yes", "--", run)
         return Done()

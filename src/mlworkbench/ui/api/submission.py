@@ -19,11 +19,11 @@ SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_lengt
 
 
 class Sweep(BaseModel):
-    """The options of `mlw submit --sweep`."""
+    """Options of `mlw submit --sweep`."""
 
     model_config = ConfigDict(extra="forbid")
-    axes: Annotated[list[Word], Field(min_length=1, max_length=100, description="NAME=VALUES, as in lr=0.1,0.01")]
-    random: bool = Field(False, description="Draw the values instead of taking all combinations")
+    axes: Annotated[list[Word], Field(min_length=1, max_length=100, description="NAME=VALUES, for example lr=0.1,0.01")]
+    random: bool = Field(False, description="Sample random values instead of running all combinations")
     max_runs: int | None = Field(None, ge=1, le=1_000_000)
     parallel: int | None = Field(None, ge=1, le=1_000_000)
     seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
@@ -32,13 +32,13 @@ class Sweep(BaseModel):
 
 
 class Submission(BaseModel):
-    """What `mlw experiment submit` takes. Exactly one of script, module and command; or none, if the run
+    """Options of `mlw experiment submit`. Set one of script, module, and command, or none of them if the run
     configuration names a script."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-    project: Annotated[str, Field(min_length=1, max_length=64, description="Its key, as in /api/projects")]
-    configuration: Name | None = Field(None, description="-c: of aml_config/NAME.runconfig")
-    target: Name | None = Field(None, description="-t: of aml_config/NAME.compute, in place of the configuration's")
+    project: Annotated[str, Field(min_length=1, max_length=64, description="Project key, as in /api/projects")]
+    configuration: Name | None = Field(None, description="-c: run configuration, aml_config/NAME.runconfig")
+    target: Name | None = Field(None, description="-t: compute target; overrides that of the run configuration")
     script: Word | None = None
     module: Word | None = None
     command: Word | None = None
@@ -47,51 +47,61 @@ class Submission(BaseModel):
     tags: Annotated[list[Name], Field(max_length=100)] = []
     gpus: Name | None = Field(None, description="--gpus: 2, all, free, none, 0,2, a UUID, h200, 1:40g")
     timeout: Name | None = Field(None, description="--timeout: 90, 90s, 15m, 2h, 7d")
-    key: Annotated[str, Field(max_length=1000)] | None = Field(None, description="The same key is the same run")
-    locked: Name | None = Field(None, description="--locked: in the very environment of this run")
-    environment: Annotated[dict[SecretName, Word], Field(max_length=1000)] = Field({}, description="--env, not secret")
+    key: Annotated[str, Field(max_length=1000)] | None = Field(
+        None, description="--key: idempotency key; submitting it again returns the same run"
+    )
+    locked: Name | None = Field(None, description="--locked: reuse the exact environment of this run")
+    environment: Annotated[dict[SecretName, Word], Field(max_length=1000)] = Field(
+        {}, description="--env; not for secrets"
+    )
     secrets: Annotated[dict[SecretName, SecretStr | None], Field(max_length=100)] = Field(
-        {}, description="--secret: name → value, or null for the one in the keyring. Values are written nowhere"
+        {}, description="--secret: name and value; null takes the value from the keyring. Values are never stored"
     )
     sweep: Sweep | None = None
-    wait: bool = Field(True, description="Answer when the run is put to work; else at once, with the errand")
+    wait: bool = Field(
+        True, description="Respond when the run has been submitted; false: respond at once with the operation"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Submission:
         if sum(one is not None for one in (self.script, self.module, self.command)) > 1:
-            raise ValueError("script, module and command: only one of them")
+            raise ValueError("script, module, and command are mutually exclusive")
         for one in (self.script, self.module, self.command):
             if one is not None and (not one or one.startswith("-")):
-                raise ValueError("what to run is empty, or begins with a dash")
+                raise ValueError("script, module, or command is empty or starts with a dash")
         if self.arguments and self.script is None and self.module is None and self.command is None:
-            raise ValueError("arguments belong to a script, a module or a command")
+            raise ValueError("arguments require a script, module, or command")
         return self
 
 
 class Submitted(BaseModel):
-    """``run`` is its id; null while the errand still goes on."""
+    """The submitted run. `run` is its ID, null while the operation is in progress. `operation`: see
+    /api/operations."""
 
-    errand: str
+    operation: str
+    errand: str = Field(
+        description="Former name of `operation`; removed in 1.0", json_schema_extra={"deprecated": True}
+    )
     run: str | None = None
     status: str | None = None
 
 
 class Preparation(BaseModel):
-    """What `mlw experiment prepare` takes."""
+    """Options of `mlw experiment prepare`."""
 
     model_config = ConfigDict(extra="forbid")
     project: Annotated[str, Field(min_length=1, max_length=64)]
     configuration: Name | None = None
     target: Name | None = None
-    upgrade: bool = Field(False, description="Solve the environment anew")
-    send_packages: bool = Field(False, description="Send all packages from here")
-    unchecked: bool = Field(False, description="Go on even if it cannot work there")
+    upgrade: bool = Field(False, description="Re-resolve dependencies")
+    send_packages: bool = Field(False, description="Upload all packages from this machine")
+    unchecked: bool = Field(False, description="Skip compatibility checks")
 
 
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["submit"])
 
-    @router.post("/submit", summary="Put a run to work, as mlw submit --detach does")
+    @router.post("/submit", summary="Submit a run (mlw submit --detach)")
     async def submit(asked: Submission) -> Submitted:
         project = await desk.ask(lambda _: desk.projects.open(asked.project))
         wish = Submit(**asked.model_dump(exclude={"project", "secrets", "wait"}), secrets=tuple(asked.secrets))
@@ -100,11 +110,11 @@ def routes(desk: Desk) -> APIRouter:
         values = {HANDED + name: value for name, value in given.items()}
         errand = await desk.errands.start(*wish.words(), cwd=project.root, environment=values)
         if not asked.wait:
-            return Submitted(errand=errand.id)
+            return Submitted(operation=errand.id, errand=errand.id)
         await errand.done.wait()
         return _submitted(errand)
 
-    @router.post("/prepare", summary="Make an environment ready, as mlw experiment prepare does; see /api/errands")
+    @router.post("/prepare", summary="Prepare an environment (mlw experiment prepare); see /api/operations")
     async def prepare(asked: Preparation) -> Told:
         project = await desk.ask(lambda _: desk.projects.open(asked.project))
         words = prepare_words(**asked.model_dump(exclude={"project"}))
@@ -118,4 +128,4 @@ def _submitted(errand: Errand) -> Submitted:
     if error is not None:
         raise error
     found = errand.answer if isinstance(errand.answer, dict) else {}
-    return Submitted(errand=errand.id, run=found.get("run_id"), status=found.get("status"))
+    return Submitted(operation=errand.id, errand=errand.id, run=found.get("run_id"), status=found.get("status"))

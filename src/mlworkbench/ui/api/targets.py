@@ -19,13 +19,15 @@ from ..gpuwatch import Reading
 from . import submission
 from .errands import Told, told
 
-Key = Annotated[str, Query(min_length=1, max_length=64, description="The project's key, as in /api/projects")]
-Name = Annotated[str, Path(min_length=1, max_length=200, description="Of aml_config/NAME.compute")]
+Key = Annotated[str, Query(min_length=1, max_length=64, description="Project key, as in /api/projects")]
+Name = Annotated[
+    str, Path(min_length=1, max_length=200, description="Name of the target, as in aml_config/NAME.compute")
+]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class FindingAnswer(BaseModel):
-    """``state``: ok, warning, error; ``hint``: the remedy."""
+    """A finding. `state`: ok, warning, or error; `hint`: how to fix it."""
 
     what: str
     state: str
@@ -34,34 +36,34 @@ class FindingAnswer(BaseModel):
 
 
 class AttachedAnswer(BaseModel):
-    """What this user knows of a machine elsewhere."""
+    """An attached host."""
 
     identity: str
-    key: str = Field(description="How one gets in, in words")
-    host_key: str = Field(description="Fingerprint of the machine's own key")
-    mounts: list[str] = Field(description="Folders there that containers may mount; read-only with :ro")
-    networks: list[str] = Field(description="Networks there that containers may join")
-    checked: float | None = Field(description="When it was last looked at, in seconds since 1970")
+    key: str = Field(description="Authentication method")
+    host_key: str = Field(description="Fingerprint of the host key")
+    mounts: list[str] = Field(description="Folders on the host that containers may mount; :ro means read-only")
+    networks: list[str] = Field(description="Networks on the host that containers may join")
+    checked: float | None = Field(description="Last check, as Unix time")
 
 
 class Target(BaseModel):
-    """A compute target. Findings are those of the last look; null of `attached` is a machine that is not attached."""
+    """A compute target. `findings`: results of the last check; `attached`: null if the host is not attached."""
 
     name: str
     type: str | None
     address: str | None
     image: str | None
     file: str
-    elsewhere: bool = Field(description="Another machine than this one")
+    elsewhere: bool = Field(description="The target is a remote host")
     attached: AttachedAnswer | None
     findings: list[FindingAnswer]
     run_configurations: list[str]
-    trouble: str | None = Field(description="Why it cannot be used as it is")
+    trouble: str | None = Field(description="Why the target cannot be used")
     hint: str | None
 
 
 class GpuAnswer(BaseModel):
-    """One card now. What it does not tell is null. Memory in bytes, power in watts."""
+    """Current state of a GPU. Unavailable values are null. Memory in bytes, power in watts."""
 
     index: int | None
     uuid: str | None
@@ -78,21 +80,21 @@ class GpuAnswer(BaseModel):
 
 
 class GpusAnswer(BaseModel):
-    """``state``: ok; asking: no answer yet; no contact: see message, the figures are the last known."""
+    """`state`: ok; asking (no response yet); no contact (see `message`; the values are the last known ones)."""
 
     state: Literal["ok", "asking", "no contact"]
     message: str | None
     hint: str | None
-    problem: str | None = Field(description="Why the machine cannot tell of its GPUs")
+    problem: str | None = Field(description="Why the GPUs cannot be queried")
     driver: str | None
     cuda: str | None
     asked: float | None
-    again: float = Field(description="Seconds until it makes sense to ask again")
+    again: float = Field(description="Seconds to wait before the next request")
     gpus: list[GpuAnswer]
 
 
 class AttachWish(BaseModel):
-    """The options of `mlw computetarget attach`."""
+    """Options of `mlw computetarget attach`."""
 
     model_config = ConfigDict(extra="forbid")
     project: Annotated[str, Field(min_length=1, max_length=64)]
@@ -102,42 +104,50 @@ class AttachWish(BaseModel):
     username: Text | None = None
     port: int | None = Field(None, ge=1, le=65535)
     jump: Text | None = None
-    password: SecretStr | None = Field(None, description="Used once to install a key; written nowhere")
+    password: SecretStr | None = Field(None, description="Used once to install a key; never stored")
     private_key_file: Text | None = None
-    own_key: bool = Field(False, description="--use-azureml-ssh-key: answers with the line to append over there")
-    host_key: Text | None = Field(None, description="The fingerprint that the machine must have")
+    own_key: bool = Field(False, description="--use-azureml-ssh-key: returns the public key to append on the host")
+    host_key: Text | None = Field(None, description="Expected fingerprint of the host key")
     mounts: Annotated[list[Text], Field(max_length=100)] = []
     image: Text | None = None
-    master: Text | None = Field(None, description="Of a Spark cluster; without an address it is reached from here")
+    master: Text | None = Field(
+        None, description="Master of a Spark cluster; without `address`, it is contacted from this machine"
+    )
     replace: bool = False
 
 
 class AttachAnswer(BaseModel):
-    """``asks``: what somebody has to answer first. host_key: ask again with that fingerprint, if it is the machine's;
-    public_key: append ``line`` to ~/.ssh/authorized_keys there, and ask again."""
+    """`asks`: what has to be confirmed first. host_key: verify the fingerprint and repeat the request with it;
+    public_key: append `line` to ~/.ssh/authorized_keys on the host and repeat the request."""
 
     attached: bool
-    errand: str
+    operation: str
+    errand: str = Field(
+        description="Former name of `operation`; removed in 1.0", json_schema_extra={"deprecated": True}
+    )
     asks: Literal["host_key", "public_key"] | None = None
     identity: str | None = None
     host_key: str | None = None
-    kind: str | None = Field(None, description="Of the machine's key")
+    kind: str | None = Field(None, description="Type of the host key")
     line: str | None = None
     written: list[str] = []
     findings: list[FindingAnswer] = []
 
 
 class DetachWish(BaseModel):
-    """The options of `mlw computetarget detach`."""
+    """Options of `mlw computetarget detach`."""
 
     model_config = ConfigDict(extra="forbid")
-    purge: bool = Field(False, description="Also delete ~/.mlw there; results are fetched first, shared folders stay")
+    purge: bool = Field(
+        False, description="Also delete ~/.mlw on the host; results are fetched first, shared folders are kept"
+    )
     keep_files: bool = False
-    force: bool = Field(False, description="Forget it also if it cannot be reached")
+    force: bool = Field(False, description="Detach even if the host is unreachable")
 
 
 class CleanRow(BaseModel):
-    """Bytes and things of one kind; can_go… only of another machine, before anything is removed."""
+    """Number and size of items of one kind. `can_go`, `can_go_bytes`: removable; only for a remote host, before
+    removal."""
 
     kind: str
     things: int
@@ -155,21 +165,21 @@ def routes(desk: Desk) -> APIRouter:
 
 
 def _looking(router: APIRouter, desk: Desk) -> None:
-    @router.get("/targets", tags=["targets"], summary="The compute targets of a project; no machine is asked")
+    @router.get("/targets", tags=["targets"], summary="List the compute targets of a project")
     async def every(project: Key) -> list[Target]:
         found = await desk.ask(lambda history: answers.cards(history, desk.projects.open(project)))
         return [_target(one) for one in found]
 
-    @router.get("/targets/{name}", tags=["targets"], summary="One compute target")
+    @router.get("/targets/{name}", tags=["targets"], summary="Get a compute target")
     async def one(name: Name, project: Key) -> Target:
         return _target(await desk.ask(lambda history: answers.card(history, desk.projects.open(project), name)))
 
-    @router.get("/targets/{name}/gpus", tags=["targets"], summary="Its GPUs as they are now, and who uses them")
+    @router.get("/targets/{name}/gpus", tags=["targets"], summary="Get the current GPU usage of a target")
     async def gpus(name: Name, project: Key) -> GpusAnswer:
         compute = await desk.ask(lambda history: answers.compute_of(history, desk.projects.open(project), name))
         return _gpus(await desk.gpus.ask(compute))
 
-    @router.post("/targets/{name}/check", tags=["targets"], summary="Look at the machine: what is there, the remedy")
+    @router.post("/targets/{name}/check", tags=["targets"], summary="Check a target (mlw computetarget check)")
     async def check(name: Name, project: Key) -> list[FindingAnswer]:
         here = await desk.ask(lambda _: desk.projects.open(project))
         errand = await desk.errands.start(*words.check_words(name), cwd=here.root)
@@ -181,7 +191,7 @@ def _looking(router: APIRouter, desk: Desk) -> None:
 
 
 def _changing(router: APIRouter, desk: Desk) -> None:
-    @router.post("/targets/attach", tags=["targets"], summary="Make a machine that is reached by SSH a target")
+    @router.post("/targets/attach", tags=["targets"], summary="Attach a host as a compute target")
     async def attach(asked: AttachWish) -> AttachAnswer:
         project = await desk.ask(lambda _: desk.projects.open(asked.project))
         wish = words.Attach(**asked.model_dump(exclude={"project", "password"}))
@@ -193,9 +203,9 @@ def _changing(router: APIRouter, desk: Desk) -> None:
         if error is not None and "asks" not in found:
             raise error
         known = {name: found[name] for name in AttachAnswer.model_fields if name in found}
-        return AttachAnswer(**{**known, "attached": error is None, "errand": errand.id})
+        return AttachAnswer(**{**known, "attached": error is None, "operation": errand.id, "errand": errand.id})
 
-    @router.post("/targets/{name}/detach", tags=["targets"], summary="Undo an attach")
+    @router.post("/targets/{name}/detach", tags=["targets"], summary="Detach a compute target")
     async def detach(name: Name, project: Key, asked: DetachWish) -> Told:
         here = await desk.ask(lambda _: desk.projects.open(project))
         await _let_go(desk, here, name)
@@ -206,7 +216,11 @@ def _changing(router: APIRouter, desk: Desk) -> None:
             raise error
         return told(errand)
 
-    @router.post("/clean", tags=["targets"], summary="What can go from this machine or a target; remove it if told so")
+    @router.post(
+        "/clean",
+        tags=["targets"],
+        summary="List files that can be deleted on this machine or a target; delete them with `remove`",
+    )
     async def clean(
         project: Key,
         target: Annotated[str | None, Query(min_length=1, max_length=200)] = None,

@@ -61,19 +61,19 @@ def _project(desk: Desk, found: answers.Comparison | None) -> Here | None:
 async def _page(desk: Desk, found: answers.Comparison | None) -> None:
     if found is None:
         _heading("Compare runs")
-        words = "Choose two or more on the page All runs."
-        empty("compare_arrows", "No runs are chosen", words, "mlw history compare RUN RUN")
+        words = "Select two or more runs on the All runs page."
+        empty("compare_arrows", "No runs selected", words, "mlw history compare RUN RUN")
         return
     others = await desk.ask(answers.others, found.ids)
     _heading(f"Compare {counted(len(found.runs), 'run')}")
     _chosen(found, others)
     if len(found.runs) < 2:
-        empty("compare_arrows", "One run is not enough", "Add another one above.")
+        empty("compare_arrows", "Only one run selected", "Add another run above.")
         return
     for kind in ("parameters", "metrics"):
         Differing(found, kind).build()
     if not any(found.tables.values()) and not any(found.changed.values()):
-        ui.label("The runs do not differ.").classes("mlw-faint")
+        ui.label("No differences found.").classes("mlw-faint")
     if found.series:
         Curves(found).build()
     Spread(found).build()
@@ -82,7 +82,7 @@ async def _page(desk: Desk, found: answers.Comparison | None) -> None:
     for kind in ("properties", "packages"):
         Differing(found, kind).build()
     if found.unknown_packages:
-        words = f"Packages are not compared: those of {_some(found.unknown_packages)} were not recorded."
+        words = f"Packages not compared: not recorded for {_some(found.unknown_packages)}."
         ui.label(words).classes("mlw-faint")
     Code(desk, found).build()
 
@@ -119,7 +119,7 @@ def _chosen(found: answers.Comparison, others: dict[str, str]) -> None:
                 rest = [other for other in ids if other != one["id"]]
                 button = ui.button(icon="close", on_click=lambda rest=rest: ui.navigate.to(_address(rest)), color=None)
                 button.props("flat dense round size=xs").classes("mlw-compared-out")
-                button._props["aria-label"] = f"Take {one['id']} out"
+                button._props["aria-label"] = f"Remove {one['id']}"
         if len(ids) > _CHIPS:
             ui.label(f"and {len(ids) - _CHIPS} more").classes("mlw-faint")
         field = ui.select(others, label="Add a run", with_input=True).props("dense outlined options-dense")
@@ -161,9 +161,7 @@ class Differing:
             rows = [[title, *(values[at] for values in table.values())] for at, title in enumerate(self._runs)]
             self._sheet.show([("Run", ""), *((name, "") for name in table)], rows, self._links)
         left = len(names) - len(table)
-        self._more.set_text(
-            f"and {left} more: search for them" if left else "" if names else "none has this in its name"
-        )
+        self._more.set_text(f"and {left} more; search to find them" if left else "" if names else "No matches")
         self._more.set_visibility(bool(self._more.text))
 
 
@@ -175,7 +173,7 @@ async def _images(desk: Desk, found: answers.Comparison) -> None:
     _section("Images")
     names = {str(one["id"]): str(one["name"] or one["id"]) for one in found.runs}
     if len(found.runs) > answers.PICTURED:
-        ui.label(f"Of the first {answers.PICTURED} runs.").classes("mlw-faint")
+        ui.label(f"Images of the first {answers.PICTURED} runs.").classes("mlw-faint")
     for path, having in pictures.items():
         ui.label(plain(path, 200)).classes("mlw-mono")
         with ui.element("div").classes("mlw-beside-all"):
@@ -201,11 +199,11 @@ class Code:
         _section("Code")
         differing = {run: count for run, count in self._changed.items() if count}
         if not differing:
-            ui.label("All of them ran the same code, as far as it was kept.").classes("mlw-faint")
+            ui.label("All runs with saved code used the same code.").classes("mlw-faint")
             return
         options = {run: f"{run} ({counted(count, 'file')})" for run, count in differing.items()}
         first = next(iter(options))
-        field = ui.select(options, label=f"Against {plain(self._first, 60)}", value=first)
+        field = ui.select(options, label=f"Compare with {plain(self._first, 60)}", value=first)
         field.props("dense outlined options-dense").classes("mlw-compared-code")
         self._lines = ui.column().classes("mlw-full")
         field.on_value_change(lambda event: self._show(str(event.value)))
@@ -221,4 +219,4 @@ class Code:
             if found.problem:
                 ui.label(found.problem).classes("mlw-warn")
             if found.lines:
-                DiffLines(f"Code of {run} against {self._first}", found.lines)
+                DiffLines(f"Code of {run} compared with {self._first}", found.lines)

@@ -30,7 +30,7 @@ def register(desk: Desk) -> None:
     async def files(where: Here, path: str = "", line: int = 0) -> None:
         with frame(desk, f"Files of {where.project.name}", where, active="Files", wide=True):
             if not AVAILABLE:
-                empty("folder_open", "There are no files here on Windows", NOT_HERE, top=True)
+                empty("folder_open", "File editor not available on Windows", NOT_HERE, top=True)
                 return
             await desk.ask(lambda _: desk.drafts.of(where.key))  # from the disk, the first time
             view = FilesView(desk, where, path)
@@ -62,7 +62,7 @@ class FilesView:
                     ):
                         button = ui.button(icon=icon, on_click=action).props("flat dense").tooltip(words)
                         button._props["aria-label"] = words
-                self._list = ui.element("div").classes("mlw-unsaved").props('role=group aria-label="Files not saved"')
+                self._list = ui.element("div").classes("mlw-unsaved").props('role=group aria-label="Unsaved files"')
                 self._listed: list[str] = []
                 self._tree = Tree(where.key, path, self._unsaved())
                 self._tree.on("open", self._open)
@@ -86,7 +86,7 @@ class FilesView:
         self._list.clear()
         with self._list:
             if unsaved:
-                ui.label("Typed, not saved yet").classes("mlw-faint mlw-small")
+                ui.label("Unsaved files").classes("mlw-faint mlw-small")
             for path in unsaved[:_LISTED]:
                 button = ui.button(plain(path, 200), on_click=lambda path=path: self.go(path))
                 button.props("flat dense no-caps align=left icon=edit_note")
@@ -114,12 +114,12 @@ class FilesView:
     # -- changes -----------------------------------------------------------------------------------
 
     async def _new_file(self) -> None:
-        path = await ask_name("New file", self._folder(), "Make it")
+        path = await ask_name("New file", self._folder(), "Create")
         if path and await self._do(lambda: saving.make_file(self._where.project.root, path)):
             await self.go(path)
 
     async def _new_folder(self) -> None:
-        path = await ask_name("New folder", self._folder(), "Make it")
+        path = await ask_name("New folder", self._folder(), "Create")
         if path and await self._do(lambda: saving.make_folder(self._where.project.root, path)):
             self._marked = (path, "folder")
             self._tree.show(path)
@@ -127,13 +127,13 @@ class FilesView:
     async def _rename(self) -> None:
         path, kind = self._marked
         if not path:
-            ui.notify("choose a file or a folder first")
+            ui.notify("select a file or folder first")
             return
         to = await ask_name(f"Rename {plain(path, 200)}", path, "Rename")
         if not to or to == path:
             return
         if self._has_drafts(path):
-            ui.notify("save or discard what was typed there first", type="warning")
+            ui.notify("save or discard the unsaved changes first", type="warning")
             return
         is_open = self.pane.path == path or self.pane.path.startswith(f"{path}/")
         if await self._do(lambda: saving.rename(self._where.project.root, path, to)):
@@ -144,7 +144,7 @@ class FilesView:
     async def _delete(self) -> None:
         path, kind = self._marked
         if not path:
-            ui.notify("choose a file or a folder first")
+            ui.notify("select a file or folder first")
             return
         if not await ask_delete(path, kind):
             return
@@ -184,9 +184,9 @@ async def ask_name(title: str, name: str, verb: str) -> str | None:
 async def ask_delete(path: str, kind: str) -> bool:
     with ui.dialog() as dialog, ui.card().classes("mlw-card mlw-ask"):
         dialog.props('aria-label="Delete"')
-        what = "the folder with all that is in it" if kind == "folder" else "the file"
+        what = "the folder and its contents" if kind == "folder" else "the file"
         ui.label(f"Delete {plain(path, 200)}?").classes("mlw-empty-title")
-        ui.label(f"This deletes {what} from the disk. Past runs keep their own copy of the code.")
+        ui.label(f"This deletes {what} from disk. Past runs keep their own copy of the code.")
         with ui.row():
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat no-caps")
             ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")

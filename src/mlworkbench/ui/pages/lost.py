@@ -14,16 +14,16 @@ from ..parts.trouble import in_words
 
 def register(desk: Desk) -> None:
     async def lost(request: Request, error: Exception) -> Response:
-        with Client(ui.page(""), request=request) as client, frame(desk, "No such page"):
-            _heading("No such page")
-            empty("explore_off", "There is no page at this address.", "The places at the left are all there.")
+        with Client(ui.page(""), request=request) as client, frame(desk, "Page not found"):
+            _heading("Page not found")
+            empty("explore_off", "There is no page at this address.", "Use the navigation on the left.")
         return client.build_response(request, 404)
 
     def failed(error: Exception) -> None:
         words, hint = in_words(error)
-        with frame(desk, "Trouble"):
-            _heading("Trouble")
-            empty("error_outline", words, hint or "Load the page again, or go on at the left.")
+        with frame(desk, "Error"):
+            _heading("Error")
+            empty("error_outline", words, hint or "Reload the page, or use the navigation on the left.")
 
     nicegui_app.add_exception_handler(404, lost)
     nicegui_app.on_page_exception(failed)

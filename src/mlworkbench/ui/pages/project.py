@@ -116,7 +116,7 @@ class Recent:
         self._box.clear()
         with self._box:
             if not runs:
-                empty("directions_run", "No run yet", "Choose a script above and press Run.", "mlw submit train.py")
+                empty("directions_run", "No runs yet", "Select a script above and click Run.", "mlw submit train.py")
                 return
             with ui.element("table").classes("mlw-table"):
                 with ui.element("thead"), ui.element("tr"):
@@ -175,7 +175,7 @@ def _readme(where: Here, path: str, tree: Tree | None) -> None:
     if tree is None:
         _heading("Readme")
         with ui.row().classes("mlw-faint"):
-            ui.label("There is no readme.md yet. Make one under")
+            ui.label("This project has no readme.md. Create one in")
             ui.link("Files", f"{where.address}/files")
         return
     with ui.row().classes("mlw-between"):
@@ -191,7 +191,7 @@ async def _targets(desk: Desk, where: Here) -> None:
         _heading("Targets")
         ui.link("Manage targets", f"{where.address}/targets")
     if not found:
-        ui.label("There is none yet: attach one on the page Targets.").classes("mlw-faint")
+        ui.label("No targets yet. Attach one on the Targets page.").classes("mlw-faint")
     with ui.element("ul").classes("mlw-list"):
         for one in found:
             with ui.element("li"):
@@ -212,7 +212,7 @@ class Problems:
         again.classes("mlw-small")
         self._box = ui.element("div").props("role=status")
         with self._box:
-            ui.label("Looking …").classes("mlw-faint")
+            ui.label("Checking…").classes("mlw-faint")
         ui.timer(0.05, self.ask, once=True)
 
     async def ask(self) -> None:

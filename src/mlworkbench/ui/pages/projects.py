@@ -40,7 +40,7 @@ class ProjectList:
         self._found = found
         self._wanted = ""
         if len(found) > 8:
-            field = ui.input("Find a project", on_change=lambda event: self._narrow(event.value))
+            field = ui.input("Search projects", on_change=lambda event: self._narrow(event.value))
             field.props("outlined dense clearable")
         self._box = ui.element("div").classes("mlw-cards").props("role=list")
         self._show()
@@ -62,8 +62,8 @@ class ProjectList:
         with self._box:
             empty(
                 "science",
-                "No project yet",
-                "Create one from a sample, or open a folder with code of yours: nothing in it is changed.",
+                "No projects yet",
+                "Create one from a sample, or open a folder with your code. Opening it changes no files.",
                 "mlw project create --name demo",
             )
 
@@ -75,14 +75,14 @@ class ProjectList:
                 else:
                     ui.link(plain(card.name, 80), f"/p/{card.key}").classes("mlw-project-name")
                 forget = ui.button(icon="close", on_click=lambda: self._forget(card)).props("flat dense round size=sm")
-                forget._props["aria-label"] = f"Take {plain(card.name, 80)} off the list"
-                forget.tooltip("Take it off the list; the folder stays")
+                forget._props["aria-label"] = f"Remove {plain(card.name, 80)} from the list"
+                forget.tooltip("Remove from the list; the folder is kept")
             ui.label(plain(str(card.path), 200)).classes("mlw-mono mlw-faint mlw-said mlw-small")
             with ui.row().classes("mlw-project-last"):
                 if card.trouble:
                     ui.label(plain(card.trouble, 200)).classes("mlw-bad mlw-said")
                 elif card.last is None:
-                    ui.label("No run yet").classes("mlw-faint")
+                    ui.label("No runs yet").classes("mlw-faint")
                 else:
                     status(card.last.status.value)
                     ui.link(plain(card.last.name or card.last.id, 60), f"/runs/{card.last.id}")
@@ -91,5 +91,5 @@ class ProjectList:
     async def _forget(self, card: Card) -> None:
         await self._desk.ask(lambda _: self._desk.projects.forget(card.key))
         self._found = [one for one in self._found if one.key != card.key]
-        ui.notify(f"{plain(card.name, 80)} is off the list; its folder stays as it is")
+        ui.notify(f"removed {plain(card.name, 80)} from the list; its folder is unchanged")
         self._show()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from fastapi import Request
 from nicegui import ui
 
-from ...errors import MlwError
+from ...errors import MlwError, UnknownName
 from ...report.plain import plain
 from ...report.units import counted
 from ..answers import runs as answers
@@ -68,7 +68,7 @@ class RunsPage:
             with ui.element("h1"):
                 ui.label("Runs" if self._where else "All runs")
             self._count = ui.label("").classes("mlw-faint").props("role=status")
-            self._waits = ui.label("Not filtered: the condition cannot be used").classes("mlw-bad").props("role=alert")
+            self._waits = ui.label("Filter not applied: invalid condition").classes("mlw-bad").props("role=alert")
             self._waits.set_visibility(False)
             ui.space()
             self._tools = ui.row().classes("mlw-title-row-tools")
@@ -87,7 +87,7 @@ class RunsPage:
         # From here to the last element nothing is waited for: what can be clicked finds all that it needs.
         self._build_tools(names["metrics"])
         self._build_grid()
-        self._none = ui.label("No run fits this filter.").classes("mlw-faint").props("role=status")
+        self._none = ui.label("No runs match this filter.").classes("mlw-faint").props("role=status")
         self._none.set_visibility(False)
         self._command = ui.label(self._view.command(self._where is None)).classes("mlw-mono mlw-faint mlw-said")
         self._fit()
@@ -97,7 +97,7 @@ class RunsPage:
         ui.timer(_PAUSE, self._look)
 
     def _build_grid(self) -> None:
-        label, place = "Runs, newest first unless sorted", f"mlw-columns:{self._project or 'all'}"
+        label, place = "Runs, newest first by default", f"mlw-columns:{self._project or 'all'}"
         self._grid = Grid(self._url, self._columns(), self._view.sort, label=label, place=place)
         self._grid.heard(
             chosen=self._actions.choose,
@@ -213,7 +213,7 @@ class RunsPage:
         rows = await self._desk.ask(answers.chosen, asked)
         self._grid.choose(rows)
         if len(rows) == answers.CHOSEN:
-            ui.notify(f"No more than the first {answers.CHOSEN:,} are chosen.")
+            ui.notify(f"Only the first {answers.CHOSEN:,} runs are selected.")
 
     def _order(self, sort: Any) -> None:
         self._view = replace(self._view, sort=str(sort))
@@ -241,7 +241,7 @@ class RunsPage:
         self._none.set_visibility(not count)
 
     def _trouble(self, words: Any) -> None:
-        tell(MlwError(f"the list of runs could not be read: {plain(str(words), 300)}"))
+        tell(MlwError(f"cannot load the list of runs: {plain(str(words), 300)}"))
 
     # -- what changes elsewhere --------------------------------------------------------------------------
 
@@ -270,8 +270,10 @@ class RunsPage:
 
 def in_plain_words(error: MlwError, where: str) -> str:
     """Of the command line's words what concerns a field; what was meant, if that can be guessed, comes first."""
-    message = error.message.removeprefix(f"--where {where!r}: ").removeprefix("--where ").removeprefix("--since ")
     hint = re.sub(r"--(?:where|since) '(.*?)'", r"\1", error.hint or "")
-    first, sign, rest = message.partition("; available: ")
-    words = [first, hint, f"available: {rest}"] if sign else [message, hint]
+    if isinstance(error, UnknownName):
+        words = [error.summary, hint, error.available]
+    else:
+        message = error.message.removeprefix(f"--where {where!r}: ").removeprefix("--since: ")  # fields, not options
+        words = [re.sub(r"^--where\b", "the condition", message), hint]
     return plain(" – ".join(word for word in words if word), 500)

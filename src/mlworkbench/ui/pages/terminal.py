@@ -46,8 +46,8 @@ class TerminalPage:
         self._box = ui.element("div").classes("mlw-terminal-box")
         if not AVAILABLE:
             with self._box:
-                words = "On Windows, use the terminal of your system in the folder of the project."
-                empty("terminal", "There is no command prompt here", words)
+                words = "On Windows, use a terminal of your system in the project folder."
+                empty("terminal", "Terminal not available", words)
 
     async def begin(self, wanted: str) -> None:
         """With the one of the address, else the last one, else a new one."""
@@ -80,7 +80,7 @@ class TerminalPage:
         self._tabs.clear()
         show_address(f"{self._where.address}/terminal")
         with self._box:
-            empty("terminal", "No terminal is open", "“New terminal” opens a shell in the folder of the project.")
+            empty("terminal", "No open terminals", "Click New terminal to open a shell in the project folder.")
 
     def _look_at(self, shell: Shell) -> None:
         self._shell = shell

@@ -26,7 +26,7 @@ class RerunDialog:
         self._desk, self._given = desk, given
         spec = given.run.spec
         names = list(given.configurations)
-        ui.label(plain(f"In {given.project.root}", 300)).classes("mlw-faint mlw-said")
+        ui.label(plain(f"Project folder: {given.project.root}", 300)).classes("mlw-faint mlw-said")
         known = spec.runconfig if spec.runconfig in names else (names[0] if names else None)
         self._configuration = ui.select(names, label="Run configuration", value=known).props("outlined dense")
         self._configuration.classes("mlw-full")
@@ -36,13 +36,13 @@ class RerunDialog:
         for field in (self._script, self._arguments, self._name):
             field.props(f"outlined dense maxlength={_LONGEST}").classes("mlw-full")
         self._arguments.classes("mlw-mono")
-        self._locked = ui.checkbox("Same environment, to the last package (--locked)", value=given.locked).props(
-            "dense"
-        )
+        self._locked = ui.checkbox(
+            "Use the exact environment of the original run (--locked)", value=given.locked
+        ).props("dense")
         self._locked.set_visibility(given.locked)
         if spec.sweep:
-            ui.label("It is a sweep: all its values are run again.").classes("mlw-faint")
-        self._code = ui.label("Comparing the code …").classes("mlw-faint").props("role=status")
+            ui.label("This is a sweep; all its runs are submitted again.").classes("mlw-faint")
+        self._code = ui.label("Comparing code…").classes("mlw-faint").props("role=status")
 
     def _words(self) -> list[str]:
         return rerun.words(
@@ -67,9 +67,9 @@ class RerunDialog:
             return
         files = counted(len(found.files), "file")
         self._code.set_text(
-            f"The project's code has changed since ({files}): the new run takes it as it is now."
+            f"The code has changed since this run ({files}). The new run uses the current code."
             if found.files
-            else "The project's code is that of this run."
+            else "The code has not changed since this run."
         )
         self._code.classes(remove="mlw-faint", add="mlw-warn" if found.files else "mlw-good")
 
@@ -80,6 +80,6 @@ class RerunDialog:
             root = self._given.project.root
             errand = await self._desk.errands.start(*words, cwd=root)
             remedies = same_id_remedies(self._desk, root, lambda: self.submit(close))
-            await watched("Submitting", errand, remedies=remedies)
+            await watched("Submit run", errand, remedies=remedies)
             if not errand.failed and isinstance(errand.answer, dict):
                 close(errand.answer.get("run_id"))

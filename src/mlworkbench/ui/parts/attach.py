@@ -76,7 +76,7 @@ class AttachDialog(ui.dialog):
     async def _attempt(self, host_key: str | None) -> None:
         password, wish = self._held.value, self._form.wish(host_key)
         if password is None and self._form.way == PASSWORD and wish.address:
-            self._fill(MlwError("The password was kept for two minutes only", "type it again"))
+            self._fill(MlwError("The password expired after two minutes", "enter it again"))
             return
         title = f"Attach {wish.name}"
         words, root = wish.words(password is not None), self._where.project.root
@@ -138,7 +138,7 @@ class AttachDialog(ui.dialog):
         with self._turn():
             with ui.row().classes("mlw-errand-head"):
                 ui.spinner(size="18px").props("aria-hidden=true")
-                ui.label("Connecting, checking, and only then writing files")
+                ui.label("Connecting and checking the machine…")
             ErrandView(errand)
             with ui.row().classes("mlw-errand-buttons"):
                 ui.button("Hide", on_click=self._leave).props("flat no-caps")
@@ -146,34 +146,34 @@ class AttachDialog(ui.dialog):
     def _ask_about_key(self, answer: Mapping[str, Any]) -> None:
         fingerprint, identity = str(answer.get("host_key")), str(answer.get("identity"))
         with self._turn():
-            ui.label(f"{plain(identity, 300)} has never been met. It shows this key:")
+            ui.label(f"First connection to {plain(identity, 300)}; its host key is:")
             ui.label(plain(fingerprint, 200)).classes("mlw-mono mlw-fingerprint")
             ui.label(f"({plain(str(answer.get('kind')), 60)})").classes("mlw-faint")
-            ui.label("Compare it with the machine itself, where this prints it:")
+            ui.label("To verify it, run this command on the machine and compare the output:")
             ui.label(_COMPARE).classes("mlw-mono mlw-command")
-            ui.label("Nothing secret was sent yet. The password is kept for two minutes, then it is gone.").classes(
+            ui.label("No secrets have been sent yet. The password is kept in memory for two minutes.").classes(
                 "mlw-faint"
             )
             with ui.row().classes("mlw-errand-buttons"):
-                ui.button("It is another key", on_click=self._refuse_key).props("flat no-caps")
-                ui.button(
-                    "It is the machine's key: go on", icon="verified_user", on_click=lambda: self._attempt(fingerprint)
-                ).props("unelevated no-caps")
+                ui.button("Reject key", on_click=self._refuse_key).props("flat no-caps")
+                ui.button("Trust key", icon="verified_user", on_click=lambda: self._attempt(fingerprint)).props(
+                    "unelevated no-caps"
+                )
 
     def _refuse_key(self) -> None:
         self._held.drop()
-        words = "Nothing was attached: the key was not accepted"
-        self._fill(MlwError(words, f"the machine shows its own with: {_COMPARE}"))
+        words = "Not attached: host key rejected"
+        self._fill(MlwError(words, f"to print the host key, run this on the machine: {_COMPARE}"))
 
     def _ask_to_append(self, wish: Attach, answer: Mapping[str, Any]) -> None:
         line = str(answer.get("line"))
         with self._turn():
-            ui.label(f"Append this line to ~/.ssh/authorized_keys of {plain(str(answer.get('identity')), 300)}:")
+            ui.label(f"Append this line to ~/.ssh/authorized_keys on {plain(str(answer.get('identity')), 300)}:")
             ui.label(plain(line, 4000)).classes("mlw-mono mlw-command mlw-said mlw-public-key")
             with ui.row().classes("mlw-errand-buttons"):
                 ui.button("Cancel", on_click=self._leave).props("flat no-caps")
                 ui.button("Copy", icon="content_copy", on_click=lambda: ui.clipboard.write(line)).props("flat no-caps")
-                ui.button("Go on", icon="arrow_forward", on_click=lambda: self._attempt(wish.host_key)).props(
+                ui.button("Continue", icon="arrow_forward", on_click=lambda: self._attempt(wish.host_key)).props(
                     "unelevated no-caps"
                 )
 
@@ -183,12 +183,12 @@ class AttachDialog(ui.dialog):
                 ui.icon("check_circle").props("aria-hidden=true")
                 ui.label(f"{plain(wish.name, 200)} is attached: {plain(str(answer.get('identity')), 300)}")
             if answer.get("key"):
-                ui.label(f"Way in: {plain(str(answer['key']), 300)}").classes("mlw-faint")
+                ui.label(f"Authentication: {plain(str(answer['key']), 300)}").classes("mlw-faint")
                 ui.label(plain(str(answer.get("host_key")), 200)).classes("mlw-mono mlw-faint")
             if answer.get("findings"):
                 findings_table(answer["findings"])
             written = [str(path) for path in answer.get("written") or ()]
-            ui.label("Two files were written; Refresh shows them on the page Files:" if written else "Its files:")
+            ui.label("Created files:" if written else "Files:")
             for path in written or [f"{self._where.project.folder}/{wish.name}{one}" for one in _SUFFIXES]:
                 self._link(path)
             with ui.row().classes("mlw-errand-buttons"):

@@ -14,15 +14,15 @@ from .secretfield import SecretField
 
 PASSWORD, OWN, FILE, APPEND = "password", "own", "file", "append"
 _KINDS = {
-    "remotedocker": "In a container there (remotedocker)",
-    "remote": "With a Python there (remote)",
+    "remotedocker": "In a container on the machine (remotedocker)",
+    "remote": "With Python on the machine (remote)",
     "cluster": "On a cluster (cluster)",
 }
 _WAYS = {
-    PASSWORD: "A password, used once to install a key",
-    OWN: "My keys, or my SSH agent",
-    FILE: "A key in a file",
-    APPEND: "A key that I append there",
+    PASSWORD: "Password, used once to install a key",
+    OWN: "My SSH keys or SSH agent",
+    FILE: "Private key file",
+    APPEND: "New key that I add to the machine",
 }
 _BOX = "outlined dense"
 
@@ -34,36 +34,38 @@ class AttachForm:
         known = card.compute if card else None
         with ui.element("div").classes("mlw-fields"):
             kind = card.type if card and card.type in _KINDS else "remotedocker"
-            self._kind = ui.select(_KINDS, value=kind, label="Scripts run").props(_BOX)
-            self._name = _field("Name of the target", card.name if card else "", "my_dsvm")
+            self._kind = ui.select(_KINDS, value=kind, label="Run scripts").props(_BOX)
+            self._name = _field("Target name", card.name if card else "", "my_dsvm")
             self._address = _field(
-                "Address", (known and known.address) or "", "10.0.0.7, a host name, or an alias of ~/.ssh/config"
+                "Address", (known and known.address) or "", "10.0.0.7, a host name, or an alias from ~/.ssh/config"
             )
-            self._username = _field("User", (known and known.username) or "", "that of ~/.ssh/config, or yours")
-            self._master = _field(
-                "Master of the cluster", (known and known.spark_master) or "", "spark://host:7077, or yarn"
+            self._username = _field(
+                "User", (known and known.username) or "", "default: from ~/.ssh/config, or your user name"
             )
+            self._master = _field("Spark master", (known and known.spark_master) or "", "spark://host:7077, or yarn")
         self._way = ui.radio(_WAYS, value=PASSWORD).props("dense inline").classes("mlw-ways")
-        self._way.props('aria-label="Way in"')
+        self._way.props('aria-label="Authentication"')
         self._secret = SecretField("Password").classes("mlw-full")
         self._secret.on("enter", enter)
-        self._file = _field("Private key on this machine", "", "~/.ssh/id_ed25519").classes("mlw-full")
-        self._note = ui.label("A line is shown that you append to ~/.ssh/authorized_keys there.").classes("mlw-faint")
+        self._file = _field("Private key file on this machine", "", "~/.ssh/id_ed25519").classes("mlw-full")
+        self._note = ui.label("mlw shows a public key to append to ~/.ssh/authorized_keys on the machine.").classes(
+            "mlw-faint"
+        )
         shown = bool(known and (known.port or known.jump_host))  # a cloned project's way must not go unseen
-        more = ui.expansion("More: port, jump host, image, mounts", value=shown)
+        more = ui.expansion("More options: port, jump host, image, mounts", value=shown)
         with (
             more.classes("mlw-full mlw-more").props("dense"),
             ui.element("div").classes("mlw-fields"),
         ):
             self._port = ui.number(
-                "Port, if it is not 22", value=known.port if known else None, min=1, max=65535, precision=0
+                "Port (default: 22)", value=known.port if known else None, min=1, max=65535, precision=0
             ).props(_BOX)
             self._jump = _field("Jump host", (known and known.jump_host) or "", "user@gateway:2222")
-            self._image = _field("Image for containers", "", "that of the file, or the default")
-            self._mounts = ui.textarea("Folders there that containers may mount, one per line").props(
+            self._image = _field("Container image", "", "default: from the .compute file")
+            self._mounts = ui.textarea("Folders on the machine that containers may mount, one per line").props(
                 f"{_BOX} autogrow"
             )
-            self._replace = ui.checkbox("Replace the files of another target with this name").props("dense")
+            self._replace = ui.checkbox("Replace an existing target with this name").props("dense")
         self._way.on_value_change(self._turn)
         self._kind.on_value_change(self._turn)
         self._turn()
@@ -97,15 +99,15 @@ class AttachForm:
     def missing(self, password: bool) -> str | None:
         """What has to be filled in first."""
         if not is_plain_name(_text(self._name.value)):
-            return "The target needs a name; it becomes the name of two files"
+            return "Enter a valid target name; it is used as a file name"
         if not _text(self._address.value):
             if self._clustered:
-                return None if _text(self._master.value) else "The address or the master is missing"
-            return "The address of the machine is missing"
+                return None if _text(self._master.value) else "Enter an address or a Spark master"
+            return "Enter the address of the machine"
         if self.way == PASSWORD and not password:
-            return "The password is missing"
+            return "Enter the password"
         if self.way == FILE and not _text(self._file.value):
-            return "The file of the key is missing"
+            return "Enter the path of the private key"
         return None
 
     def wish(self, host_key: str | None = None) -> Attach:

@@ -29,7 +29,7 @@ class Banner:
         self._box.set_visibility(True)
         with self._box:
             ui.icon("warning").classes("mlw-warn").props("aria-hidden=true")
-            ui.label(f"{words} What you typed is kept until you choose.")
+            ui.label(f"{words} Your changes are kept until you choose.")
             ui.space()
             for name, chosen in choices:
                 ui.button(name, on_click=chosen).props("flat dense no-caps")
@@ -45,16 +45,16 @@ def lost_words(path: str, why: str | MlwError | None) -> str:
     if isinstance(why, UsageError):
         return f"{plain(why.message, 300)}."
     if isinstance(why, str):
-        return f"{plain(path, 200)} on disk is not what it was: {why}."
+        return f"{plain(path, 200)} can no longer be edited: {why}."
     return f"{plain(path, 200)} was deleted on disk."
 
 
 async def ask_discard(path: str) -> bool:
     with ui.dialog() as dialog, ui.card().classes("mlw-card"):
         dialog.props('aria-label="Discard"')
-        ui.label(f"Discard what was typed in {plain(path, 200)}?")
+        ui.label(f"Discard unsaved changes to {plain(path, 200)}?")
         with ui.row():
-            ui.button("Keep it", on_click=lambda: dialog.submit(False)).props("flat no-caps")
+            ui.button("Keep changes", on_click=lambda: dialog.submit(False)).props("flat no-caps")
             ui.button("Discard", on_click=lambda: dialog.submit(True)).props("no-caps unelevated color=negative")
         dialog.on("hide", dialog.delete)
     return bool(await dialog)

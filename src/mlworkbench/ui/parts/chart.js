@@ -9,7 +9,7 @@ const LIGHT = ["#2457a7", "#b3541e", "#1b7a43", "#8a4fbd", "#b3261e", "#0f7c8a",
 const DARK = ["#8fb8ff", "#f0a35e", "#6fd39a", "#c9a4f5", "#ff9d94", "#5ed0de", "#e0c64a", "#ff9ad1"];
 // With eight colours, 64 curves that differ.
 const DASHES = ["solid", "dashed", "dotted", [12, 4], [10, 3, 2, 3], [5, 2], [14, 3, 2, 3, 2, 3], [2, 6]];
-const AXES = { step: "step", time: "time", points: "point", relative: "seconds since the start" };
+const AXES = { step: "step", time: "time", points: "point", relative: "seconds since start" };
 
 const worn = new Set(); // charts that have to be drawn anew in other colours
 new MutationObserver(() => worn.forEach((chart) => chart.paint())).observe(document.body, { attributeFilter: ["class"] });
@@ -76,15 +76,15 @@ export default {
     summary() {
       if (!this.told.length) return `${this.title}: chart`;
       const each = this.told.filter(Boolean).map((one) =>
-        `${one.label === this.title ? "" : one.label + ": "}last ${figure(one.last)}, least ${figure(one.least)}, greatest ${figure(one.greatest)}`);
+        `${one.label === this.title ? "" : one.label + ": "}last ${figure(one.last)}, minimum ${figure(one.least)}, maximum ${figure(one.greatest)}`);
       return `${this.title}: ${each.join("; ")}`;
     },
     words() {
       if (this.trouble) return this.trouble;
-      if (this.asked && !this.told.some((one) => one?.columns.length)) return this.span ? "no points here" : this.small ? "" : this.told.some((one) => one?.odd) ? "no value is finite" : "no points yet";
+      if (this.asked && !this.told.some((one) => one?.columns.length)) return this.span ? "no points in this range" : this.small ? "" : this.told.some((one) => one?.odd) ? "no finite values" : "no points yet";
       const odd = this.told.reduce((sum, one) => sum + (one?.odd || 0), 0);
-      const said = [odd ? `${odd} ${odd === 1 ? "value is" : "values are"} not finite` : ""];
-      if (this.log && this.told.some((one) => one?.least <= 0)) said.push("what is not above 0 is left out");
+      const said = [odd ? `${odd} ${odd === 1 ? "value" : "values"} not finite` : ""];
+      if (this.log && this.told.some((one) => one?.least <= 0)) said.push("values of 0 or less are not shown");
       return this.small ? "" : said.filter(Boolean).join("; ");
     },
   },
@@ -152,7 +152,7 @@ export default {
         this.told = told;
         this.trouble = "";
       } catch (error) {
-        if (turn === this.turn) this.trouble = `cannot be shown: ${error.message || error}`;
+        if (turn === this.turn) this.trouble = `cannot load chart: ${error.message || error}`;
       }
       this.asked = true;
       this.paint();
@@ -168,7 +168,7 @@ export default {
       }
       const answer = await fetch(address, { headers: { accept: "application/json" } });
       const told = await answer.json().catch(() => ({}));
-      if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
+      if (!answer.ok) throw new Error(told.error || `the server responded with status ${answer.status}`);
       if (relative) told.columns.forEach((column) => { column[0] -= told.start; });
       return Object.freeze({ ...told, label: one.label });
     },

@@ -19,7 +19,7 @@ async def choose_columns(names: Mapping[str, Sequence[str]], shown: Sequence[str
     """The keys in the order in which they stand, none for the usual ones; None if it was left as it is."""
     with asking("Columns") as dialog:
         chooser = Chooser(names, shown)
-        usual = ui.button("The usual columns", on_click=lambda: dialog.submit("usual"), color=None)
+        usual = ui.button("Default columns", on_click=lambda: dialog.submit("usual"), color=None)
         usual.props("flat dense no-caps").classes("mlw-action self-start")
         answers_of(dialog, "Show")
     answer = await dialog
@@ -61,7 +61,7 @@ class Chooser:
                     with ui.element("legend"):
                         ui.label(title)
                     if not fitting:
-                        ui.label("none of this name" if text else "none in these runs").classes("mlw-faint")
+                        ui.label("No matches" if text else "None in these runs").classes("mlw-faint")
                     self._groups(fitting, folded=not text)
 
     def _groups(self, labels: Mapping[str, str], folded: bool) -> None:
@@ -83,7 +83,7 @@ class Chooser:
             box = ui.checkbox(plain(labels[key], 60), value=key in self._chosen).props("dense")
             box.on_value_change(lambda event, key=key: self._set(key, bool(event.value)))
         if len(keys) > _SHOWN:
-            ui.label(f"and {len(keys) - _SHOWN:,} more: search for them").classes("mlw-faint")
+            ui.label(f"and {len(keys) - _SHOWN:,} more; search to find them").classes("mlw-faint")
 
     def _set(self, key: str, wanted: bool) -> None:
         if wanted:

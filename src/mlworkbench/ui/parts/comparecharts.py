@@ -18,7 +18,7 @@ _AXES = 6  # parameters
 _CHOSEN = 4  # metrics beside them
 _COLOURS = 8  # runs that have a colour of their own
 _OFFERED = 200  # names to choose from at once
-_OVER = {"step": "Step", "time": "Time", "relative": "Since the start"}
+_OVER = {"step": "Step", "time": "Time", "relative": "Relative"}
 
 
 def _label(run: dict[str, Any]) -> str:
@@ -37,7 +37,7 @@ def choice(names: Sequence[str], label: str, value: str | list[str]) -> ui.selec
     field = ui.select(offered("", value), label=label, value=value, multiple=many, with_input=many)
     field.props("dense outlined options-dense")
     if len(names) > _OFFERED:
-        search = ui.input(f"Search {len(names)} for {label}").props("dense outlined clearable debounce=250")
+        search = ui.input(f"Search {len(names)} names for {label}").props("dense outlined clearable debounce=250")
         search.classes("mlw-filter-choice")
         search.on_value_change(
             lambda event: field.set_options(offered(str(event.value or ""), field.value), value=field.value)
@@ -72,7 +72,7 @@ class Curves:
             )
         most = max(len(having) for having in self._found.series.values())
         if most > DRAWN:
-            ui.label(f"The first {DRAWN} of {most} runs are drawn.").classes("mlw-faint")
+            ui.label(f"Showing the first {DRAWN} of {most} runs.").classes("mlw-faint")
         self._place = ui.element("div").classes("mlw-charts")
         self._draw(self._names)
 
@@ -112,7 +112,7 @@ class Spread:
         self._x = (params or self._names)[0]
         self._y = next(name for name in (*metrics, *self._names) if name != self._x)
         with ui.element("h2"):
-            ui.label("Scatter")
+            ui.label("Scatter plot")
         with ui.row().classes("mlw-chart-tools"):
             for axis, value in (("x", self._x), ("y", self._y)):
                 field = choice(self._names, axis, value)
@@ -120,7 +120,7 @@ class Spread:
                     lambda event, axis=axis: self._choose(axis, str(event.value))
                 )
         with ui.element("div").classes("mlw-charts-wide"):
-            self._dots = Scatter("Scatter")
+            self._dots = Scatter("Scatter plot")
         self._draw()
 
     def _choose(self, axis: str, name: str) -> None:
@@ -161,7 +161,9 @@ class Lines:
         axes = [*self._given, *metrics[:_CHOSEN]]
         by = metrics[0] if metrics and len(self._found.runs) > _COLOURS else None
         self._words.set_text(
-            f"A line is a run; from blue to orange {_short(by, 60)} grows." if by else "A line is a run."
+            f"Each line is a run; colors from blue to orange show increasing {_short(by, 60)}."
+            if by
+            else "Each line is a run."
         )
         self._chart.show([_short(one) for one in axes], points(self._found, axes, by), parallel=True)
 

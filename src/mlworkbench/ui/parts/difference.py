@@ -14,7 +14,7 @@ _MOST = 2000  # lines
 def difference_lines(old: str, new: str) -> list[str]:
     """As ``diff -u`` prints them; call it in a worker thread."""
     found = LineDiff(_MOST).unified(old.split("\n"), new.split("\n"), "on disk", "in the editor")
-    return ["(not shown: too many different lines to compare)"] if found is None else found[:_MOST]
+    return ["(too many different lines to display)"] if found is None else found[:_MOST]
 
 
 async def show_difference(desk: Desk, title: str, old: str, new: str) -> None:
@@ -25,7 +25,7 @@ async def show_difference(desk: Desk, title: str, old: str, new: str) -> None:
         if lines:
             DiffLines("Difference", lines)
         else:
-            ui.label("They are the same.")
+            ui.label("No differences.")
         ui.button("Close", on_click=dialog.close).props("flat no-caps")
     dialog.on("hide", dialog.delete)
     dialog.open()

@@ -2,9 +2,9 @@
 const PAUSE = 3000; // milliseconds
 
 export default {
-  template: `<div v-if="moved" class="mlw-out" role="alert">Your session has expired: <code>mlw ui</code> was started again and has a new address. Type <code>mlw ui</code>: it opens a link to it. Close this page.</div>
-    <div v-else-if="out" class="mlw-out" role="alert">You are logged out. Type <code>mlw ui</code> again: it opens a new link, and this page goes on where it was when you load it again.
-    <button type="button" @click="again">Load again</button></div>`,
+  template: `<div v-if="moved" class="mlw-out" role="alert">Your session has expired: <code>mlw ui</code> was restarted and has a new address. Close this page and run <code>mlw ui</code> to open a new link.</div>
+    <div v-else-if="out" class="mlw-out" role="alert">You are logged out. Run <code>mlw ui</code> to open a new link, then reload this page to continue.
+    <button type="button" @click="again">Reload</button></div>`,
   data() { return { out: false, moved: false }; },
   mounted() { this.ticking = setInterval(() => this.look(), PAUSE); },
   unmounted() { clearInterval(this.ticking); },

@@ -70,4 +70,4 @@ class Editor:
         """What was typed while the server was away."""
         if isinstance(event.args, str):
             self.value = event.args
-            ui.notify("what was typed while the server was away is back")
+            ui.notify("restored what you typed while the server was unreachable")

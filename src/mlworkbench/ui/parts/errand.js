@@ -24,25 +24,25 @@ export default {
   methods: {
     async look() {
       try {
-        const answer = await fetch(window.mlwAddress(`/api/errands/${encodeURIComponent(this.name)}?first=${this.said}`));
+        const answer = await fetch(window.mlwAddress(`/api/operations/${encodeURIComponent(this.name)}?first=${this.said}`));
         if (answer.status === 404) {
-          this.trouble = "The server does not know this command any more; it goes on by itself.";
+          this.trouble = "The server no longer tracks this operation; the command keeps running.";
           return;
         }
-        if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+        if (!answer.ok) throw new Error(`the server responded with status ${answer.status}`);
         this.take(await answer.json());
         this.trouble = "";
       } catch (error) { this.trouble = `no contact with the server: ${error.message || error}`; }
       if (this.code === null && !this.gone) this.ticking = setTimeout(this.look, PAUSE);
     },
     take(told) {
-      const first = told.said - told.lines.length;
+      const first = told.total - told.lines.length;
       told.lines.forEach((text, at) => {
         const kind = KINDS.find((one) => text.startsWith(one + ": ")) || "said";
         this.lines.push({ number: first + at, text: text || "\u00a0", kind });
       });
       if (this.lines.length > MOST) this.lines.splice(0, this.lines.length - MOST);
-      this.said = told.said;
+      this.said = told.total;
       this.code = told.code;
       this.error = told.error;
       this.hint = told.hint;

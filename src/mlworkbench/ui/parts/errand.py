@@ -32,7 +32,7 @@ class ErrandView(Element, component="errand.js"):
     def __init__(self, errand: Errand) -> None:
         super().__init__()
         self._props["name"] = errand.id
-        self._props["label"] = f"What {command_of(errand)} says"
+        self._props["label"] = f"Output of {command_of(errand)}"
 
     def said_below(self) -> None:
         """The error and the hint stand elsewhere too: they are not said twice."""
@@ -117,7 +117,7 @@ class ErrandDialog(ui.dialog):
             with ui.row().classes("mlw-errand-buttons"):
                 self._button = ui.button("Hide", on_click=self.close).props("flat no-caps")
                 with self._button:
-                    ui.tooltip("It goes on")
+                    ui.tooltip("Continues in the background")
         if stays:
             self._view.on("ended", self.ended)
         self.on("hide", self._gone)
@@ -139,7 +139,7 @@ class ErrandDialog(ui.dialog):
                 self._view.said_below()
                 ui.label(plain(error.message, 2000)).classes("mlw-bad mlw-said")
                 if error.hint:
-                    ui.label(f"What to do: {plain(error.hint, 2000)}").classes("mlw-said")
+                    ui.label(f"Hint: {plain(error.hint, 2000)}").classes("mlw-said")
                 self._remedies(error, self)
         if error is None and not self._stays:
             await asyncio.sleep(_SEEN)

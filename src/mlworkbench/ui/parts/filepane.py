@@ -54,7 +54,7 @@ class FilePane:
         self._opening = 0  # counts what is opened: whoever waited for the disk sees that another one is in sight
         self._lost = False  # there is no text on disk to go back to
         with ui.element("div").classes("mlw-pane") as self._box:
-            empty("description", "No file is open", "Choose one in the tree at the left.")
+            empty("description", "No file open", "Select a file in the tree on the left.")
         ui.timer(_PAUSE, self._look)
         ui.timer(_KEEP, self._store)
 
@@ -82,11 +82,11 @@ class FilePane:
             known = files.Content(path, "text", 0, 0.0, stamp or "", windows=draft.windows, marked=draft.marked)
             self._content, self._base, self._lost = known, draft.base, True
             self._show_editor(known, draft)
-            self._ask_lost(content.reason or "it is an image" if content else trouble)
+            self._ask_lost(content.reason or "it is now an image" if content else trouble)
         elif content is not None:
             self._show(content, draft)
         elif trouble is not None:
-            self._show_nothing("error_outline", plain(trouble.message, 300), trouble.hint or "Choose another file.")
+            self._show_nothing("error_outline", plain(trouble.message, 300), trouble.hint or "Select another file.")
         await self._check()
         if line and self._editor and turn == self._opening:
             self._editor.reveal(line)
@@ -102,12 +102,12 @@ class FilePane:
         elif content.kind == "picture":
             self._show_picture(content)
         else:
-            words = f"{plain(content.path, 200)} has {units.size(content.size)}."
-            self._show_nothing("block", f"This is not opened: {content.reason}", words)
+            words = f"{plain(content.path, 200)}, {units.size(content.size)}"
+            self._show_nothing("block", f"Cannot open this file: {content.reason}", words)
 
     def close(self) -> None:
         self._opening += 1
-        self._show_nothing("description", "No file is open", "Choose one in the tree at the left.")
+        self._show_nothing("description", "No file open", "Select a file in the tree on the left.")
 
     def _show_nothing(self, icon: str, title: str, words: str) -> None:
         self._content = self._editor = self._form = None
@@ -137,7 +137,7 @@ class FilePane:
                     self._problems = ui.element("div").classes("mlw-pane-problems").props("role=status")
                 self._form = FormView(self._fill) if forms.has_form(content.path) else None
         if draft is not None and not self._lost and draft.base != content.digest:
-            self._ask(f"{plain(content.path, 200)} was changed on disk after you began to edit it.")
+            self._ask(f"{plain(content.path, 200)} was changed on disk after you started editing.")
         self._refresh()
 
     def _head(self, content: files.Content) -> None:
@@ -147,7 +147,7 @@ class FilePane:
             ui.space()
             if not self._lost:
                 with ui.row().classes("mlw-faint mlw-pane-facts"):
-                    ui.label(f"{units.size(content.size)}, changed")
+                    ui.label(f"{units.size(content.size)}, modified")
                     When(content.modified)
             if content.kind != "text":
                 return
@@ -202,7 +202,7 @@ class FilePane:
 
     def _refresh(self) -> None:
         unsaved = self.unsaved
-        self._state.text = "Not saved" if unsaved else ""
+        self._state.text = "Unsaved changes" if unsaved else ""
         self._save.set_enabled(unsaved)
         self._undo.set_visibility(unsaved)
         self._told()
@@ -257,7 +257,7 @@ class FilePane:
 
     async def save(self) -> None:
         if self.unsaved and self._banner.words:
-            ui.notify("choose first what is to become of the file on disk", type="warning")
+            ui.notify("first choose what to do with the file on disk", type="warning")
         elif self.unsaved:
             await self._write(self._base)
 
@@ -274,7 +274,7 @@ class FilePane:
         except MlwError as error:
             with self._box:  # what was clicked may be gone by now
                 if isinstance(error, Changed) and editor is self._editor:
-                    self._ask(error.message)
+                    self._ask(f"{error.message}.")
                 else:
                     tell(error)
             return
@@ -362,14 +362,14 @@ class FilePane:
             self._set(now.text)
             self._settle(now.digest)
             self._refresh()
-            ui.notify(f"{plain(content.path, 100)} was changed on disk, and read again")
+            ui.notify(f"{plain(content.path, 100)} was changed on disk and reloaded")
             await self._check()
         else:
             self._ask(f"{plain(content.path, 200)} was changed on disk.")
 
     def _vanished(self, content: files.Content) -> None:
         if not self.unsaved:
-            self._show_nothing("delete_outline", f"{plain(content.path, 200)} is gone", "It was deleted or renamed.")
+            self._show_nothing("delete_outline", f"{plain(content.path, 200)} no longer exists", "Deleted or renamed.")
             return
         self._content, self._lost = replace(content, stamp="", digest="", text=""), True
         self._ask_lost(None)
@@ -378,10 +378,10 @@ class FilePane:
     def _ask(self, words: str) -> None:
         path = self.path
         reload = ("Reload from disk", lambda: self._reload(path))
-        self._banner.ask(words, (reload, ("Overwrite", self._overwrite), ("See difference", self._differ)))
+        self._banner.ask(words, (reload, ("Overwrite", self._overwrite), ("Show differences", self._differ)))
 
     def _ask_lost(self, why: str | MlwError | None) -> None:
-        choices = ("Write it anew", self._overwrite), ("Discard", self._discard)
+        choices = ("Save again", self._overwrite), ("Discard", self._discard)
         self._banner.ask(lost_words(self.path, why), choices)
 
     async def _overwrite(self) -> None:

@@ -71,7 +71,7 @@ class FormView:
 
 
 def _options(field: Field) -> dict[str, str]:
-    usual = f"(not set: {field.default})" if field.default else "(not set)"
+    usual = f"(default: {field.default})" if field.default else "(not set)"
     more = () if not field.value or field.value in field.choices else (field.value,)
     return {_UNSAID: usual, **{word: word for word in (*field.choices, *more)}}
 
@@ -92,8 +92,8 @@ def _same_lines(one: str, other: str) -> bool:
 
 def _usual(field: Field) -> str:
     if field.default:
-        return f"not set: {field.default}"
-    return {"lines": "one in each line", "pairs": "NAME: value, one in each line"}.get(field.kind, "not set")
+        return f"default: {field.default}"
+    return {"lines": "one per line", "pairs": "NAME: value, one per line"}.get(field.kind, "not set")
 
 
 def _help(field: Field) -> str:

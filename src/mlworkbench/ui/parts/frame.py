@@ -98,7 +98,7 @@ def _show_soon() -> None:
 
 
 def _rail(where: Here | None, active: str) -> None:
-    with ui.element("nav").props('aria-label="Places"').classes("mlw-nav"):
+    with ui.element("nav").props('aria-label="Navigation"').classes("mlw-nav"):
         for icon, word, address in _EVERYWHERE:
             _place(icon, word, address, active)
         if where is not None:

@@ -29,9 +29,9 @@ export default {
     sign() {
       if (this.trouble) return { icon: "link_off", kind: "mlw-warn", words: this.trouble };
       const told = this.told;
-      if (!told || told.state === "asking") return { icon: "hourglass_empty", kind: "mlw-faint", words: "asking …" };
+      if (!told || told.state === "asking") return { icon: "hourglass_empty", kind: "mlw-faint", words: "connecting…" };
       if (told.state === "no contact") {
-        const words = `no contact: ${told.message}; asked again every ${Math.round(told.again)} s`;
+        const words = `no contact: ${told.message}; retrying every ${Math.round(told.again)} s`;
         return { icon: "link_off", kind: "mlw-bad", words };
       }
       const way = this.distant ? "reachable" : "this machine";
@@ -71,7 +71,7 @@ export default {
       try {
         const answer = await fetch(window.mlwAddress(this.url));
         const told = await answer.json();
-        if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
+        if (!answer.ok) throw new Error(told.error || `the server responded with status ${answer.status}`);
         this.told = told;
         this.trouble = "";
       } catch (error) { this.trouble = String(error.message || error); }
@@ -88,10 +88,10 @@ export default {
         title: `GPU ${gpu.index ?? at} ${gpu.name || ""}`.trim(),
         figures: figures.filter(Boolean).join(" · "),
         bars: [
-          { label: "Load", share: gpu.utilisation, words: gpu.utilisation === null ? "not told" : `${gpu.utilisation} %` },
-          { label: "Memory", share: used, words: used === null ? "not told" : `${gib(gpu.memory_used)} of ${gib(gpu.memory_total)} GiB` },
+          { label: "Utilization", share: gpu.utilisation, words: gpu.utilisation === null ? "unknown" : `${gpu.utilisation} %` },
+          { label: "Memory", share: used, words: used === null ? "unknown" : `${gib(gpu.memory_used)} of ${gib(gpu.memory_total)} GiB` },
         ],
-        user: gpu.used_by ? (gpu.error ? gpu.used_by : `used by ${gpu.used_by}`) : gpu.utilisation ? "by whom it is used is not told" : "nobody uses it",
+        user: gpu.used_by ? (gpu.error ? gpu.used_by : `used by ${gpu.used_by}`) : gpu.utilisation ? "used by unknown processes" : "idle",
         bad: Boolean(gpu.error),
       };
     },

@@ -172,7 +172,7 @@ export default {
       try {
         const answer = await fetch(`${window.mlwAddress(this.url)}${this.url.includes("?") ? "&" : "?"}${more}`, { headers: { accept: "application/json" } });
         const told = await answer.json();
-        if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
+        if (!answer.ok) throw new Error(told.error || `the server responded with status ${answer.status}`);
         wanted.successCallback(told.rows, told.total);
         this.wear(told.rows);
         if (this.kept.length) this.$emit("kept", this.kept.splice(0));

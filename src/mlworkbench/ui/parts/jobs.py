@@ -87,12 +87,12 @@ class Pane:
             for one in found.going:
                 self._job(one)
             if found.waiting:
-                ui.label(f"{found.waiting} more wait for their turn in a sweep").classes("mlw-faint")
+                ui.label(f"{found.waiting} more sweep runs waiting").classes("mlw-faint")
             if not found.going:
-                ui.label("Nothing runs now.").classes("mlw-faint")
+                ui.label("No active runs").classes("mlw-faint")
             self._errands()
             if found.lately:
-                ui.label("Ended lately").classes("mlw-jobs-section").props("role=heading aria-level=3")
+                ui.label("Recently finished").classes("mlw-jobs-section").props("role=heading aria-level=3")
                 for one in found.lately:
                     self._job(one)
 
@@ -108,8 +108,7 @@ class Pane:
                     button.props("flat dense round size=sm").classes("mlw-action")
                     button._props["aria-label"] = f"Cancel run {one['id']}"
             with ui.row().classes("mlw-job-line"):
-                _, _, more = str(one["outcome"]).partition(" (")
-                status(one["status"], more.rstrip(")"))
+                status(one["status"], one["ending"])
                 ui.space()
                 When(one["started"] or one["created"])
             ui.label(f"{one['script']} [{one['number']}]").classes("mlw-mono mlw-job-facts")
@@ -122,11 +121,11 @@ class Pane:
         going = self._desk.errands.going()
         if not going:
             return
-        ui.label("Commands at work").classes("mlw-jobs-section").props("role=heading aria-level=3")
+        ui.label("Operations in progress").classes("mlw-jobs-section").props("role=heading aria-level=3")
         for errand in going:
             with ui.element("div").classes("mlw-job"):
                 ui.label(plain(shlex.join(("mlw", *errand.words)), 200)).classes("mlw-mono mlw-said")
                 last = errand.lines[-1] if errand.lines else ""
                 ui.label(
-                    f"for {duration(time.time() - errand.began)}" + (f": {plain(last, 120)}" if last else "")
+                    f"running for {duration(time.time() - errand.began)}" + (f": {plain(last, 120)}" if last else "")
                 ).classes("mlw-faint mlw-said")

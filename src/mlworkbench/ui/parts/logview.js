@@ -115,15 +115,15 @@ export default {
       <div class="mlw-log-bar" role="toolbar" aria-label="Log">
         <form class="mlw-log-search" role="search" @submit.prevent="search(1)">
           <input type="search" v-model="text" ref="text" maxlength="500" placeholder="Search" aria-label="Search the log" @keydown.enter.shift.prevent="search(-1)">
-          <button type="button" class="mlw-log-button" aria-label="Previous hit" :disabled="!hits.length" @click="step(-1)">↑</button>
-          <button type="submit" class="mlw-log-button" aria-label="Next hit">↓</button>
+          <button type="button" class="mlw-log-button" aria-label="Previous match" :disabled="!hits.length" @click="step(-1)">↑</button>
+          <button type="submit" class="mlw-log-button" aria-label="Next match">↓</button>
           <span class="mlw-log-count" role="status">{{ counted }}</span>
         </form>
         <label>Line <input type="number" min="1" class="mlw-log-line-number" @keydown.enter.prevent="jump($event.target.value)" @change="jump($event.target.value)"></label>
         <span class="mlw-log-space"></span>
         <span class="mlw-faint">{{ words }}</span>
         <label v-if="!final"><input type="checkbox" v-model="following" @change="following && go(most)"> Follow</label>
-        <label><input type="checkbox" v-model="wrap" @change="go(top)"> Wrap</label>
+        <label><input type="checkbox" v-model="wrap" @change="go(top)"> Wrap lines</label>
         <a class="mlw-log-button" :href="address('/raw?which=' + which)" download>Download</a>
       </div>
       <div class="mlw-log" :class="{'mlw-log-wrap': wrap}" ref="box" tabindex="0" role="log" aria-live="off" :aria-label="'Log, ' + words"
@@ -156,13 +156,13 @@ export default {
     marked() { return new Set(this.hits); },
     words() {
       if (!this.asked) return "";
-      const lines = this.gap ?? this.total, rest = this.indexing ? ", indexing" : this.gap === null ? "" : " and the end";
+      const lines = this.gap ?? this.total, rest = this.indexing ? ", indexing" : this.gap === null ? "" : " and the last lines";
       return `${lines.toLocaleString("en")} ${lines === 1 ? "line" : "lines"}${rest}${this.final ? "" : ", growing"}`;
     },
     counted() {
       if (this.busy) return "searching…";
       if (!this.sought) return "";
-      if (!this.hits.length) return "nothing found";
+      if (!this.hits.length) return "no matches";
       return `${(this.at + 1).toLocaleString("en")} of ${this.hits.length.toLocaleString("en")}${this.more ? "+" : ""}`;
     },
     shown() {
@@ -192,7 +192,7 @@ export default {
     async ask(first, count) {
       const answer = await fetch(this.address(`/lines?first=${first}&count=${count}&which=${this.which}`), { headers: { accept: "application/json" } });
       const told = await answer.json().catch(() => ({}));
-      if (!answer.ok) throw new Error([told.error || `the server answered ${answer.status}`, told.hint].filter(Boolean).join("; "));
+      if (!answer.ok) throw new Error([told.error || `the server responded with status ${answer.status}`, told.hint].filter(Boolean).join("; "));
       if (this.lines.size > KEPT || told.total < this.total) this.lines.clear(); // too many, or another log in its place
       // The end of a large log moves; and what was the end may have got numbers meanwhile.
       const moved = Math.min(told.gap ?? told.total, this.gap ?? this.total);
@@ -295,7 +295,7 @@ export default {
         do {
           const answer = await fetch(this.address(`/find?which=${this.which}&first=${first}&start=${this.rest ?? 0}&text=${encodeURIComponent(sought)}`), { headers: { accept: "application/json" } });
           const told = await answer.json().catch(() => ({}));
-          if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
+          if (!answer.ok) throw new Error(told.error || `the server responded with status ${answer.status}`);
           if (this.sought !== sought || this.gone) return;
           this.hits = this.hits.concat(told.lines);
           this.more = told.more;

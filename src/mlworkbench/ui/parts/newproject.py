@@ -58,10 +58,10 @@ class FolderField:
 
     def _words(self, typed: Typed) -> str:
         if not typed.exists:
-            return "no such folder yet"
+            return "folder does not exist"
         if self._inside:
             return ""
-        return f"{typed.path} is a project" if typed.project else f"{typed.path} is a folder, and no project yet"
+        return f"{typed.path} is a project" if typed.project else f"{typed.path} is not a project yet"
 
     def _take(self, path: str) -> None:
         self.input.value = path + os.sep
@@ -86,7 +86,7 @@ async def open_dialog(desk: Desk) -> None:
             folder = await desk.ask(lambda _: the_folder(field.value))
             if not await desk.ask(lambda _: is_project(str(folder))):
                 ask.set_visibility(True)
-                question.text = f"{plain(str(folder), 300)} is no project yet."
+                question.text = f"{plain(str(folder), 300)} is not a project yet."
                 return
             await _enter(desk, folder)
 
@@ -102,8 +102,8 @@ async def open_dialog(desk: Desk) -> None:
         field.input.props("autofocus").on("keydown.enter", go)
         with ui.column().classes("mlw-banner mlw-column").props("role=alert") as ask:
             question = ui.label("").classes("mlw-said")
-            ui.label("To make it one adds aml_config and an ignore file; no file of yours is changed.")
-            ui.button("Make it a project", on_click=adopt).props("unelevated no-caps dense")
+            ui.label("Initializing adds aml_config and an ignore file; it does not change your files.")
+            ui.button("Initialize project", on_click=adopt).props("unelevated no-caps dense")
             ui.label("mlw project init").classes("mlw-mono mlw-faint mlw-small")
         ask.set_visibility(False)
         with ui.row():
@@ -171,7 +171,7 @@ def _create(desk: Desk, samples: list[dict[str, Any]], parent: str) -> None:
         ui.label("Create project").classes("mlw-empty-title")
         name = ui.input("Name").props("outlined dense autofocus").classes("mlw-full")
         name.on("keydown.enter", go)
-        field = FolderField(desk, "In the folder", parent, inside=True)
+        field = FolderField(desk, "Parent folder", parent, inside=True)
         tiles = Samples(samples)
         with ui.row():
             ui.button("Cancel", on_click=dialog.close).props("flat no-caps")

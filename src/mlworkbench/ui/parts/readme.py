@@ -47,7 +47,7 @@ def tree_of(text: str, key: str, path: str) -> Tree:
     else:
         tree = [["pre", {}, [shown]]]
     if len(text) > _LONGEST:
-        tree.append(["p", {}, ["The rest of this file is not shown here. ", [*maker.link_to(path), ["Open the file"]]]])
+        tree.append(["p", {}, ["File truncated. ", [*maker.link_to(path), ["Open the file"]]]])
     return tree
 
 

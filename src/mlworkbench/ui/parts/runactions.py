@@ -10,6 +10,7 @@ from urllib.parse import quote
 from nicegui import ui
 
 from ...report.plain import plain
+from ...report.units import counted
 from ..answers import compare
 from ..desk import Desk
 from . import rundialogs
@@ -29,10 +30,10 @@ class RunActions:
     ) -> None:
         self._desk, self._changed, self._choose_none = desk, changed, choose_none
         self._chosen: list[dict[str, Any]] = []
-        with ui.element("div").classes("mlw-actions").props('role=toolbar aria-label="Chosen runs"'):
-            self._button("All", "done_all", choose_all)._props["aria-label"] = "Choose all"
+        with ui.element("div").classes("mlw-actions").props('role=toolbar aria-label="Selected runs"'):
+            self._button("All", "done_all", choose_all)._props["aria-label"] = "Select all"
             self._none = self._button("None", "remove_done", choose_none)
-            self._none._props["aria-label"] = "Choose none"
+            self._none._props["aria-label"] = "Select none"
             self._words = ui.label().classes("mlw-faint mlw-actions-count").props("role=status")
             self._compare = self._button("Compare", "compare_arrows", self._go_compare)
             self._rerun = self._button("Rerun", "replay", self._do_rerun)
@@ -55,7 +56,7 @@ class RunActions:
         self._chosen = [one for one in rows if isinstance(one, dict) and isinstance(one.get("id"), str)]
         count = len(self._chosen)
         going = [one for one in self._chosen if not one.get("final")]
-        self._words.set_text(f"{count:,} chosen")
+        self._words.set_text(f"{count:,} selected")
         self._archive.set_text("Unarchive" if self._undo else "Archive")
         for button, fits in (
             (self._none, count > 0),
@@ -81,7 +82,7 @@ class RunActions:
             else self._ids
         )
         if len(ids) > _MOST:
-            ui.notify(f"The first {_MOST} of {len(ids):,} runs are compared.")
+            ui.notify(f"Comparing the first {_MOST} of {len(ids):,} runs.")
         ui.navigate.to(f"/compare?runs={quote(','.join(ids[:_MOST]), safe=',')}")
 
     async def _do_rerun(self) -> None:
@@ -108,10 +109,10 @@ class RunActions:
 
     def _tell_export(self) -> None:
         ids = self._ids
-        with rundialogs.asking(f"Export {len(ids)} of the runs") as dialog:
-            ui.label("On the command line, as CSV, JSON, a page to look at, or into MLflow:")
+        with rundialogs.asking(f"Export {counted(len(ids), 'run')}") as dialog:
+            ui.label("Run one of these commands to export to CSV, JSON, or an HTML page:")
             for kind in ("csv", "json", "html"):
-                words = shlex.join(("mlw", "history", "export", "-o", f"runs.{kind}", *ids))
+                words = shlex.join(("mlw", "history", "export", "--file", f"runs.{kind}", *ids))
                 ui.label(plain(words, 4000)).classes("mlw-mono mlw-command mlw-said")
             with ui.row().classes("mlw-dialog-buttons"):
                 no = ui.button("Close", on_click=dialog.close, color=None)

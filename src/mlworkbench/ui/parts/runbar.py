@@ -27,14 +27,14 @@ def split(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        hint = "put what belongs together in quotes of the same kind, and a backslash before a quote that is meant"
-        raise UsageError(f"the arguments cannot be taken apart: {str(error).lower()}", hint) from None
+        hint = "quote values that contain spaces; put a backslash before a literal quote"
+        raise UsageError(f"invalid arguments: {str(error).lower()}", hint) from None
 
 
 def submission(configuration: str, script: str, arguments: list[str], more: Mapping[str, str]) -> Submit:
     """Of what stands in the fields."""
     if arguments and not script:
-        raise UsageError("there are arguments and no script", "choose the script that they are for")
+        raise UsageError("arguments without a script", "select a script")
     return Submit(
         configuration=configuration or None,
         script=(f"./{script}" if script.startswith("-") else script) or None,
@@ -62,7 +62,7 @@ class RunBar:
             with more, ui.row().classes("mlw-runbar-row"):
                 self.gpus = ui.input("GPUs").tooltip("1, all, free, none, 0,2, h200")
                 self.name = ui.input("Name")
-                self.tags = ui.input("Tags").tooltip("Several with commas between them")
+                self.tags = ui.input("Tags").tooltip("Comma-separated list")
             self._command = ui.label("").classes("mlw-mono mlw-faint mlw-said")
         for field in (self.configuration, self.script, self.arguments, self.gpus, self.name, self.tags):
             field.props("outlined dense").on_value_change(self._show)
@@ -93,7 +93,7 @@ class RunBar:
             words = self._submission().words()
             saved = await self._desk.ask(lambda _: save_drafts(where.project.root, self._desk.drafts, where.key))
             if saved:
-                ui.notify(f"saved {counted(len(saved), 'file')} first: {plain(', '.join(saved), 200)}")
+                ui.notify(f"saved {counted(len(saved), 'file')}: {plain(', '.join(saved), 200)}")
             self._button.disable()
             try:
                 root = where.project.root

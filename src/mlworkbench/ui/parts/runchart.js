@@ -16,7 +16,7 @@ export default {
       const counts = {};
       for (const row of this.rows) counts[row.status] = (counts[row.status] || 0) + 1;
       const words = Object.entries(counts).map(([word, count]) => `${count} ${word}`).join(", ");
-      return `The newest ${this.rows.length} of these runs by ${this.title}: ${words}`;
+      return `Newest ${this.rows.length} runs by ${this.title}: ${words}`;
     },
   },
   watch: { url() { this.ask(); }, measure() { this.ask(); } },

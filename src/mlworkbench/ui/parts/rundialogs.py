@@ -31,11 +31,10 @@ def asking(title: str) -> Iterator[ui.dialog]:
     dialog.on("hide", dialog.delete)
 
 
-def answers_of(dialog: ui.dialog, yes: str, *, bad: bool = False, result: Any = True) -> ui.button:
-    """The two buttons below; ``result``: what the first one answers."""
+def answers_of(dialog: ui.dialog, yes: str, *, no: str = "Cancel", bad: bool = False, result: Any = True) -> ui.button:
+    """The two buttons below; ``result``: what the one of ``yes`` answers."""
     with ui.row().classes("mlw-dialog-buttons"):
-        no = ui.button("Keep as it is" if bad else "Close", on_click=lambda: dialog.submit(None), color=None)
-        no.props("flat no-caps").classes("mlw-action")
+        ui.button(no, on_click=lambda: dialog.submit(None), color=None).props("flat no-caps").classes("mlw-action")
         button = ui.button(yes, on_click=lambda: dialog.submit(result)).props("no-caps unelevated")
         button.props("color=negative") if bad else None
     return button
@@ -61,10 +60,10 @@ def _command(words: str) -> None:
 
 async def cancel(desk: Desk, run_id: str) -> bool:
     """Stop a run."""
-    with asking(f"Stop run {run_id}?") as dialog:
-        ui.label("Its processes get TERM, and KILL 30 seconds later. What it has written so far stays.")
+    with asking(f"Cancel run {run_id}?") as dialog:
+        ui.label("Sends SIGTERM to its processes, and SIGKILL after 30 seconds. Existing outputs are kept.")
         _command(f"mlw cancel {run_id}")
-        answers_of(dialog, "Stop it", bad=True)
+        answers_of(dialog, "Cancel run", no="Keep running", bad=True)
     if not await dialog:
         return False
     with telling():
@@ -73,7 +72,7 @@ async def cancel(desk: Desk, run_id: str) -> bool:
         error = errand.error()
         if error is not None:
             raise error
-        said = errand.lines[-1] if errand.lines else f"run {run_id} was asked to end"  # or: has ended already
+        said = errand.lines[-1] if errand.lines else f"canceling run {run_id}"  # or: has ended already
         ui.notify(plain(said, 300), type="positive")
         return True
     return False
@@ -87,12 +86,12 @@ async def tag(desk: Desk, ids: Sequence[str]) -> bool:
     gone: set[str] = set()
     typed = [""]  # without an Enter after it
     with asking(f"Tags of {_named(ids)}") as dialog:
-        field = ui.input_chips("Add tags; Enter after each", new_value_mode="add-unique").props("outlined dense")
+        field = ui.input_chips("Add tags (press Enter after each)", new_value_mode="add-unique").props("outlined dense")
         field.classes("mlw-full").props(f"maxlength={_LONGEST}")
         field.on("input-value", lambda event: typed.__setitem__(0, str(event.args or "")))
         field.on("blur", lambda: _take_over(field, typed))  # the field forgets it next, and before the click is through
         if now:
-            ui.label("Tags now; untick those to take away").classes("mlw-faint")
+            ui.label("Current tags; clear a checkbox to remove a tag").classes("mlw-faint")
         with ui.element("div").classes("mlw-dialog-ticks"):
             for one in now:
                 box = ui.checkbox(plain(one, 80), value=True).props("dense")
@@ -111,7 +110,7 @@ async def tag(desk: Desk, ids: Sequence[str]) -> bool:
                 await desk.errands.do("history", "tag", f"--remove={one}", "--", *having)
         if added:
             await desk.errands.do("history", "tag", *(f"--add={one}" for one in added), "--", *ids)
-        ui.notify(f"{_named(ids)} tagged", type="positive")
+        ui.notify(f"tagged {_named(ids)}", type="positive")
         return True
     return False
 
@@ -126,8 +125,10 @@ async def archive(desk: Desk, ids: Sequence[str], undo: bool = False) -> bool:
     """Leave runs out of lists, or bring them back. It is undone as easily, so nobody is asked."""
     with telling():
         await desk.errands.do("history", "archive", *(["--undo"] if undo else []), "--", *ids)
-        words = "back in lists" if undo else "archived: the filter Archived shows them"
-        ui.notify(f"{_named(ids)} {words}", type="positive")
+        words = (
+            f"unarchived {_named(ids)}" if undo else f"archived {_named(ids)}; select Archived to show archived runs"
+        )
+        ui.notify(words, type="positive")
         return True
     return False
 
@@ -139,17 +140,17 @@ async def remove(desk: Desk, ids: Sequence[str]) -> bool:
         found = await desk.ask(answers.weight, ids)
     if found is None:
         return False
-    with asking(f"Delete {_named(ids)} for good?") as dialog:
+    with asking(f"Delete {_named(ids)} permanently?") as dialog:
         _list_of(found.runs)
-        more = f" {counted(found.children, 'child', 'children')} of them go as well." if found.children else ""
-        ui.label(f"Logs, metrics and outputs are deleted, which frees {size(found.size)}.{more}")
+        more = f" This also deletes {counted(found.children, 'child run')}." if found.children else ""
+        ui.label(f"Deletes logs, metrics, and outputs, and frees {size(found.size)}.{more}")
         _command(f"mlw history remove {' '.join(ids[:3])}" + (" …" if len(ids) > 3 else ""))
         answers_of(dialog, "Delete", bad=True)
     if not await dialog:
         return False
     with telling():
         await desk.errands.do("history", "remove", "--yes", "--", *ids)
-        ui.notify(f"{_named(ids)} deleted", type="positive")
+        ui.notify(f"deleted {_named(ids)}", type="positive")
         return True
     return False
 
@@ -161,10 +162,10 @@ async def rename(desk: Desk, run_id: str) -> bool:
         found = await desk.ask(answers.told, run_id)
     if found is None:
         return False
-    with asking(f"Name of run {found[0]}") as dialog:
+    with asking(f"Rename run {found[0]}") as dialog:
         field = ui.input("Name", value=found[1]).props(f"outlined dense maxlength={_LONGEST}").classes("mlw-full")
         field.on("keydown.enter", lambda: dialog.submit(True))
-        ui.label("Without a name it goes by the one that it was given at the start.").classes("mlw-faint")
+        ui.label("Leave empty to restore the name given at submission.").classes("mlw-faint")
         _command(f"mlw history rename {found[0]} NAME")
         answers_of(dialog, "Save")
     if not await dialog or (field.value or "").strip() == found[1]:
@@ -183,7 +184,7 @@ async def note(desk: Desk, run_id: str) -> bool:
         found = await desk.ask(answers.told, run_id)
     if found is None:
         return False
-    with asking(f"Note on run {found[0]}") as dialog:
+    with asking(f"Note for run {found[0]}") as dialog:
         field = ui.textarea("Note", value=found[2]).props(f"outlined autogrow maxlength={_LONGEST_NOTE}")
         field.classes("mlw-full")
         _command(f"mlw history note {found[0]} TEXT")
@@ -209,10 +210,10 @@ async def rerun(desk: Desk, run_id: str) -> bool:
         )
     if given is None:
         return False
-    with asking(f"Run {given.run.id} again") as dialog:
+    with asking(f"Rerun {given.run.id}") as dialog:
         form = RerunDialog(desk, given)
         with ui.row().classes("mlw-dialog-buttons"):
-            no = ui.button("Close", on_click=lambda: dialog.submit(None), color=None)
+            no = ui.button("Cancel", on_click=lambda: dialog.submit(None), color=None)
             no.props("flat no-caps").classes("mlw-action")
             ui.button("Run", icon="play_arrow", on_click=lambda: form.submit(dialog.submit)).props("no-caps unelevated")
     dialog.on("show", form.look)

@@ -19,7 +19,7 @@ OWN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
     "status": ("Status", "status", 125),
     "name": ("Name", "text", 130),
     "project": ("Project", "text", 100),
-    "number": ("Number", "number", 95),
+    "number": ("Run number", "number", 118),
     "script": ("Script", "text", 140),
     "arguments": ("Arguments", "text", 220),
     "target": ("Target", "text", 95),
@@ -29,7 +29,7 @@ OWN_COLUMNS: Mapping[str, tuple[str, str, int]] = {  # label, kind, width
     "gpu": ("GPU", "text", 80),
     "tags": ("Tags", "tags", 170),
     "note": ("Note", "text", 200),
-    "children": ("Children", "number", 95),
+    "children": ("Child runs", "number", 105),
 }
 _ID_WIDTH = 246
 _VALUE_WIDTHS = {"params": (75, 130), "metrics": (96, 150)}  # at least, at most
@@ -123,7 +123,7 @@ class View:
 
     def columns(self, usual: Sequence[str]) -> list[dict[str, Any]]:
         """As the grid takes them, the id first; ``usual``: where the user has chosen none."""
-        found = [_column("id", "Run", "run", _ID_WIDTH)]
+        found = [_column("id", "Run ID", "run", _ID_WIDTH)]
         for key in dict.fromkeys(self.column or usual):
             if key in OWN_COLUMNS:
                 found.append(_column(key, *OWN_COLUMNS[key]))
@@ -154,13 +154,13 @@ class FilterBar:
             for name, label in (("script", "Script"), ("target", "Target"), ("tag", "Tag")):
                 self._choice(name, label, getattr(offered, name + "s"))
             self._since()
-            self._input("where", "Where, e.g. loss < 0.1 and lr = 0.01", "mlw-filter-where").props("clearable")
-        with ui.element("div").classes("mlw-chips").props('role=group aria-label="Status and kind"'):
+            self._input("where", "Condition, e.g. loss < 0.1 and lr = 0.01", "mlw-filter-where").props("clearable")
+        with ui.element("div").classes("mlw-chips").props('role=group aria-label="Status"'):
             self._parent()
             for word, count in offered.statuses.items():
                 self._chip(word, count)
             ui.space()
-            for name, label in (("children", "Children"), ("archived", "Archived")):
+            for name, label in (("children", "Child runs"), ("archived", "Archived")):
                 self._fields[name] = ui.checkbox(label, value=getattr(view, name)).props("dense size=sm")
                 self._fields[name].on_value_change(lambda event, name=name: self._set(name, bool(event.value)))
 
@@ -193,10 +193,10 @@ class FilterBar:
             return
         name = plain(self.view.parent, 60)
         with ui.element("span").classes("mlw-compared-run") as place:
-            ui.label("Children of")
+            ui.label("Child runs of")
             ui.link(name, f"/runs/{quote(self.view.parent, safe='')}").classes("mlw-grid-link mlw-mono")
             button = ui.button(icon="close", color=None).props("flat dense round size=xs").classes("mlw-compared-out")
-            button._props["aria-label"] = f"Not only children of {name}"
+            button._props["aria-label"] = f"Remove filter: child runs of {name}"
 
         async def leave() -> None:
             place.set_visibility(False)

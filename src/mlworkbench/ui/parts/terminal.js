@@ -16,7 +16,7 @@ export default {
     this.terminal = new Terminal({ fontSize: 13, scrollback: 5000, screenReaderMode: false, cursorBlink: true, fontFamily: 'ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace', theme: this.colours() });
     this.terminal.loadAddon((this.fitting = new FitAddon()));
     this.terminal.open(this.$el);
-    this.terminal.textarea?.setAttribute("aria-label", `${this.label}; Shift and Escape leave it`);
+    this.terminal.textarea?.setAttribute("aria-label", `${this.label}; press Shift+Escape to leave`);
     this.terminal.attachCustomKeyEventHandler(event => { // programs in it want Tab for themselves
       if (event.key !== "Escape" || !event.shiftKey) return true;
       if (event.type === "keydown") document.querySelector(".mlw-rail a")?.focus();

@@ -19,11 +19,11 @@ export default {
                   size="16px" aria-hidden="true" class="mlw-tree-turn" />
           <q-icon :name="icon(row)" size="16px" aria-hidden="true" class="mlw-tree-icon" />
           <span class="mlw-tree-name">{{ found ? row.path : row.name }}</span>
-          <span v-if="unsaved.includes(row.path)" class="mlw-tree-dot"><span aria-hidden="true">●</span><span class="mlw-hidden">not saved</span></span>
+          <span v-if="unsaved.includes(row.path)" class="mlw-tree-dot"><span aria-hidden="true">●</span><span class="mlw-hidden">unsaved</span></span>
         </div>
       </div>
-      <div v-if="!rows.length && loaded" class="mlw-faint mlw-tree-note">{{ found ? "No file has this in its name." : "The folder is empty." }}</div>
-      <div v-if="more" class="mlw-faint mlw-tree-note">{{ more }} more names are not shown.</div>
+      <div v-if="!rows.length && loaded" class="mlw-faint mlw-tree-note">{{ found ? "No matching files." : "The folder is empty." }}</div>
+      <div v-if="more" class="mlw-faint mlw-tree-note">{{ more }} more entries not shown.</div>
     </div>`,
   props: { base: String, current: String, unsaved: Array },
   data() {
@@ -63,7 +63,7 @@ export default {
     async ask(path, how) {
       const answer = await fetch(window.mlwAddress(this.base + path), how);
       const told = await answer.json();
-      if (!answer.ok) throw new Error(told.error || `the server answered ${answer.status}`);
+      if (!answer.ok) throw new Error(told.error || `the server responded with status ${answer.status}`);
       return told;
     },
     async look() { // one question for all folders that are open
@@ -77,7 +77,7 @@ export default {
         }
         this.loaded = true;
         this.trouble = "";
-      } catch (error) { this.trouble = error instanceof TypeError ? "The server does not answer." : String(error.message); }
+      } catch (error) { this.trouble = error instanceof TypeError ? "The server does not respond." : String(error.message); }
     },
     async refresh() { await this.look(); if (this.found) await this.search(); },
     async search() {

@@ -23,7 +23,7 @@ def in_words(error: Exception) -> tuple[str, str | None]:
         return plain(error.message, 1000), remedy or None
     name = secrets.token_hex(4)
     log.error("error %s", name, exc_info=error)
-    return f"Something went wrong; the log of mlw ui has it as error {name}.", None
+    return f"Internal error {name}. See the log of mlw ui for details.", None
 
 
 def tell(error: Exception) -> None:
@@ -37,7 +37,7 @@ def tell(error: Exception) -> None:
         classes="mlw-trouble",
         attrs={"role": "alert"},
         actions=[{"label": "Close", "noCaps": True, "flat": True, "dense": True, "class": "mlw-trouble-close"}],
-        caption=f"What to do: {remedy}" if remedy else "",
+        caption=f"Hint: {remedy}" if remedy else "",
     )
 
 

@@ -27,7 +27,7 @@ async def _show(desk: Desk, name: str, request: Request) -> None:
     try:
         found = await desk.ask(answers.look, name)
     except MlwError as error:
-        title = "Which run?" if isinstance(error, Ambiguous) else "No such run"
+        title = "Ambiguous run ID" if isinstance(error, Ambiguous) else "Run not found"
         with frame(desk, title, active="All runs"):
             with ui.element("h1"):
                 ui.label(title)

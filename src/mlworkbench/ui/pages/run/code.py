@@ -33,7 +33,7 @@ class Code:
     async def build(self) -> None:
         found = await self._context.desk.ask(answers.tree, self._context.run.id)
         if found.problem:
-            empty("code_off", "There is no code of this run.", found.problem, "mlw submit SCRIPT")
+            empty("code_off", "No code saved for this run", found.problem, "mlw submit SCRIPT")
             return
         self._files = found.files
         self._controls(found)
@@ -63,20 +63,20 @@ class Code:
             total = sum(one.size for one in found.files)
             ui.label(f"{counted(len(found.files) + found.more, 'file')}, {size(total)}").classes("mlw-faint")
             ui.space()
-            ui.button("What has changed since", on_click=lambda: self._compare("project")).props("flat dense no-caps")
-            other = ui.input("Another run").props("outlined dense").classes("mlw-run-search")
+            ui.button("Changes since this run", on_click=lambda: self._compare("project")).props("flat dense no-caps")
+            other = ui.input("Other run ID").props("outlined dense").classes("mlw-run-search")
             other._props["maxlength"] = 200
             other.on("keydown.enter", lambda: self._compare(str(other.value or "")))
             ui.button("Compare", on_click=lambda: self._compare(str(other.value or ""))).props("flat dense no-caps")
             ui.button("Restore", on_click=lambda: deeds.restore(self._context)).props("flat dense no-caps")
         if run.spec.git and run.spec.git.dirty:
-            words = "The project's repository had changes that were not committed; the snapshot has them."
+            words = "The Git repository had uncommitted changes; the snapshot includes them."
             ui.label(words).classes("mlw-faint")
 
     def _draw(self, text: str) -> None:
         fit = [one for one in self._files if text.lower() in one.path.lower()]
         self._list.show([_row(one) for one in fit[:_SHOWN]], self._shown)
-        self._more.set_text(f"and {len(fit) - _SHOWN} more: search for them")
+        self._more.set_text(f"and {len(fit) - _SHOWN} more; search to find them")
         self._more.set_visibility(len(fit) > _SHOWN)
 
     async def _open(self, path: str) -> None:
@@ -127,9 +127,9 @@ class Code:
 
     def _difference(self, found: answers.Difference) -> None:
         title = (
-            f"From this run to {found.against}"
-            if found.against == "the project now"
-            else f"From {found.against} to this run"
+            f"Changes from this run to {found.against}"
+            if found.is_project
+            else f"Changes from {found.against} to this run"
         )
         with ui.element("h2"):
             ui.label(plain(title, 200))
@@ -137,7 +137,7 @@ class Code:
             ui.label(found.problem).classes("mlw-faint")
             return
         if not found.files:
-            ui.label("The code is the same.").classes("mlw-good")
+            ui.label("No changes.").classes("mlw-good")
             return
         with ui.element("ul").classes("mlw-run-changes").props("tabindex=0 aria-label='Changed files'"):
             for path, change in found.files[:_CHANGED]:
@@ -157,5 +157,5 @@ class Code:
 
 
 def _row(one: answers.Source) -> Row:
-    note = f"to {plain(one.to, 60)}" if one.to else size(one.size)
+    note = f"→ {plain(one.to, 60)}" if one.to else size(one.size)
     return Row(one.path, plain(one.path, 300), "link" if one.to else "description", note)

@@ -28,10 +28,10 @@ async def restore(context: Context) -> None:
     root = await _root(context)
     beside = proposed_place(run, str(root or run.spec.project_path))
     with asking("Restore the code of this run") as dialog:
-        ui.label("All files of the project as they were when the run was submitted.")
-        options = {"new": "Into a new folder"}
+        ui.label("Restores all project files as they were when the run was submitted.")
+        options = {"new": "To a new folder"}
         if root is not None:
-            options["place"] = "Into the project itself, if nothing would be lost"
+            options["place"] = "In the project folder, if no changes would be lost"
         how = ui.radio(options, value="new").props("dense")
         place = _line("New folder", beside).bind_visibility_from(how, "value", value="new")
         ui.label(f"mlw project restore --run-id {plain(run.id, 100)}").classes("mlw-mono mlw-faint mlw-said")
@@ -51,7 +51,7 @@ async def restore(context: Context) -> None:
             known = await context.desk.ask(lambda _: context.desk.projects.remember(folder))
             ui.navigate.to(f"/p/{known.key}")
 
-    _done(errand.lines[-1] if errand.lines else "The code is restored.", "Open it", visit)
+    _done(errand.lines[-1] if errand.lines else "Code restored", "Open project", visit)
 
 
 def _done(words: str, more: str, act: Callable[[], object]) -> None:
@@ -68,26 +68,26 @@ async def download(context: Context) -> None:
     run = context.run
     root = await _root(context)
     found = await context.desk.ask(outputs.is_home, run.id)
-    with asking("Download the outputs") as dialog:
+    with asking("Download outputs") as dialog:
         if found or not run.status.final:
             _link("Download as zip", f"{context.api}/outputs.zip", dialog)
-            ui.label("All outputs in one file, by the browser." if found else "What is here so far, in one file.")
-        else:
-            ui.label("They are on the target still. Copied into a folder, they come to this machine.").classes(
-                "mlw-warn"
+            ui.label(
+                "All outputs in one file, downloaded by the browser." if found else "All outputs so far, in one file."
             )
+        else:
+            ui.label(
+                "The outputs are still on the target. Copy them to a folder to fetch them to this machine."
+            ).classes("mlw-warn")
         ui.separator()
-        ui.label(
-            "Or copy them into a folder of the machine that mlw ui runs on; each file appears whole or not at all."
-        )
+        ui.label("Or copy them to a folder on the machine that runs mlw ui.")
         place = _line("Folder", str((root / "outputs" if root else Path.home()) / run.id))
-        ui.label(f"mlw history download -r {plain(run.id, 100)} -d FOLDER").classes("mlw-mono mlw-faint mlw-said")
-        answers_of(dialog, "Copy into the folder")
+        ui.label(f"mlw history download {plain(run.id, 100)} --directory FOLDER").classes("mlw-mono mlw-faint mlw-said")
+        answers_of(dialog, "Copy to folder")
     if await dialog and place.value:
         words = ["history", "download", f"--run={run.id}", f"--directory={place.value}"]
-        errand = await carried_out(context.desk, "Copy the outputs", *words, cwd=root, telling=False)
+        errand = await carried_out(context.desk, "Copy outputs", *words, cwd=root, telling=False)
         if not errand.failed:
-            ui.notify(f"the outputs are in {plain(str(place.value), 300)}", type="positive", timeout=8000)
+            ui.notify(f"copied outputs to {plain(str(place.value), 300)}", type="positive", timeout=8000)
         await context.again()
 
 
@@ -96,16 +96,16 @@ async def diagnostics(context: Context) -> None:
     run = context.run
     _, unknown = await context.desk.ask(lambda _history: known_values(run.spec.secrets))
     with asking("Diagnostics") as dialog:
-        ui.label("A zip with the code, the log, the events and the facts of this run, for whoever is to help.")
-        ui.label("Values of known secrets are masked.")
+        ui.label("A zip file with the code, log, events, and metadata of this run, for troubleshooting.")
+        ui.label("Known secret values are masked.")
         for warning in sharing_warnings(unknown):
             ui.label(f"Warning: {plain(warning, 300)}").classes("mlw-warn mlw-said")
         _link("Download as zip", f"{context.api}/diagnostics.zip", dialog)
         ui.separator()
-        ui.label("Or write it into a file of the machine that mlw ui runs on.")
+        ui.label("Or save it to a file on the machine that runs mlw ui.")
         place = _line("File", str(Path.home() / f"diagnostics-{run.id}.zip"))
-        ui.label(f"mlw experiment diagnostics -r {plain(run.id, 100)}").classes("mlw-mono mlw-faint mlw-said")
-        answers_of(dialog, "Write the file")
+        ui.label(f"mlw experiment diagnostics {plain(run.id, 100)}").classes("mlw-mono mlw-faint mlw-said")
+        answers_of(dialog, "Save file")
     if await dialog and place.value:
         words = ["experiment", "diagnostics", f"--run={run.id}", f"--output={place.value}", "--yes"]
         errand = await carried_out(context.desk, "Diagnostics", *words, telling=False)
@@ -125,20 +125,22 @@ async def promote(context: Context, path: str) -> None:
     """Keep an output as an asset."""
     run = context.run
     guess = path.rpartition("/")[2].partition(".")[0]
-    with asking("Keep as an asset") as dialog:
-        ui.label(f"Keeps {plain(path, 200)} under a name, and writes assets/NAME.link into the project.")
+    with asking("Save as asset") as dialog:
+        ui.label(f"Saves {plain(path, 200)} under a name and adds assets/NAME.link to the project.")
         name = _line("Name", guess)
-        ui.label(f"mlw history promote -r {plain(run.id, 100)} -ap PATH -n NAME").classes("mlw-mono mlw-faint mlw-said")
-        answers_of(dialog, "Keep it")
+        ui.label(f"mlw history promote --run {plain(run.id, 100)} --artifact-path PATH --name NAME").classes(
+            "mlw-mono mlw-faint mlw-said"
+        )
+        answers_of(dialog, "Save")
     if await dialog and name.value:
         words = ["history", "promote", f"--run={run.id}", f"--artifact-path=outputs/{path}", f"--name={name.value}"]
         root = await _root(context)
-        errand = await carried_out(context.desk, "Keep as an asset", *words, cwd=root, telling=False)
+        errand = await carried_out(context.desk, "Save as asset", *words, cwd=root, telling=False)
         if not errand.failed:
             link = f"assets/{name.value}.link"
             where = f"/p/{key_of(root)}/files?path={quote(link, safe='')}" if root else None
-            said = f"Kept as the asset {name.value}: {link} is in the project, and mlw asset list has it."
-            _done(said, "Show the link under Files", lambda: ui.navigate.to(where) if where else None)
+            said = f"Saved as asset {name.value}; added {link} to the project. mlw asset list shows it."
+            _done(said, "Show in Files", lambda: ui.navigate.to(where) if where else None)
 
 
 async def _root(context: Context) -> Path | None:

@@ -11,16 +11,16 @@ from ...parts.facts import facts, heading
 from .context import Context
 
 _KINDS = {
-    "managed": "Made by mlw, exactly as locked",
-    "existing": "A Python that was there already",
+    "managed": "Built by mlw from the lock file",
+    "existing": "Existing Python",
     "unknown": "Not recorded",
 }
 
 
 async def show(context: Context) -> None:
     if context.facts.outside:
-        words = "Its script was not submitted but ran by itself: what it ran with was not recorded."
-        empty("inventory_2", "Nothing is known of its environment.", words)
+        words = "The script was started without mlw, so its environment was not recorded."
+        empty("inventory_2", "No environment recorded", words)
         return
     found = await context.desk.ask(answers.environment, context.run.id)
     with ui.element("div").classes("mlw-run-columns"):
@@ -36,13 +36,13 @@ async def show(context: Context) -> None:
 
 def _packages(found: answers.Environment) -> None:
     if not found.packages:
-        words = "The packages of an existing Python are its owner's, and were not recorded."
-        ui.label("It has no packages." if found.known else words).classes("mlw-faint")
+        words = "mlw does not record the packages of an existing Python."
+        ui.label("No packages." if found.known else words).classes("mlw-faint")
         return
     columns = [
         {"field": "name", "headerName": "Package", "flex": 2, "filter": True},
         {"field": "version", "headerName": "Version", "flex": 1},
-        {"field": "source", "headerName": "From", "width": 110},
+        {"field": "source", "headerName": "Source", "width": 110},
     ]
     rows = [{"name": one.name, "version": one.version, "source": one.source} for one in found.packages]
     search = ui.input("Search packages").props("outlined dense clearable").classes("mlw-run-search")
@@ -57,10 +57,10 @@ def _packages(found: answers.Environment) -> None:
 def _variables(found: answers.Environment) -> None:
     if found.variables:
         with ui.element("section").classes("mlw-card"):
-            heading("Variables")
+            heading("Environment variables")
             facts(found.variables, mono=True)
     if found.secrets:
         with ui.element("section").classes("mlw-card"):
             heading("Secrets")
-            ui.label("The script got them as variables; their values are written nowhere.").classes("mlw-faint")
+            ui.label("Passed to the script as environment variables; values are never stored.").classes("mlw-faint")
             facts(((name, "") for name in found.secrets), mono=True)

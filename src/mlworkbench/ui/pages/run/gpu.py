@@ -8,10 +8,10 @@ from ...answers.gpu import Card, Verdict
 from ...parts.facts import facts, heading, table
 
 _SIGNS = {
-    "yes": ("check_circle", "good", "The GPU was used"),
-    "partly": ("error", "warn", "The GPU was used in part"),
-    "no": ("cancel", "bad", "The GPU was not used"),
-    "unknown": ("help", "idle", "Whether the GPU was used is unknown"),
+    "yes": ("check_circle", "good", "GPU used"),
+    "partly": ("error", "warn", "GPU partly used"),
+    "no": ("cancel", "bad", "GPU not used"),
+    "unknown": ("help", "idle", "GPU usage unknown"),
     "": ("memory", "busy", "GPUs of this run"),
 }
 
@@ -19,7 +19,7 @@ _SIGNS = {
 def show(verdict: Verdict) -> None:
     icon, kind, title = _SIGNS.get(verdict.used, _SIGNS["unknown"])
     if verdict.unasked:
-        icon, kind, title = "info", "idle", "No GPU was used, and none was asked for"
+        icon, kind, title = "info", "idle", "No GPU requested or used"
     with ui.element("section").classes("mlw-card"):
         heading("GPU")
         with ui.row().classes(f"mlw-status mlw-{kind} mlw-run-verdict"):
@@ -31,7 +31,7 @@ def show(verdict: Verdict) -> None:
             if words:
                 ui.label(words).classes(f"mlw-said {look}")
         if verdict.remedy:
-            ui.label(f"What to do: {verdict.remedy}").classes("mlw-said mlw-run-remedy")
+            ui.label(f"How to fix: {verdict.remedy}").classes("mlw-said mlw-run-remedy")
         _asked(verdict)
         if verdict.cards or verdict.evidence:
             with ui.expansion("Evidence", value=verdict.doubtful).classes("mlw-run-more").props("dense"):
@@ -41,8 +41,8 @@ def show(verdict: Verdict) -> None:
 
 
 def _asked(verdict: Verdict) -> None:
-    rows = [("Asked for", verdict.asked)] if verdict.asked else []
-    rows += [("Got, for itself" if verdict.held else "Could see", line) for line in verdict.got]
+    rows = [("Requested", verdict.asked)] if verdict.asked else []
+    rows += [("Exclusive" if verdict.held else "Visible", line) for line in verdict.got]
     if rows:
         facts(rows)
 

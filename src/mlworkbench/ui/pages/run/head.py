@@ -32,7 +32,9 @@ def show(context: Context) -> None:
     if context.facts.lost:
         with ui.row().classes("mlw-run-note mlw-warn").props("role=alert"):
             ui.icon("cloud_off").props("aria-hidden=true")
-            ui.label(f"{context.facts.lost}. The run goes on there; what is shown here is as old as the last contact.")
+            ui.label(
+                f"{context.facts.lost}. The run continues on the target; this page shows its state at the last contact."
+            )
 
 
 def _lines(context: Context) -> None:
@@ -66,7 +68,7 @@ def _lasting(context: Context) -> None:
     label = ui.label("")
 
     def tell() -> None:
-        label.set_text(f"for {duration(time.time() - (context.run.started or time.time()))}")
+        label.set_text(f"running for {duration(time.time() - (context.run.started or time.time()))}")
 
     tell()
     if not run.status.final:
@@ -96,7 +98,7 @@ def _menu(context: Context) -> None:
         ("Download outputs…", "download", lambda: deeds.download(context)),
         ("Diagnostics…", "medical_information", lambda: deeds.diagnostics(context)),
         (
-            "Bring back from the archive" if archived else "Archive",
+            "Unarchive" if archived else "Archive",
             "unarchive" if archived else "archive",
             _then(context, lambda: rundialogs.archive(desk, [run.id], undo=archived)),
         ),

@@ -13,18 +13,18 @@ from .context import Context
 async def show(context: Context) -> None:
     facts = context.facts
     if facts.outside:
-        words = "Its script was not submitted but ran by itself: its output went where it was started."
-        empty("subject", "There is no log of this run.", words, "mlw submit SCRIPT")
+        words = "The script was started without mlw; its output went to the terminal that started it."
+        empty("subject", "No log for this run", words, "mlw submit SCRIPT")
         return
     if context.run.spec.inside:
-        ui.label(f"This run is inside run {plain(context.run.spec.folder, 100)}; the log is of that one.").classes(
+        ui.label(f"This run is nested in run {plain(context.run.spec.folder, 100)} and shares its log.").classes(
             "mlw-faint"
         )
     which = "build" if context.asked.get("which") == "build" and facts.build_log else "run"
     choice = ui.toggle({"run": "Run", "build": "Preparation"}, value=which) if facts.build_log else None
     box = ui.element("div").classes("mlw-run-tab")
     if choice is not None:
-        choice.props('dense no-caps unelevated aria-label="Which log"').classes("mlw-run-choice")
+        choice.props('dense no-caps unelevated aria-label="Log"').classes("mlw-run-choice")
         choice.on_value_change(lambda event: _turn(context, box, str(event.value)))
     line = context.asked.get("line", "")
     with box:

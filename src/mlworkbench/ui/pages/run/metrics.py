@@ -54,8 +54,8 @@ class Metrics:
         self._gauges = await desk.ask(answers_samples.SHARED.gauges, run.id)
         told, tables = await self._others()
         if not (self._names or tables or self._gauges) and run.status.final:
-            words = 'Numbers that a script logs become charts: from mlworkbench import log; log("loss", 0.12, step=3)'
-            empty("show_chart", "It has measured nothing.", words, f"mlw history metrics {plain(run.id, 100)}")
+            words = 'Log numbers in the script to see charts: from mlworkbench import log; log("loss", 0.12, step=3)'
+            empty("show_chart", "No metrics logged", words, f"mlw history metrics {plain(run.id, 100)}")
             return
         self._controls()
         self._box = ui.element("div").classes("mlw-run-tab")
@@ -81,16 +81,16 @@ class Metrics:
             search = ui.input("Search metrics", value=self._text).props("outlined dense clearable debounce=250")
             search.classes("mlw-run-search").on_value_change(lambda event: self._search(str(event.value or "")))
             axis = ui.toggle(_AXES, value=self._x, on_change=lambda event: self._look_at(x=str(event.value)))
-            axis.props('dense no-caps unelevated aria-label="What goes from left to right"').classes("mlw-run-choice")
+            axis.props('dense no-caps unelevated aria-label="X axis"').classes("mlw-run-choice")
             with ui.row().classes("mlw-run-smoothing"):
                 ui.label("Smoothing").props("id=mlw-run-smoothing")
                 slider = ui.slider(min=0, max=0.99, step=0.01, value=self._smooth).classes("mlw-run-slider")
                 slider.props("aria-labelledby=mlw-run-smoothing label")
                 slider.on("change", lambda: self._look_at(smooth=float(slider.value)))
             ui.checkbox("Log scale", value=self._log, on_change=lambda event: self._look_at(log=bool(event.value)))
-            ui.checkbox("Zoom together", value=True, on_change=lambda event: self._look_at(sync=bool(event.value)))
+            ui.checkbox("Synchronize zoom", value=True, on_change=lambda event: self._look_at(sync=bool(event.value)))
             ui.space()
-            ui.link("All as CSV", f"{self._context.api}/metrics.csv").props("download")
+            ui.link("Download CSV", f"{self._context.api}/metrics.csv").props("download")
 
     def _look_at(self, **wishes: object) -> None:
         """Charts keep what they have, and are only shown otherwise."""
@@ -132,11 +132,11 @@ class Metrics:
         self._box.clear()
         with self._box:
             if not fit and self._text:
-                ui.label(f"No metric has {plain(self._text, 60)} in its name.").classes("mlw-faint")
+                ui.label(f"No metrics match {plain(self._text, 60)}.").classes("mlw-faint")
             elif not fit:
-                ui.label("No numbers yet." if not self._context.run.status.final else "No numbers.").classes(
-                    "mlw-faint"
-                )
+                ui.label(
+                    "No numeric metrics yet." if not self._context.run.status.final else "No numeric metrics."
+                ).classes("mlw-faint")
             with ui.element("div").classes("mlw-run-charts"):
                 for one in fit[: self._most]:
                     self._chart(one)
@@ -190,7 +190,7 @@ class Metrics:
     def _show_machine(self, gauges: list[answers_samples.Gauge]) -> None:
         if not gauges:
             return
-        heading("GPU and processors")
+        heading("GPU and CPU")
         with ui.element("div").classes("mlw-run-charts"):
             for gauge in gauges:
                 series = [
@@ -202,7 +202,7 @@ class Metrics:
 
     def _show_told(self, told: list[answers.Told], tables: list[answers_tables.Table]) -> None:
         if told or tables:
-            heading("Tables and texts")
+            heading("Tables and text")
         for one in tables:
             with ui.element("section").classes("mlw-card"):
                 ui.label(one.title).classes("mlw-run-strong")
@@ -221,9 +221,9 @@ class Metrics:
             ui.label(name).classes("mlw-run-strong")
             if value.curve:
                 url = f"{self._context.api}/series?name={quote(value.name, safe='')}"
-                Chart(f"{name}, the last list", [{"label": name, "url": url}], height=160)
+                Chart(f"{name}, last list", [{"label": name, "url": url}], height=160)
             if value.count > len(value.rows):
-                ui.label(f"The last {len(value.rows)} of {value.count}").classes("mlw-faint")
+                ui.label(f"Last {len(value.rows)} of {value.count}").classes("mlw-faint")
             table(value.titles, value.rows, name)
 
 

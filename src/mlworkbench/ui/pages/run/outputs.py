@@ -64,15 +64,15 @@ class Outputs:
     def _nothing(self) -> None:
         run = self._context.run
         title = "No outputs." if run.status.final else "No outputs yet."
-        empty("folder_open", title, "What a script writes into the folder outputs/ is kept, and shown here.")
+        empty("folder_open", title, "Files that a script writes to outputs/ are saved and shown here.")
 
     def _elsewhere(self) -> None:
         run = self._context.run
         with ui.row().classes("mlw-run-note"):
             ui.icon("cloud").props("aria-hidden=true")
-            ui.label(f"Not all of them are on this machine; they are on {plain(run.spec.compute.name, 80)}.")
+            ui.label(f"Some outputs are not on this machine yet; they are on {plain(run.spec.compute.name, 80)}.")
             if run.status.final:
-                ui.button("Fetch them", on_click=lambda: deeds.download(self._context)).props("flat dense no-caps")
+                ui.button("Fetch outputs", on_click=lambda: deeds.download(self._context)).props("flat dense no-caps")
 
     def _draw(self, found: answers.Listing, chosen: str) -> None:
         self._found = found
@@ -84,9 +84,11 @@ class Outputs:
         self._list.show([_row(one) for one in found.entries[:_SHOWN]], chosen)
         left = len(found.entries) - _SHOWN
         if not found.entries:
-            self._more.set_text("No file has this in its path.")
+            self._more.set_text("No matching files.")
         else:
-            self._more.set_text("and more: search for them" if found.more else f"and {left} more: search for them")
+            self._more.set_text(
+                "and more; search to find them" if found.more else f"and {left} more; search to find them"
+            )
         self._more.set_visibility(left > 0 or found.more or not found.entries)
 
     def _crumbs(self, folder: str) -> None:
@@ -151,7 +153,7 @@ class Outputs:
             if one is not None and one.kind == "file" and one.here:
                 preview = await desk.ask(answers.preview, run, one.path)
         except UnknownName:
-            preview = "It is not there any more."
+            preview = "This file no longer exists."
         except MlwError as error:
             preview = plain(error.message, 500)
         if self._is_over(turn):
@@ -159,7 +161,7 @@ class Outputs:
         self._look.clear()
         with self._look:
             if one is None:
-                ui.label("Choose a file to look into it.").classes("mlw-faint")
+                ui.label("Select a file to view it.").classes("mlw-faint")
                 return
             self._title(one)
             self._content(one, preview)
@@ -167,9 +169,9 @@ class Outputs:
     def _content(self, one: answers.Entry, preview: answers.Preview | str) -> None:
         if one.kind != "file":
             to = f" to {plain(one.to, 300)}" if one.to else ""
-            ui.label(f"This is a {plain(one.kind, 40)}{to}; it is not followed.").classes("mlw-faint")
+            ui.label(f"This is a {plain(one.kind, 40)}{to}; mlw does not follow it.").classes("mlw-faint")
         elif not one.here:
-            ui.label("It is not on this machine yet.").classes("mlw-faint")
+            ui.label("This file is not on this machine yet.").classes("mlw-faint")
         elif isinstance(preview, str):
             ui.label(preview).classes("mlw-bad")
         else:
@@ -184,7 +186,7 @@ class Outputs:
             if one.kind == "file" and one.here:
                 ui.link("Download", self._address(one.path)).props("download").classes("mlw-log-button")
             if not self._context.facts.outside:
-                button = ui.button("Keep as an asset", on_click=lambda: deeds.promote(self._context, one.path))
+                button = ui.button("Save as asset", on_click=lambda: deeds.promote(self._context, one.path))
                 button.props("flat dense no-caps")
 
     def _preview(self, found: answers.Preview) -> None:
@@ -201,7 +203,7 @@ class Outputs:
             with ui.element("pre").classes("mlw-run-text").props("tabindex=0"):
                 ui.label(found.text)
         if found.cut:
-            ui.label("This is only its beginning.").classes("mlw-faint")
+            ui.label("Preview truncated.").classes("mlw-faint")
 
     def _address(self, path: str) -> str:
         return f"{self._context.api}/outputs/file?path={quote(path, safe='')}"
@@ -214,7 +216,7 @@ def _among(found: answers.Listing, path: str) -> answers.Entry | None:
 def _row(one: answers.Entry) -> Row:
     icon = {"folder": "folder", "link": "link"}.get(one.kind, "description")
     note = f"{counted(one.count, 'file')}, {size(one.size)}" if one.kind == "folder" else size(one.size)
-    words = (one.logged, "" if one.here else "elsewhere")
+    words = (one.logged, "" if one.here else "remote")
     return Row(one.path, plain(one.name, 200), icon, note, tuple(word for word in words if word))
 
 

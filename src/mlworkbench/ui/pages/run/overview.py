@@ -59,9 +59,9 @@ def _cause(context: Context) -> None:
         for line in lines:
             ui.label(line).classes("mlw-said mlw-mono")
         if remedy:
-            ui.label(f"What to do: {remedy}").classes("mlw-said")
+            ui.label(f"How to fix: {remedy}").classes("mlw-said")
         if failed:
-            ui.link("See the end of the log", context.address(tab="log", line="end"))
+            ui.link("View end of log", context.address(tab="log", line="end"))
 
 
 def _properties(context: Context) -> None:
@@ -70,8 +70,8 @@ def _properties(context: Context) -> None:
     git = spec.git
     rows: list[tuple[str, Value | None]] = [
         ("Status", lambda: status(run.status.value, answers.ending(run))),
-        ("Run", run.id),
-        ("Number", str(spec.number) if spec.number else None),
+        ("Run ID", run.id),
+        ("Run number", str(spec.number) if spec.number else None),
         ("Script", plain(spec.entry.name, 500)),
         ("Target", plain(spec.compute.name, 200)),
         ("Run configuration", plain(spec.runconfig, 200) or None),
@@ -82,16 +82,18 @@ def _properties(context: Context) -> None:
         ("Duration", duration(run.duration) if run.duration is not None else None),
         ("Exit code", str(run.exit) if run.exit is not None else None),
         ("Signal", str(run.signal) if run.signal is not None else None),
-        ("By", plain(spec.user, 100) if spec.user else None),
+        ("User", plain(spec.user, 100) if spec.user else None),
         (
             "Commit",
-            plain(f"{git.commit[:12]}{' with changes' if git.dirty else ''}", 80) if git and git.commit else None,
+            plain(f"{git.commit[:12]}{' (uncommitted changes)' if git.dirty else ''}", 80)
+            if git and git.commit
+            else None,
         ),
         ("Branch", plain(git.branch, 200) if git and git.branch else None),
         ("Outputs", _outputs(context)),
         ("Log", size(run.log_size) if run.log_size else None),
-        ("Left over", f"processes {', '.join(map(str, run.leftovers[:20]))}" if run.leftovers else None),
-        ("Left out", "; ".join(left_out(run)) or None),
+        ("Leftover processes", f"PID {', '.join(map(str, run.leftovers[:20]))}" if run.leftovers else None),
+        ("Not recorded", "; ".join(left_out(run)) or None),
     ]
     with ui.element("section").classes("mlw-card"):
         heading("Properties")
@@ -120,7 +122,7 @@ def _parameters(context: Context) -> None:
             heading("Parameters")
             facts(found[:_PARAMETERS], mono=True)
             if len(found) > _PARAMETERS:
-                words = f"and {len(found) - _PARAMETERS} more: mlw history info {plain(context.run.id, 100)}"
+                words = f"and {len(found) - _PARAMETERS} more; run: mlw history info {plain(context.run.id, 100)}"
                 ui.label(words).classes("mlw-faint")
 
 
@@ -130,8 +132,8 @@ def _metrics(context: Context) -> None:
         if not context.facts.family:
             with ui.element("section").classes("mlw-card"):
                 heading("Metrics")
-                words = "It has measured nothing." if context.run.status.final else "It has measured nothing yet."
-                ui.label(f'{words} In a script: from mlworkbench import log; log("loss", 0.12)').classes("mlw-faint")
+                words = "No metrics logged." if context.run.status.final else "No metrics logged yet."
+                ui.label(f'{words} To log one: from mlworkbench import log; log("loss", 0.12)').classes("mlw-faint")
         return
     with ui.element("section").classes("mlw-card"):
         heading("Metrics")
@@ -157,21 +159,21 @@ def _family(context: Context) -> None:
     if family is None:
         return
     with ui.element("section").classes("mlw-card"):
-        heading("Runs of this sweep" if context.run.spec.sweep else "Runs inside")
+        heading("Runs of this sweep" if context.run.spec.sweep else "Nested runs")
         if family.metric:
-            better = "more is better" if family.goal == "max" else "less is better"
-            ui.label(f"Judged by {plain(family.metric, 100)}: {better}.").classes("mlw-faint")
+            better = "higher is better" if family.goal == "max" else "lower is better"
+            ui.label(f"Ranked by {plain(family.metric, 100)}; {better}.").classes("mlw-faint")
         _compare(family)
         _children(family, ui.element("div").classes("mlw-run-tab"), _CHILDREN)
 
 
 def _children(family: answers.Family, box: ui.element, most: int) -> None:
     """The first of them, and the next ones on demand."""
-    titles = ["Run", "Status", "Varied", *([plain(family.metric, 60)] if family.metric else []), "Duration"]
+    titles = ["Run", "Status", "Parameters", *([plain(family.metric, 60)] if family.metric else []), "Duration"]
     left = len(family.children) - most
     box.clear()
     with box:
-        table(titles, (_child_row(child, bool(family.metric)) for child in family.children[:most]), "Children")
+        table(titles, (_child_row(child, bool(family.metric)) for child in family.children[:most]), "Child runs")
         if left > 0:
             more = ui.button(
                 f"and {left + family.more} more", on_click=lambda: _children(family, box, most + _CHILDREN)
@@ -186,8 +188,8 @@ def _compare(family: answers.Family) -> None:
     ids = [child.run.id for child in family.children[:_COMPARED]]
     if len(ids) < 2:
         return
-    some = f"Compare the {'best' if family.metric else 'first'} {len(ids)}"
-    words = some if len(ids) < len(family.children) + family.more else "Compare all"
+    some = f"Compare the {'best' if family.metric else 'first'} {len(ids)} runs"
+    words = some if len(ids) < len(family.children) + family.more else "Compare all runs"
     ui.link(words, f"/compare?runs={quote(','.join(ids), safe=',')}")
 
 

@@ -24,7 +24,7 @@ _TABS: dict[str, tuple[str, Callable[[Context], Awaitable[None]]]] = {
     "log": ("Log", log.show),
     "metrics": ("Metrics", metrics.show),
     "outputs": ("Outputs", outputs.show),
-    "visualisations": ("Visualisations", pictures.show),
+    "visualisations": ("Images", pictures.show),
     "environment": ("Environment", environment.show),
     "code": ("Code", code.show),
 }

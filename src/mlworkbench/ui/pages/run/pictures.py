@@ -19,18 +19,18 @@ _SHOWN = 60
 async def show(context: Context) -> None:
     found = await context.desk.ask(answers.pictures, context.run.id)
     if not found:
-        words = "Images that a script writes below outputs/, or logs with log_image and log_figure, are shown here."
+        words = "Images that a script writes to outputs/ or logs with log_image or log_figure are shown here."
         empty("image", "No images.", words, 'log_image("sample", image, step=3)')
         return
     if not all(one.here for one in found):
         with ui.row().classes("mlw-run-note"):
-            ui.label("Some of them are still on the machine that ran it.")
-            ui.button("Fetch the outputs", on_click=lambda: deeds.download(context)).props("flat dense no-caps")
+            ui.label("Some images are still on the target.")
+            ui.button("Fetch outputs", on_click=lambda: deeds.download(context)).props("flat dense no-caps")
     with ui.element("div").classes("mlw-run-pictures"):
         for one in found[:_SHOWN]:
             _picture(context, one)
     if len(found) > _SHOWN:
-        ui.link(f"and {len(found) - _SHOWN} more among the outputs", context.address(tab="outputs"))
+        ui.link(f"and {len(found) - _SHOWN} more in the outputs", context.address(tab="outputs"))
 
 
 def _picture(context: Context, one: answers.Picture) -> None:

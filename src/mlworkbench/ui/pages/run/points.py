@@ -24,7 +24,7 @@ async def show(context: Context, name: str) -> None:
         total, found = await context.desk.ask(answers.points, context.run.id, name, -_NEWEST, _NEWEST)
         with asking(f"Points of {plain(name, 150)}") as dialog:
             words = counted(total, "point")
-            ui.label(words if total <= _NEWEST else f"The last {_NEWEST} of {words}").classes("mlw-faint")
+            ui.label(words if total <= _NEWEST else f"Last {_NEWEST} of {words}").classes("mlw-faint")
             columns = [
                 {"field": "step", "headerName": "Step", "width": 110},
                 {"field": "time", "headerName": "Time", "flex": 1, ":valueFormatter": _MOMENT},

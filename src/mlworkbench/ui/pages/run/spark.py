@@ -23,10 +23,10 @@ def show(context: Context) -> None:
         ("Kind", words.kind(spark) or None),
         ("Progress", lambda: _progress(context)),
         ("Executors", _lines(words.members(spark)) or words.executors(spark)),
-        ("Spark's page", None if context.run.status.final else _page(context, spark)),
-        ("Spark's history", _link(spark, "history")),
-        ("Events", plain(str(spark["events"]), 500) if spark.get("events") else None),
-        ("Went wrong", _lines(words.troubles(spark))),
+        ("Spark UI", None if context.run.status.final else _page(context, spark)),
+        ("Spark history server", _link(spark, "history")),
+        ("Event log", plain(str(spark["events"]), 500) if spark.get("events") else None),
+        ("Problems", _lines(words.troubles(spark))),
     ]
     with ui.element("section").classes("mlw-card"):
         heading("Spark")
@@ -47,7 +47,7 @@ def _progress(context: Context) -> None:
 def _now(context: Context) -> str:
     spark = context.run.spark or {}
     found = [words.progress(spark), words.executors(spark)]
-    return ", ".join(one for one in found if one) or "no job yet"
+    return ", ".join(one for one in found if one) or "no jobs yet"
 
 
 def _lines(lines: list[str]) -> str | None:
@@ -58,7 +58,7 @@ def _lines(lines: list[str]) -> str | None:
 def _page(context: Context, spark: JsonDict) -> Value | None:
     """A link, unless it would lead to this machine instead of that one."""
     tunnel = words.tunnel(context.run)
-    return f"{words.link(spark, 'ui')} over there; {tunnel} brings it here" if tunnel else _link(spark, "ui")
+    return f"{words.link(spark, 'ui')} on the target; to open it here, run: {tunnel}" if tunnel else _link(spark, "ui")
 
 
 def _link(spark: JsonDict, name: str) -> Value | None:

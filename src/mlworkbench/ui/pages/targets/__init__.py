@@ -14,6 +14,10 @@ from .page import TargetsPage
 
 def register(desk: Desk) -> None:
     @project_page(desk, "/targets", "Targets")
-    async def targets(where: Here, errand: Annotated[str, Query(max_length=64)] = "") -> None:
+    async def targets(
+        where: Here,
+        operation: Annotated[str, Query(max_length=64)] = "",
+        errand: Annotated[str, Query(max_length=64)] = "",  # its former name
+    ) -> None:
         with frame(desk, f"Targets of {where.project.name}", where, active="Targets"):
-            await TargetsPage(desk, where).show(errand)
+            await TargetsPage(desk, where).show(operation or errand)

@@ -71,7 +71,7 @@ class CardView:
         """The worst of them is what the headline says."""
         worst = next((one for state in (ERROR, WARNING) for one in found if one.state == state), None)
         if self._gauges is not None and not self._gauges.is_deleted:
-            words = f"{plain(worst.what, 60)} is not as it should be, see below" if worst else ""
+            words = f"problem with {plain(worst.what, 60)}, see below" if worst else ""
             self._gauges.judge(worst.state if worst else "", words)
 
     def _matters(self, one: Finding) -> bool:
@@ -111,7 +111,7 @@ class CardView:
             return
         if card.elsewhere and card.attached is None:
             self._button("Attach", "add_link", lambda: self.page.attach(card))
-            self._menu([("Detach, and remove the files", "link_off", self._detach)])
+            self._menu([("Detach and delete files", "link_off", self._detach)])
             return
         self._button("Check", "fact_check", lambda: dialogs.check(self))
         self._prepare()
@@ -123,7 +123,7 @@ class CardView:
             more += [
                 ("Allowed mounts", "folder_shared", lambda: dialogs.consents(self, dialogs.MOUNTS)),
                 ("Allowed networks", "lan", lambda: dialogs.consents(self, dialogs.NETWORKS)),
-                ("New key", "key", lambda: dialogs.reset_key(self)),
+                ("Reset key", "key", lambda: dialogs.reset_key(self)),
                 ("Detach", "link_off", self._detach),
             ]
         self._menu(more)
@@ -187,7 +187,7 @@ class CardView:
             for use in self.card.uses:
                 ui.link(plain(use.name, 200), answers.file_address(key, use.file)).classes("mlw-mono")
             if not self.card.uses:
-                ui.label("no run configuration").classes("mlw-faint")
+                ui.label("no run configurations").classes("mlw-faint")
 
     # -- acts -----------------------------------------------------------------------------------------------
 

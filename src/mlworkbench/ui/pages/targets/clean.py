@@ -24,7 +24,7 @@ class CleanDialog(Box):
         super().__init__(f"Clean {target or 'this machine'}")
         self._desk, self._where, self._target = desk, where, target
         with self.buttons:
-            self._remove = ui.button("Remove", icon="delete", on_click=self._clean)
+            self._remove = ui.button("Delete", icon="delete", on_click=self._clean)
             self._remove.props("unelevated no-caps color=negative").set_visibility(False)
 
     async def look(self) -> None:
@@ -34,11 +34,11 @@ class CleanDialog(Box):
             return
         total = sum(_free(row) for row in rows)
         with self.body:
-            _table(rows, "can go")
+            _table(rows, "Removable")
             _tell_kept(rows)
-            ui.label(f"{units.size(total)} can go" if total else "Nothing can go").props("role=status")
-            here = "Runs, outputs and assets always stay."
-            there = "Runs go that have ended and whose log and outputs are here."
+            ui.label(f"{units.size(total)} can be deleted" if total else "Nothing to delete").props("role=status")
+            here = "Runs, outputs, and assets are always kept."
+            there = "Only finished runs whose log and outputs were fetched are deleted."
             ui.label(here if self._target is None else there).classes("mlw-faint")
         self._remove.set_visibility(total > 0)
 
@@ -48,9 +48,9 @@ class CleanDialog(Box):
         if rows is not None:
             total = sum(int(row.get("bytes") or 0) for row in rows)
             with self.body:
-                _table(rows, "removed")
+                _table(rows, "Removed")
                 _tell_kept(rows)
-                ui.label(f"{units.size(total)} removed").classes("mlw-good").props("role=status")
+                ui.label(f"{units.size(total)} deleted").classes("mlw-good").props("role=status")
 
     async def _do(self, remove: bool) -> Sequence[Mapping[str, Any]] | None:
         """What the command answers; what went wrong is shown."""
@@ -61,7 +61,7 @@ class CleanDialog(Box):
             ui.label(plain(" ".join(command), 400)).classes("mlw-mono mlw-faint")
             with ui.row().classes("mlw-errand-head") as waiting:
                 ui.spinner(size="18px").props("aria-hidden=true")
-                ui.label("Removing" if remove else "Counting").props("role=status")
+                ui.label("Deleting…" if remove else "Calculating sizes…").props("role=status")
         try:
             found = await self._desk.errands.do(*said, cwd=self._where.project.root)
         except MlwError as error:
@@ -94,7 +94,7 @@ def _table(rows: Sequence[Mapping[str, Any]], last: str) -> None:
     if not shown:
         return
     there = any("can_go_bytes" in row for row in shown)
-    columns = ["kind", "things", *(["size", last] if there else [last])]
+    columns = ["Kind", "Items", *(["Size", last] if there else [last])]
     with ui.element("table").classes("mlw-plain-table"):
         with ui.element("thead"), ui.element("tr"):
             for name in columns:

@@ -37,12 +37,12 @@ async def check(view: CardView) -> None:
     """Look at the machine now; what is missing there is told with its remedy."""
     page, name = view.page, view.card.name
     errand = await page.desk.errands.start(*words.check_words(name), cwd=page.where.project.root)
-    box = Box(f"Check of {name}")
+    box = Box(f"Check {name}")
     with box.body:
         ui.label(command_of(errand)).classes("mlw-mono mlw-faint mlw-said")
         with ui.row().classes("mlw-errand-head") as waiting:
             ui.spinner(size="18px").props("aria-hidden=true")
-            ui.label("The machine is asked").props("role=status")
+            ui.label("Checking…").props("role=status")
         lines = ErrandView(errand)
     box.open()
     await errand.done.wait()
@@ -60,7 +60,7 @@ def _show_check(box: Box, errand: Errand, lines: ErrandView) -> None:
         if isinstance(errand.answer, list):
             lines.delete()
             findings_table(errand.answer)
-            well = "Runs can be put there" if error is None else "Something is missing that runs need"
+            well = "Ready for runs" if error is None else "Not ready for runs"
             ui.label(well).classes("mlw-good" if error is None else "mlw-bad").props("role=status")
         elif error is not None:
             ui.label(plain(error.message, 2000)).classes("mlw-bad mlw-said").props("role=status")
@@ -95,10 +95,14 @@ async def detach(view: CardView) -> None:
     box = Box(f"Detach {name}?")
     with box.body:
         _machine(view)
-        ui.label("The key that attach installed there is removed, and the target's two files here.")
+        ui.label(
+            "Removes the SSH key that mlw installed on the machine, and the two files of the target in this project."
+        )
         keep = ui.checkbox("Keep the files in aml_config").props("dense")
-        purge = ui.checkbox("Also delete ~/.mlw there; results are fetched first, shared folders stay").props("dense")
-        force = ui.checkbox("Forget it even if it cannot be reached").props("dense")
+        purge = ui.checkbox("Also delete ~/.mlw there; results are fetched first, shared folders are kept").props(
+            "dense"
+        )
+        force = ui.checkbox("Detach even if the machine is unreachable").props("dense")
     with box.buttons:
         ui.button("Detach", icon="link_off", on_click=lambda: box.submit(True)).props(
             "unelevated no-caps color=negative"
@@ -113,22 +117,24 @@ async def detach(view: CardView) -> None:
 
 async def reset_key(view: CardView) -> None:
     name, known = view.card.name, view.card.attached
-    box = Box(f"A new key for {name}")
+    box = Box(f"Reset key of {name}")
     with box.body:
         _machine(view)
         if known is not None:
-            ui.label(f"Way in now: {plain(known.key, 300)}").classes("mlw-faint")
-            ui.label(f"The machine's own key: {plain(known.host_key, 200)}").classes("mlw-mono mlw-faint mlw-said")
-        ui.label("Make a new key of ours in place of the old one; or, if the machine was set up anew, accept its own:")
-        key = ui.input("New fingerprint of the machine, or nothing", placeholder="SHA256:…").classes("mlw-full")
+            ui.label(f"Current authentication: {plain(known.key, 300)}").classes("mlw-faint")
+            ui.label(f"Host key: {plain(known.host_key, 200)}").classes("mlw-mono mlw-faint mlw-said")
+        ui.label(
+            "Creates a new SSH key that replaces the old one. If the machine was reinstalled, enter its new host key:"
+        )
+        key = ui.input("New host key fingerprint (optional)", placeholder="SHA256:…").classes("mlw-full")
         key.props("outlined dense autocomplete=off spellcheck=false")
     with box.buttons:
-        ui.button("Go on", icon="key", on_click=lambda: box.submit(True)).props("unelevated no-caps")
+        ui.button("Reset key", icon="key", on_click=lambda: box.submit(True)).props("unelevated no-caps")
     if not await box:
         return
     await view.let_go()
     said = words.reset_key_words(name, str(key.value or "").strip() or None)
-    await carried_out(view.page.desk, f"New key for {name}", *said, cwd=view.page.where.project.root)
+    await carried_out(view.page.desk, f"Reset key of {name}", *said, cwd=view.page.where.project.root)
     await view.page.refresh()
 
 
@@ -142,8 +148,8 @@ class ConsentKind:
     example: str
 
 
-MOUNTS = ConsentKind("mount", "Folders of {} that containers may mount", "One more folder", "/data:ro")
-NETWORKS = ConsentKind("network", "Networks of {} that containers may join", "One more network", "host")
+MOUNTS = ConsentKind("mount", "Folders on {} that containers may mount", "Add folder", "/data:ro")
+NETWORKS = ConsentKind("network", "Networks on {} that containers may join", "Add network", "host")
 
 
 async def consents(view: CardView, which: ConsentKind) -> None:
@@ -155,7 +161,7 @@ async def consents(view: CardView, which: ConsentKind) -> None:
         _machine(view)
         kept = {text: ui.checkbox(plain(text, 300), value=True).props("dense") for text in allowed}
         if not allowed:
-            ui.label("None but their own.").classes("mlw-faint")
+            ui.label("None.").classes("mlw-faint")
         more = ui.input(which.more, placeholder=which.example).props("outlined dense autocomplete=off")
         more.classes("mlw-full")
     with box.buttons:
@@ -166,5 +172,5 @@ async def consents(view: CardView, which: ConsentKind) -> None:
     forbid = [text for text, box_of in kept.items() if not box_of.value]
     if allow or forbid:
         said = words.update_words(name, which.kind, allow=allow, forbid=forbid)
-        await carried_out(view.page.desk, f"Consents of {name}", *said, cwd=view.page.where.project.root)
+        await carried_out(view.page.desk, f"Permissions of {name}", *said, cwd=view.page.where.project.root)
         await view.page.refresh()

@@ -20,7 +20,7 @@ from ...parts.when import When
 from .dialogs import Box
 
 _SHORT = 12
-_COLUMNS = ("environment", "Python", "packages", "size", "its own", "last used", "state", "")
+_COLUMNS = ("Environment", "Python", "Packages", "Size", "Unshared size", "Last used", "State", "")
 
 
 class EnvironmentsDialog(Box):
@@ -41,7 +41,7 @@ class EnvironmentsDialog(Box):
         self.body.clear()
         with self.body, ui.row().classes("mlw-errand-head") as waiting:
             ui.spinner(size="18px").props("aria-hidden=true")
-            ui.label("Counting").props("role=status")
+            ui.label("Calculating sizes…").props("role=status")
         try:
             found = await self._desk.errands.do(*said, cwd=self._where.project.root)
         except MlwError as error:
@@ -53,12 +53,14 @@ class EnvironmentsDialog(Box):
             return
         waiting.delete()
         with self.body:
-            command = "mlw environment list" + (f" -t {plain(self._target, 100)}" if self._target else "")
+            command = "mlw environment list" + (f" --target {plain(self._target, 100)}" if self._target else "")
             ui.label(command).classes("mlw-mono mlw-faint")
             if found:
                 self._table(found)
             else:
-                ui.label("None yet: the first run that needs one builds it, or Prepare does.").classes("mlw-faint")
+                ui.label("No environments yet. The first run that needs one builds it, or click Prepare.").classes(
+                    "mlw-faint"
+                )
 
     def _table(self, found: Sequence[Mapping[str, Any]]) -> None:
         with ui.element("table").classes("mlw-plain-table"):

@@ -61,7 +61,7 @@ class TargetsPage:
             with self._place:
                 self._cards = {card.name: CardView(self, card) for card in found}
                 if not found:
-                    words = "Scripts run on compute targets: this machine, or one that you reach by SSH."
+                    words = "Scripts run on compute targets: this machine, or a machine that you reach over SSH."
                     command = "mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7"
                     empty("dns", "No compute targets", words, command)
         for card in found:
@@ -79,7 +79,7 @@ class TargetsPage:
         """Show a command; the address names it, so that a reload shows it again."""
         address = f"{self.where.address}/targets"
         dialog = ErrandDialog(title, errand, stays=True, hidden=lambda: show_address(address))
-        show_address(f"{address}?errand={errand.id}")
+        show_address(f"{address}?operation={errand.id}")
         dialog.open()
         return dialog
 
