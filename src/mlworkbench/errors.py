@@ -47,6 +47,11 @@ class MlwError(Exception):
             self.more = more
 
 
+def details_of(page: str) -> str:
+    """The hint that names a page of ``mlw explain``."""
+    return f"for details run 'mlw explain {page}'"
+
+
 class UsageError(MlwError):
     """The words on the command line do not fit together."""
 
