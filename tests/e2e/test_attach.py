@@ -559,7 +559,7 @@ def test_a_machine_that_does_not_answer(laptop, machine, project):
     assert done.code == 69 and done.out == ""
     assert done.err == (
         f"error: ada@{host.address}:22 refused the connection\nhint: is sshd running there, and is port 22 its port?\n"
-        "more: mlw explain no-contact\n"
+        "hint: for details run 'mlw explain no-contact'\n"
     )
 
 

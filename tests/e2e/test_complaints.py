@@ -311,7 +311,7 @@ def test_an_option_of_ours_behind_the_script_is_told(user):
     project = user.project("demo", train="import sys\nprint(sys.argv[1:])\n")
     done = user.mlw("submit", "train.py", "--gpus", "1", cwd=project)
     assert (done.code, done.out) == (0, "['--gpus', '1']\n")
-    assert "hint: --gpus stands behind train.py, so the script gets it" in done.err, done
+    assert "hint: --gpus after train.py is passed to the script" in done.err, done
     parser = "import argparse\np = argparse.ArgumentParser()\n"
     (project / "own.py").write_text(f"{parser}p.add_argument('--gpus')\np.parse_args()\n")
-    assert "stands behind" not in user.mlw("submit", "own.py", "--gpus", "1", cwd=project).err
+    assert "is passed to the script" not in user.mlw("submit", "own.py", "--gpus", "1", cwd=project).err

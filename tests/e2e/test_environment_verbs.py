@@ -143,7 +143,7 @@ def test_one_that_a_run_uses_stays_and_the_others_go(user, build_in):
     assert asked.code != 0 and f"Remove environments {both[1]}" in asked.err, "nobody said yes"
     assert "\nerror: there is nobody to ask\n" in asked.err, asked
     done = user.mlw("environment", "remove", *both, "--yes")
-    assert done.code == 2 and f"environment {both[0]} stays: it is in use (run {run})" in done.err
+    assert done.code == 2 and f"environment {both[0]} is kept: it is in use (run {run})" in done.err
     assert f"mlw cancel {run}" in done.err and " removed" in done.err and both[1] in done.out
     assert [note["digest"] for note in environments(Root(str(user.store)))] == [first["digest"]]
     kept = user.mlw("environment", "remove", "--unused", "-y")
@@ -176,7 +176,7 @@ def test_caches_go_when_asked_for_only(user, build_in):
     lock = build_in(user.store, ["bulk"])
     assert (user.store / "cache" / "uv").exists()
     done = user.mlw("environment", "remove", "--caches", "-y", "-o", "json")
-    assert [row["kind"] for row in rows(done)] == ["caches of packages"]
+    assert [row["kind"] for row in rows(done)] == ["package caches"]
     assert not (user.store / "cache" / "uv").exists()
     assert len(environments(Root(str(user.store)))) == 1
     assert user.mlw("environment", "show", lock["digest"], "--verify").code == 0
@@ -230,7 +230,7 @@ def test_on_a_machine_elsewhere(laptop, machine, build_in):
     assert rows(laptop.mlw("environment", "list", "-o", "json")) == [], "here is none"
     assert "greet" in there("show", first["digest"][:10], "--verify", check=True).out
     gone = there("show", second["digest"])
-    assert gone.code == 75 and "its Python is gone, or cannot be run" in gone.out
+    assert gone.code == 75 and "its Python is missing or does not start" in gone.out
     unknown = there("show", "zz")
     assert unknown.code == 66 and first["digest"][:12] in unknown.err
     done = there("remove", first["digest"][:10], second["digest"][:10], "-y")

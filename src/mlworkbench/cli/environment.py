@@ -57,7 +57,7 @@ def list_environments(target: str | None, folder: str | None, output: str, query
         count, size = stock.leftovers
         if count:
             render.message(
-                f"hint: failed builds left {units.size(size)}; delete with 'mlw environment remove --unused{_on(target)}'"
+                f"hint: failed builds left {units.size(size)}; run 'mlw environment remove --unused{_on(target)}'"
             )
         return
     render.emit([_record(one) for one in found], output=output, query=query)

@@ -105,7 +105,8 @@ def _refuse_inside(runs: Sequence[Run]) -> None:
         if run.spec.inside:
             raise UsageError(
                 f"run {run.id} is nested in run {run.spec.folder} and cannot be deleted alone; nothing was deleted",
-                f"delete the outer run with 'mlw history remove {run.spec.folder}', or hide this one with 'mlw history archive {run.id}'",
+                f"delete the whole run with 'mlw history remove {run.spec.folder}', "
+                f"or hide this one with 'mlw history archive {run.id}'",
             )
 
 

@@ -172,7 +172,7 @@ class Exporter:
         fixed = [name for name, value in params.items() if known.params.get(name, value) != value]
         if fixed:
             self._tell(
-                f"run {item.run.id}: MLflow cannot change parameters, so it keeps the old values of {', '.join(fixed[:5])}"
+                f"run {item.run.id}: MLflow cannot change parameters; old values are kept: {', '.join(fixed[:5])}"
             )
         new = [{"key": name, "value": value} for name, value in params.items() if name not in known.params]
         for batch in _batches(new, _OTHERS):

@@ -72,7 +72,8 @@ class Files:
             self._report(f"outputs of {item.run.id}", done, total)
         if missing:
             self._tell(
-                f"run {item.run.id}: {missing} outputs were not fetched; run 'mlw history download {item.run.id}' and export again"
+                f"run {item.run.id}: {missing} outputs were not fetched; "
+                f"run 'mlw history download {item.run.id}' and export again"
             )
         record = {**item.record, "renamed": {**renamed, "files": names.changed()}}
         send(f"{_FOLDER}/record.json", _json(record))

@@ -111,7 +111,7 @@ class RunActions:
         with rundialogs.asking(f"Export {len(ids)} of the runs") as dialog:
             ui.label("On the command line, as CSV, JSON, a page to look at, or into MLflow:")
             for kind in ("csv", "json", "html"):
-                words = shlex.join(("mlw", "history", "export", "-o", f"runs.{kind}", *ids))
+                words = shlex.join(("mlw", "history", "export", "--to", f"runs.{kind}", *ids))
                 ui.label(plain(words, 4000)).classes("mlw-mono mlw-command mlw-said")
             with ui.row().classes("mlw-dialog-buttons"):
                 no = ui.button("Close", on_click=dialog.close, color=None)
