@@ -236,7 +236,8 @@ def variables_page() -> str:
             table(["variable", "meaning"], given),
             prose.IN_CONTAINERS + "\n",
             "## Variables that scripts inherit\n",
-            "On `local` and `remote`, scripts inherit only these variables, so that runs are reproducible and secrets are not exposed:\n",
+            "On `local` and `remote`, scripts inherit only these variables. This makes runs reproducible and protects"
+            " secrets:\n",
             inherited + ".\n",
             "In containers, scripts get the environment of the image.\n",
         ]

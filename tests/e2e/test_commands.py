@@ -495,7 +495,7 @@ def test_create_takes_the_name_as_argument_or_option(user, tmp_path):
     made = {path.parent.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("aml_config/project.json")}
     assert made == {"one", "two", "three", "four", "new/er/five"}
     without = user.mlw("project", "create", cwd=tmp_path)
-    assert without.code == 2 and "error: missing project name\nhint: run 'mlw project create NAME'\n" == without.err
+    assert without.code == 2 and without.err == "error: missing project name\nhint: run 'mlw project create NAME'\n"
     both = user.mlw("project", "create", "six", "--name", "seven", cwd=tmp_path)
     assert both.code == 2 and "two project names" in both.err
 

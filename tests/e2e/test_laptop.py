@@ -251,7 +251,7 @@ def test_a_damaged_history_is_told_and_left_to_the_commands_that_mend_it(quiet):
     assert run in quiet.mlw("history", "list", cwd=project).out
     after = findings(doctor(quiet, "-o", "json"))
     assert after["history"]["state"] == "ok"
-    assert "set aside" in after["leftovers"]["found"] and after["leftovers"]["state"] == "warning"
+    assert "renamed to" in after["leftovers"]["found"] and after["leftovers"]["state"] == "warning"
 
 
 def test_a_history_of_a_newer_mlw(quiet):

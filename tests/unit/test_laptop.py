@@ -111,7 +111,7 @@ TROUBLES = [
     (with_part("past", version=9), "history", ERROR, "was written by a newer mlw", "history-unusable"),
     (with_part("past", busy=True), "history", WARNING, "locked by another program", "history-unusable"),
     (with_part("past", stranded=2), "leftovers", WARNING, "2 submits were interrupted", "submit-interrupted"),
-    (with_part("past", aside=("/h/history.db.damaged-1",)), "leftovers", WARNING, "set aside", "history-damaged"),
+    (with_part("past", aside=("/h/history.db.damaged-1",)), "leftovers", WARNING, "was renamed to", "history-damaged"),
     # ssh and keyring
     (
         with_part("ssh", program=None),
@@ -126,7 +126,13 @@ TROUBLES = [
     (with_part("ssh", multiplexes=False), "ssh", WARNING, "cannot share SSH connections", None),
     (with_part("ssh", sockets="/tmp/mlw-0 cannot be used"), "ssh", WARNING, "/tmp/mlw-0 cannot be used", None),
     (with_part("ssh", loose=("/h/.ssh/config",)), "ssh files", ERROR, "writable by other users", "permission-denied"),
-    (with_part("ssh", shown=("/h/.ssh/id_rsa",)), "ssh files", WARNING, "others may read", "permission-denied"),
+    (
+        with_part("ssh", shown=("/h/.ssh/id_rsa",)),
+        "ssh files",
+        WARNING,
+        "private key readable by other users",
+        "permission-denied",
+    ),
     (with_part("ssh", unreadable=("/h/x",)), "ssh files", WARNING, "cannot be read: /h/x", "permission-denied"),
     (with_part("ssh", agent="dead"), "ssh agent", WARNING, "does not point to a running agent", "permission-denied"),
     (replace(with_part("ssh", passwords=1), keyring=None), "keyring", WARNING, "none, but 1", "permission-denied"),

@@ -30,7 +30,7 @@ _SHOWN = 40
 @output_options(
     render.FORMATS,
     format_help="Format of the summary",
-    file_help="Zip file to write; diagnostics-RUN.zip in the current folder by default",
+    file_help="Zip file to write (default: diagnostics-RUN.zip)",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation")
 @in_project

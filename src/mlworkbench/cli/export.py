@@ -34,15 +34,15 @@ _OWN = ("kind", "path", "points", "uri", "experiment", "no_children")  # options
 
 
 @click.command(epilog="Example: mlw history export --where 'accuracy > 0.9' --to report.html")
-@click.argument("runs", nargs=-1, metavar="[RUN]…", shell_complete=complete_run)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
 @output_options(
     KINDS,
-    format_help="Output format; by default the one of the file name, else csv",
-    file_help="File to write (.csv, .json, .html); standard output by default",
+    format_help="Output format (default: from the file name, else csv)",
+    file_help="File to write: .csv, .json, or .html (default: standard output)",
 )
 @click.option("--points", is_flag=True, help="Export every point: one row each in CSV, whole series in JSON")
 @click.option("--mlflow", "uri", metavar="URI", help="Send the runs to this MLflow server instead of writing a file")
-@click.option("--experiment", metavar="NAME", help="MLflow experiment; the name of the project by default")
+@click.option("--experiment", metavar="NAME", help="MLflow experiment (default: the project name)")
 @click.option("--all", "everywhere", is_flag=True, help="Include all projects")
 @click.option("--no-children", is_flag=True, help="Exclude child runs of sweeps and nested runs")
 @click.option("--sort", metavar="NAME", help="Sort by this metric, parameter, or key; -NAME for descending order")

@@ -40,7 +40,7 @@ def check_project(project: Project, history: History) -> None:
 def _ask(project: Project, history: History, error: SameId) -> Project:
     render.message(f"{error.message[0].upper()}{error.message[1:]}.")
     what = "run history, container home, and shared folder"
-    question = f"Was it moved from there (it keeps its {what})?" if error.moved else f"Share its {what}?"
+    question = f"Was this project moved from there (it keeps its {what})?" if error.moved else f"Share its {what}?"
     if click.confirm(question, err=True):
         _link(project, history)
         return project

@@ -48,7 +48,7 @@ def _files(ssh: Ssh) -> list[Finding]:
         found.append(Finding("ssh files", ERROR, words, f"chmod go-w {join(ssh.loose)}", "permission-denied"))
     if ssh.shown:
         names = ", ".join(ssh.shown)
-        words = f"others may read the key {names}, so ssh does not take it"
+        words = f"private key readable by other users, so ssh does not use it: {names}"
         found.append(Finding("ssh files", WARNING, words, f"chmod 600 {join(ssh.shown)}", "permission-denied"))
     if ssh.unreadable:
         words = f"cannot be read: {', '.join(ssh.unreadable)}"

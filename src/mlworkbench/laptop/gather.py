@@ -122,7 +122,7 @@ def _place() -> tuple[Path, str | None]:
         folder = data_folder()
     except MlwError as error:
         return Path(os.sep), error.message
-    return folder, "MLW_HOME is the root of the disk" if folder == Path(folder.anchor) else None
+    return folder, "MLW_HOME is the root of the file system" if folder == Path(folder.anchor) else None
 
 
 def _home(folder: Path, environ: Mapping[str, str], trouble: str | None) -> Home:

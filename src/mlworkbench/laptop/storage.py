@@ -33,7 +33,7 @@ def _folder(home: Home) -> Finding:
     if not home.there:
         return Finding("data folder", OK, f"{found} does not exist yet; the first command creates it")
     if not home.mine:
-        hint = "set MLW_HOME to a folder of your own"
+        hint = "set MLW_HOME to a folder that you own"
         return Finding("data folder", ERROR, f"{found} belongs to another user", hint, "history-unusable")
     if home.mode & _OTHERS_WRITE:
         hint = f"chmod 700 {quote(home.folder)}"
@@ -79,7 +79,7 @@ def _history(past: Past, size: Size) -> Finding:
         hint = "rebuild it from the run folders with 'mlw history rebuild'; the next command also does this"
         return Finding("history", ERROR, words, hint, "history-damaged")
     if past.version is not None and past.version > past.known:
-        words = f"{past.path} was written by a newer mlw (version {past.version}, this one knows {past.known})"
+        words = f"{past.path} was written by a newer mlw (version {past.version}; this one supports {past.known})"
         return Finding("history", ERROR, words, "upgrade mlworkbench, or use another MLW_HOME", "history-unusable")
     if past.version is not None and past.version < past.known:
         return Finding("history", OK, f"{size(past.size)}, from an older version of mlw; the next command upgrades it")
@@ -102,5 +102,5 @@ def _leftovers(past: Past, size: Size) -> list[Finding]:
         kept = [path for path in past.aside if not path.endswith(("-wal", "-shm"))] or list(past.aside)
         what = "a damaged index was" if len(kept) == 1 else f"{len(kept)} damaged indexes were"
         hint = "the history was rebuilt from the run folders; you can delete these files"
-        found.append(Finding("leftovers", WARNING, f"{what} set aside: {kept[-1]}", hint, "history-damaged"))
+        found.append(Finding("leftovers", WARNING, f"{what} renamed to {kept[-1]}", hint, "history-damaged"))
     return found

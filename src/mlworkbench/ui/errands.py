@@ -27,7 +27,7 @@ _LINES = 5000
 _LONGEST = 64 * 1024 * 1024  # bytes of an answer
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _MARKS = {"error: ": "error", "hint: ": "hint", "warning: ": "warning", "note: ": "note"}
-_MORE = re.compile(r"hint: for details run 'mlw explain ([a-z-]+)'")
+_MORE = re.compile(r"(?:hint: for details run '|[a-z]+: )mlw explain ([a-z0-9-]+)'?")
 
 
 class _Unknown(UnknownName):
