@@ -25,7 +25,7 @@ from .options import debugging, in_project, maybe_project, rendering
 from .project_id import check_project
 from .verbs import Verbs
 
-_COLUMNS = ("name", "version", "files", "size", "run_id", "artifact", "created_utc")
+_COLUMNS = ("name", "version", "files", "size", "run_id", "artifact", "created (UTC)")
 
 
 @click.group(cls=Verbs, epilog="Example: mlw asset download -l assets/moons.link -d models")
@@ -112,8 +112,9 @@ def list_assets(everywhere: bool, folder: str | None, output: str, query: str | 
         if not rows:
             render.message("no assets")
             return
-        rows = [{**row, "size": units.size(row["size"])} for row in rows]
-    render.emit(rows, output=output, query=query, columns=_COLUMNS if output == "table" else None)
+        rows = [{**row, "size": units.size(row["size"]), "created (UTC)": row["created_utc"]} for row in rows]
+    tidy = output == "table" and query is None
+    render.emit(rows, output=output, query=query, columns=_COLUMNS if tidy else None)
 
 
 def _row(one: kept.Asset) -> dict[str, Any]:

@@ -21,6 +21,19 @@ from .verbs import Verbs
 
 _DAY = 86400.0
 _COLUMNS = ("environment", "python", "packages", "size", "own", "built", "last_used", "runs", "state")
+# Keys of a record as a table shows them.
+_HEADINGS = {
+    "bytes": "size",
+    "own_bytes": "own size",
+    "built_utc": "built (UTC)",
+    "last_used_utc": "last used (UTC)",
+    "used_now_by": "in use by",
+    "used_by": "used by",
+    "python_from": "Python from",
+    "python_home": "Python folder",
+    "cuda": "CUDA",
+    "sound": "intact",
+}
 _OTHERS = {
     "leftover": "leftovers of failed builds",
     "cache": "package caches",
@@ -251,7 +264,7 @@ def _tidy(found: Details, facts: dict[str, Any]) -> dict[str, Any]:
         shown["sound"] = "no: its Python is missing or does not start"
     if found.damage is not None:
         shown["damage"] = f"{len(found.damage)} files" if found.damage else "none: all files verified"
-    return {name: value for name, value in shown.items() if value is not None}
+    return {_HEADINGS.get(name, name): value for name, value in shown.items() if value is not None}
 
 
 def _utc(moment: float | None) -> str | None:

@@ -17,6 +17,7 @@ from ..plan import Request
 from ..targets.ground import survey
 from ..targets.opening import open_target
 from . import render
+from .headings import python_facts
 from .options import (
     allow_builds,
     another_target,
@@ -83,10 +84,10 @@ def prepare(**asked: Any) -> None:
         found["image"] = pull.container["image"]
     if managed:
         found |= {"digest": settled.lock["digest"], "packages": len(settled.lock["conda"]) + len(settled.lock["pip"])}
-    render.emit(found, output=asked["output"], query=asked["query"])
+    output, query = asked["output"], asked["query"]
+    render.emit(python_facts(found, output, query), output=output, query=query)
     if not managed:
-        there = f"image {found['image']} is available; " if pull else ""
-        what = "of the image" if pull else "of the machine"
+        there, what = (f"image {found['image']} is available; ", "of the image") if pull else ("", "of the machine")
         render.message(f"{there}nothing to build: target {compute.name} uses the Python {what}")
 
 

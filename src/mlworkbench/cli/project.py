@@ -17,6 +17,7 @@ from ..errors import ConfigError, MlwError, UsageError
 from ..model import Problem
 from ..paths import UserPaths, user_paths
 from . import render
+from .headings import python_facts
 from .options import debugging, in_project, rendering, the_project
 from .verbs import Verbs
 
@@ -129,7 +130,7 @@ def show(folder: str | None, output: str, query: str | None) -> None:
         "run_configurations": here.runconfigs(),
         **_interpreter(here, user_paths()),
     }
-    render.emit(facts, output=output, query=query)
+    render.emit(python_facts(facts, output, query), output=output, query=query)
 
 
 def _interpreter(here: Project, paths: UserPaths) -> dict[str, str | None]:
