@@ -132,7 +132,7 @@ def test_outputs_behind_links_are_here_or_named_and_stay_there(box):
     assert kept["runs"] == [done.run]
     assert re.search(rf"kept: runs, 1 \(.*\) \({done.run}\): some outputs are only there", told.err), told
     shown = laptop.mlw("experiment", "clean", "-t", "box", "--unfetched", "--recent", cwd=project, check=True)
-    assert "delete with 'mlw experiment clean -t box --unfetched --recent --yes'\n" in shown.err
+    assert "delete with: mlw experiment clean -t box --unfetched --recent --yes\n" in shown.err
     assert clean(laptop, project, "--unfetched", "--yes")["runs"]["things"] == 1
     assert not (root / "runs" / done.run).exists() and fetched.exists()
 
@@ -149,7 +149,7 @@ def test_a_target_that_nobody_attached(box):
     here = laptop.mlw("experiment", "clean", "-t", "local", cwd=project)
     assert here.code == 0 and "spare working copies" in here.out
     here = laptop.mlw("experiment", "clean", "--recent", cwd=project)
-    assert "delete with 'mlw experiment clean --recent --yes'\n" in here.err
+    assert "delete with: mlw experiment clean --recent --yes\n" in here.err
     here = laptop.mlw("experiment", "clean", "-t", "local", "--unfetched", cwd=project)
     assert here.code == 2 and "hint: remove --unfetched" in here.err
     wrong = laptop.mlw("experiment", "clean", "-t", "nosuch", cwd=project)

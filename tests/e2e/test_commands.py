@@ -166,7 +166,7 @@ def test_tutorials_of_the_original_can_be_followed(user):
     words = "project create --name old --workspace w --account a --resource-group g --path".split()
     done = user.mlw(*words, str(user.home))
     assert done.code == 0, done
-    assert "hint: --workspace is not needed" in done.err and "created project old" in done.err
+    assert "hint: --workspace is ignored" in done.err and "created project old" in done.err
     assert user.mlw("history", "list", "--path", "old").err == "hint: '--path' is now '--project'\nno runs\n"
 
 

@@ -44,7 +44,7 @@ def test_a_laptop_that_is_well(quiet):
     quiet.mlw("history", "list", "--all")
     done = doctor(quiet)
     assert done.code == 0, done
-    assert re.search(r"^What +State +Found$", done.out, re.MULTILINE)
+    assert re.search(r"^Check +State +Result$", done.out, re.MULTILINE)
     rows = findings(doctor(quiet, "-o", "json"))
     assert {row["state"] for row in rows.values()} == {"ok"}, rows
     assert str(quiet.store) in rows["data folder"]["found"] and "MLW_HOME" in rows["data folder"]["found"]
@@ -55,7 +55,7 @@ def test_a_laptop_that_is_well(quiet):
 
 def test_a_laptop_where_nothing_was_ever_done_is_left_so(quiet):
     rows = findings(doctor(quiet, "-o", "json"))
-    assert "not there yet" in rows["data folder"]["found"] and "history" not in rows
+    assert "does not exist yet" in rows["data folder"]["found"] and "history" not in rows
     assert not quiet.store.exists()
 
 
@@ -240,7 +240,7 @@ def test_a_damaged_history_is_told_and_left_to_the_commands_that_mend_it(quiet):
     project = quiet.project("demo", train="print(1)")
     run = quiet.mlw("submit", "train.py", cwd=project).run
     database = quiet.store / "history.db"
-    assert "1 run, 0 of them not ended" in findings(doctor(quiet, "-o", "json"))["history"]["found"]
+    assert "1 run, 0 not finished" in findings(doctor(quiet, "-o", "json"))["history"]["found"]
     for ending in ("-wal", "-shm"):
         (quiet.store / f"history.db{ending}").unlink(missing_ok=True)
     database.write_bytes(b"\x00garbage" * 4000)
@@ -338,7 +338,7 @@ def test_variables_that_lead_nowhere_or_hide_things(quiet):
 def test_a_terminal_without_letters(quiet):
     done = doctor(quiet, env={"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     assert done.code == 0, done
-    assert re.search(r"^terminal +warning +it takes ", done.out, re.MULTILINE), done
+    assert re.search(r"^terminal +warning +encoding ", done.out, re.MULTILINE), done
 
 
 def test_without_a_home(quiet):

@@ -452,7 +452,7 @@ def test_clean_shows_first(done):
     assert rows["damaged indexes"]["bytes"] >= 50_000 and rows["spare working copies"]["things"] == 1
     assert (user.store / "history.db.damaged-20260101-000000-1").exists(), "showing removes nothing"
     told = user.mlw("experiment", "clean", "--yes")
-    assert told.code == 0 and "removed from" in told.err, told
+    assert told.code == 0 and "deleted " in told.err, told
     assert not (user.store / "history.db.damaged-20260101-000000-1").exists()
     assert [one["run_id"] for one in user.runs()] == [run]
     assert user.mlw("history", "download", run, cwd=project).code == 0

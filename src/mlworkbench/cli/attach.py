@@ -106,7 +106,7 @@ def attach(**asked: Any) -> int:
         if finding.hint:
             render.message(f"hint: {finding.hint}")
     render.message(f"attached {wish.name}: {done.kind} at {done.identity}{f', with {done.key}' if done.key else ''}")
-    render.message(f"hint: run a script with 'mlw submit -c {shlex.quote(wish.name)} {shlex.quote(here.script())}'")
+    render.message(f"hint: run a script with: mlw submit -c {shlex.quote(wish.name)} {shlex.quote(here.script())}")
     if asked["output"] != "table" or asked["query"]:
         render.emit(done.record, output=asked["output"], query=asked["query"])
     return 0

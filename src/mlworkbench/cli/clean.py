@@ -83,7 +83,7 @@ def _clean_here(paths: UserPaths, asked: _Asked, output: str, query: str | None)
         render.warn(note)
     total = units.size(sum(one.size for one in (found if done is None else done)))
     if done is None:
-        render.message(f"{total} can be deleted" + (f"; delete with '{asked.command(None)}'" if found else ""))
+        render.message(f"{total} can be deleted" + (f"; delete with: {asked.command(None)}" if found else ""))
     else:
         render.message(f"deleted {total} from {paths.home}")
     for one in kept:
@@ -124,7 +124,7 @@ def _clean_there(compute: Compute, paths: UserPaths, asked: _Asked, output: str,
     if asked.remove:
         render.message(f"deleted {units.size(total)} from {where}")
     else:
-        how = f"; delete with '{asked.command(compute.name)}'" if total else ""
+        how = f"; delete with: {asked.command(compute.name)}" if total else ""
         render.message(f"{units.size(total)} can be deleted from {where}{how}")
     for part in found:
         for kept in part.kept:

@@ -73,7 +73,7 @@ def create(name: str | None, named: str | None, path: str, template: str) -> Non
         raise UsageError("missing project name", "run 'mlw project create NAME'")
     made = create_project(chosen, Path(path), template)
     render.message(f"created project {made.name} in {made.root}")
-    render.message(f"hint: run it with 'cd {os.path.relpath(made.root)} && mlw submit {made.script()}'")
+    render.message(f"hint: run it with: cd {os.path.relpath(made.root)} && mlw submit {made.script()}")
 
 
 @project.command(epilog="Example: mlw project init --path my-code")
@@ -95,7 +95,7 @@ def init(name: str | None, path: str) -> None:
     if imported:
         _report_imported(imported)
     words = made.runconfig("local").argument_vector
-    render.message(f"hint: run a script with 'mlw submit {words[0] if words else 'SCRIPT'}'")
+    render.message(f"hint: run a script with: mlw submit {words[0] if words else 'SCRIPT'}")
 
 
 def _report_imported(imported: Imported) -> None:

@@ -42,7 +42,7 @@ def create(name: str, target: str, force: bool, folder: str | None) -> None:
         raise UnknownName("compute target", target, here.computes())
     path = create_runconfig(here.folder, name, {"Target": target, "Framework": "Python"}, force=force)
     render.message(f"created {show_path(path)}")
-    render.message(f"hint: use it with 'mlw submit -c {shlex.quote(name)} {shlex.quote(here.script())}'")
+    render.message(f"hint: use it with: mlw submit -c {shlex.quote(name)} {shlex.quote(here.script())}")
 
 
 @runconfiguration.command("list", epilog='Example: mlw runconfiguration list --query "[].name"')

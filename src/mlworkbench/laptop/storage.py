@@ -85,7 +85,7 @@ def _history(past: Past, size: Size) -> Finding:
         return Finding("history", OK, f"{size(past.size)}, from an older version of mlw; the next command upgrades it")
     found = f"{past.runs} run{'s' * (past.runs != 1)}, {past.unfinished} not finished, {size(past.size)}"
     if past.busy:
-        hint = f"find the program with 'fuser {quote(past.path)}'"
+        hint = f"find the program with: fuser {quote(past.path)}"
         return Finding("history", WARNING, f"{found}; locked by another program", hint, "history-unusable")
     return Finding("history", OK, f"{found}, {'all pages' if past.whole else 'tables'} verified")
 
