@@ -10,23 +10,23 @@ BUILD_DOCS := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 unexport PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONPATH
 
 help:
-	@echo "make demo        a sample project, run on this machine"
-	@echo "make demo-docker the walk to a machine with SSH and Docker; this one plays it"
-	@echo "make test        all tests (check, quick tests, end-to-end tests)"
-	@echo "make test-loaded all tests beside four busy processes"
-	@echo "make quick       unit, contract and supervisor tests"
-	@echo "make e2e         end-to-end tests"
-	@echo "make check       ruff, mypy --strict, architecture tests, the documentation"
-	@echo "make docs        the documentation as pages: build/site/index.html"
-	@echo "make bench       measurements beside peers; writes benchmarks/results"
-	@echo "make soak        random kills on local, remote and remotedocker; writes benchmarks/results/soak.txt"
-	@echo "make fuzz        1,000,000 hostile inputs; crashing ones go to build/fuzz"
+	@echo "make demo        run a sample project on this machine"
+	@echo "make demo-docker try a target with SSH and Docker, simulated on this machine"
+	@echo "make test        run all tests (check, quick, e2e)"
+	@echo "make test-loaded run all tests under CPU load"
+	@echo "make quick       run unit, contract, and supervisor tests"
+	@echo "make e2e         run end-to-end tests"
+	@echo "make check       run ruff, mypy --strict, architecture and documentation checks"
+	@echo "make docs        build the documentation: build/site/index.html"
+	@echo "make bench       run benchmarks; writes benchmarks/results"
+	@echo "make soak        run the soak test with random kills; writes benchmarks/results/soak.txt"
+	@echo "make fuzz        run 1,000,000 fuzz inputs; failing inputs go to build/fuzz"
 
 $(BIN)/mlw: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "error: $(PYTHON) is older than 3.10"; echo "hint: make PYTHON=/path/to/a/newer/python $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
-	  { echo "error: $(PYTHON) cannot make virtual environments"; echo "hint: on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	  { echo "error: $(PYTHON) cannot create virtual environments"; echo "hint: on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 

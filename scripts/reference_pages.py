@@ -159,20 +159,20 @@ def endings_page() -> str:
     for name in endings.ALL:
         status = fold._STATUS.get(name, model.Status.FAILED).value
         rows.append([f"`{name}`", f"`{status}`", prose.ENDINGS[name], _returns(name)])
-    more = "\nA run without an ending has not ended, or nobody could ask: see *contact* in its record.\n"
+    more = "\nA run without an ending has not finished, or its target cannot be reached: see *contact* in its record.\n"
     text = _head("Endings", "src/mlworkbench/remote/endings.py", prose.ENDINGS_TEXT)
-    return f"{text}\n{table(['ending', 'status', 'what happened', '`submit` returns'], rows)}{more}"
+    return f"{text}\n{table(['ending', 'status', 'meaning', 'exit code of `submit`'], rows)}{more}"
 
 
 def _returns(name: str) -> str:
     if name == endings.FAILED:
-        return "the script's code; 128 + the signal"
+        return "the exit code of the script, or 128 + the signal"
     if name == endings.OUT_OF_MEMORY:
-        return "137 if KILL ended it, else the script's code; 75 if that is 0"
+        return "137 after SIGKILL, else the exit code of the script; 75 if that is 0"
     known = {endings.SUCCEEDED: 0, endings.TIMEOUT: errors.EXIT_TIMEOUT}
     known.update(dict.fromkeys((endings.CANCELLED, endings.CANCELLED_FORCED), 143))
     if name == endings.ENGINE_STOPPED:
-        return "as `failed`; 75 if neither is known"
+        return "as for `failed`; 75 if neither is known"
     if name == endings.ENVIRONMENT_FAILED:
         return f"{errors.LaunchError.exit_code}; {errors.NotFetched.exit_code} if something could not be fetched"
     return str(known.get(name, errors.LaunchError.exit_code))
@@ -185,7 +185,11 @@ def exit_codes_page() -> str:
     kinds = [one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, errors.MlwError)]
     codes: dict[int, list[str]] = {}
     for kind in kinds:
-        words = " ".join((kind.__doc__ or "").split()).rstrip(".") if kind is not errors.MlwError else "A bug of mlw"
+        words = (
+            " ".join((kind.__doc__ or "").split()).rstrip(".")
+            if kind is not errors.MlwError
+            else "An internal error of mlw"
+        )
         codes.setdefault(kind.exit_code, []).append(words)
     own = [[str(code), ". ".join(words)] for code, words in sorted(codes.items())]
     text = _head("Exit codes", "src/mlworkbench/errors.py", prose.EXIT_TEXT)
@@ -193,7 +197,7 @@ def exit_codes_page() -> str:
         [
             text,
             table(["code", "meaning"], prose.OF_RUNS),
-            "## mlw's own failures\n",
+            "## Failures of mlw\n",
             table(["code", "meaning"], own),
             prose.AFTER_CHECKS + "\n",
         ]
@@ -214,7 +218,7 @@ def events_page() -> str:
 
 
 VARIABLES = """
-## What mlw reads
+## Variables that mlw reads
 """
 
 
@@ -228,13 +232,14 @@ def variables_page() -> str:
         [
             text,
             table(["variable", "meaning"], rows),
-            "## What a script finds\n",
+            "## Variables that mlw sets for scripts\n",
             table(["variable", "meaning"], given),
             prose.IN_CONTAINERS + "\n",
-            "## What a script sees of the environment around it\n",
-            "On `local` and `remote`, these and no others, so that runs repeat and secrets stay out:\n",
+            "## Variables that scripts inherit\n",
+            "On `local` and `remote`, scripts inherit only these variables. This makes runs reproducible and protects"
+            " secrets:\n",
             inherited + ".\n",
-            "In containers it is the image's own environment.\n",
+            "In containers, scripts get the environment of the image.\n",
         ]
     )
 
@@ -243,7 +248,7 @@ def _known_to_the_source(names: list[str], apart: tuple[str, ...]) -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py")))
     missing = [name for name in names if name not in text and name not in apart]
     if missing:
-        raise SystemExit(f"no module knows these variables: {', '.join(missing)}")
+        raise SystemExit(f"no module uses these variables: {', '.join(missing)}")
 
 
 # -- Python ------------------------------------------------------------------------------------------
@@ -292,14 +297,14 @@ def _signature(function: Any) -> str:
 def _doc(thing: Any) -> str:
     text = inspect.getdoc(thing)
     if not text:
-        return "The same for several at once: a dict." if thing.__name__ == "set_tags" else ""
+        return "Set several tags at once, from a dict." if thing.__name__ == "set_tags" else ""
     return text.replace("``", "`").replace(" -> ", " → ").replace("<name>", "NAME")
 
 
 def _dataclass(kind: Any) -> str:
     fields = ", ".join(f"`{one.name}`" for one in dataclasses.fields(kind))
     names = ", ".join(f"`{name}`" for name, one in vars(kind).items() if isinstance(one, property))
-    told = f"A run as it is known here; nothing in it changes. Fields: {fields}. Computed: {names}."
+    told = f"An immutable record of a run. Fields: {fields}. Computed properties: {names}."
     return f"### `{kind.__name__}`\n\n{told}\n"
 
 

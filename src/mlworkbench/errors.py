@@ -47,14 +47,19 @@ class MlwError(Exception):
             self.more = more
 
 
+def details_of(page: str) -> str:
+    """The hint that names a page of ``mlw explain``."""
+    return f"for details run 'mlw explain {page}'"
+
+
 class UsageError(MlwError):
-    """The words on the command line do not fit together."""
+    """The command line is invalid."""
 
     exit_code = EXIT_USAGE
 
 
 class ConfigError(MlwError):
-    """A file of the project is missing, damaged, or says something impossible."""
+    """A project file is missing or invalid."""
 
     exit_code = 78
 
@@ -106,43 +111,43 @@ def _listed(name: str) -> str:
 
 
 class PreflightError(MlwError):
-    """What the project asks for cannot work on the target; nothing was sent there."""
+    """The project cannot work on the target; nothing was sent."""
 
     exit_code = 78
 
 
 class SolveError(MlwError):
-    """No set of packages is what the project asks for; says why in the resolver's own words."""
+    """The dependencies cannot be resolved; the message contains the output of the resolver."""
 
     exit_code = 78
 
 
 class NotFetched(SolveError):
-    """Where packages or a Python come from could not be reached; says nothing about the project."""
+    """A package index or a Python download could not be reached."""
 
     exit_code = 69
 
 
 class SnapshotError(MlwError):
-    """The project's files could not be read whole."""
+    """The files of the project could not be read completely."""
 
     exit_code = 74
 
 
 class HostError(MlwError):
-    """The machine could not be asked."""
+    """Communication with the machine failed."""
 
     exit_code = 69
 
 
 class Unreachable(HostError):
-    """No contact with the machine; says nothing about the runs on it."""
+    """The machine cannot be reached; its runs are not affected."""
 
     more = "no-contact"
 
 
 class LaunchError(MlwError):
-    """The run could not be put to work; nothing was started."""
+    """The run could not be started."""
 
     exit_code = 75
 

@@ -490,14 +490,14 @@ def test_allowed_mounts(laptop, machine, project):
         "computetarget", "update", "box", "--allow-mount", "/data/", "--allow-mount", "/x", cwd=project
     )
     where = f"ada@{host.address}:22"  # the name alone is the project's choice
-    assert f"containers of all your projects on box, {where}, may mount: /data, /x" in allowed.err
+    assert f"containers of all your projects on box ({where}) may mount: /data, /x" in allowed.err
     laptop.mlw("computetarget", "update", "box", "--forbid-mount", "/x", cwd=project, check=True)
     assert _shown(laptop, project)["allowedMounts"] == ["/data"]
     for words_, said in ((["--forbid-mount", "/y"], "was not allowed"), (["--allow-mount", "/"], "full path")):
         wrong = laptop.mlw("computetarget", "update", "box", *words_, cwd=project)
         assert wrong.code == 2 and said in wrong.err
     terminal = laptop.spawn("computetarget", "detach", "box", "--purge", cwd=project)
-    terminal.expect_exact(f"Delete ~/.mlw on box ({where}), with 0 runs in it? [y/N]")
+    terminal.expect_exact(f"Delete ~/.mlw on box ({where}), including 0 runs? [y/N]")
     terminal.sendline("n")
     terminal.expect(pexpect.EOF)
     assert tree(project) == before, "outside the project"
@@ -558,7 +558,7 @@ def test_a_machine_that_does_not_answer(laptop, machine, project):
     assert done.err == (
         f"error: ada@{host.address}:22 refused the connection\n"
         "hint: check that sshd is running there and listens on port 22\n"
-        "more: mlw explain no-contact\n"
+        "hint: for details run 'mlw explain no-contact'\n"
     )
 
 
@@ -617,7 +617,7 @@ def test_a_project_that_brings_its_packages_brings_them_elsewhere_too(laptop, ma
     root = laptop.home / "iris"
     said = attached(laptop, host, root, name="gpu box")
     assert "\nuserManagedEnvironment: false\n" in (root / "aml_config" / "gpu box.compute").read_text()
-    assert said.err.endswith("hint: mlw submit -c 'gpu box' iris_sklearn.py\n"), said
+    assert said.err.endswith("hint: run a script with: mlw submit -c 'gpu box' iris_sklearn.py\n"), said
     slip = laptop.mlw("computetarget", "attach", "remotdocker", "--name", "x", "--address", host.address, cwd=root)
     assert slip.code == 2 and "hint: did you mean 'remotedocker'?" in slip.err, slip
 

@@ -17,7 +17,7 @@ def test_through_an_edge_node(laptop, machine):
     words += ["--host-key", host.host_key_fingerprint, "--password-stdin"]
     done = laptop.mlw(*words, cwd=project, input=SECRET + "\n")
     assert done.code == 0, done
-    assert f"hdi is attached: cluster at {host.user}@{host.address}" in done.err
+    assert f"attached hdi: cluster at {host.user}@{host.address}" in done.err
     assert "warning: spark: Spark was not found" in done.err and "hint: list pyspark among the packages" in done.err
     compute = yaml.safe_load((project / "aml_config" / "hdi.compute").read_text())
     told = {name: value for name, value in compute.items() if value is not None}
@@ -45,7 +45,7 @@ def test_from_here(user):
         address = f"spark://127.0.0.1:{master.getsockname()[1]}"
         done = user.mlw("computetarget", "attach", "cluster", "-n", "here", "--master", address, cwd=project)
         assert done.code == 0, done
-        assert f"here is attached: cluster at {address}" in done.err
+        assert f"attached here: cluster at {address}" in done.err
         checked = json.loads(user.mlw("computetarget", "check", "here", "-o", "json", cwd=project).out)
         assert {"what": "master", "state": "ok", "found": f"{address} is reachable", "hint": None} in checked
     listed = user.mlw("computetarget", "list", cwd=project).out

@@ -238,7 +238,7 @@ def test_kinds_that_are_attached(laptop, project):
         (["-n", "local", "-a", "10.0.0.1"], "does not need attaching"),
         (["-n", "box", "-a", "-oProxyCommand=touch x"], "is not a valid host name or address"),
         (["-n", "../x", "-a", "10.0.0.1"], "is not a valid target name"),
-        (["-n", "box", "-a", "10.0.0.1", "-w", "x", "--password-stdin"], "both given"),
+        (["-n", "box", "-a", "10.0.0.1", "-w", "x", "--password-stdin"], "cannot be combined"),
         (["-n", "box", "-a", "10.0.0.1", "--allow-mount", "data"], "full path"),
         (["-n", "box", "-a", "10.0.0.1", "--jump", "a b"], "is not a valid jump host"),
     ],

@@ -130,9 +130,9 @@ def test_outputs_behind_links_are_here_or_named_and_stay_there(box):
     assert (root / "runs" / done.run / "work/ckpt/model/only").read_text() == "the only copy"
     told = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
     assert kept["runs"] == [done.run]
-    assert re.search(rf"kept: runs, 1 with .* \({done.run}\): some outputs exist only there", told.err), told
+    assert re.search(rf"kept: runs, 1 \(.*\) \({done.run}\): some outputs exist only there", told.err), told
     shown = laptop.mlw("experiment", "clean", "-t", "box", "--unfetched", "--recent", cwd=project, check=True)
-    assert "remove it with: mlw experiment clean -t box --unfetched --recent --yes\n" in shown.err
+    assert "delete with: mlw experiment clean -t box --unfetched --recent --yes\n" in shown.err
     assert clean(laptop, project, "--unfetched", "--yes")["runs"]["things"] == 1
     assert not (root / "runs" / done.run).exists() and fetched.exists()
 
@@ -149,8 +149,8 @@ def test_a_target_that_nobody_attached(box):
     here = laptop.mlw("experiment", "clean", "-t", "local", cwd=project)
     assert here.code == 0 and "warm working copies" in here.out
     here = laptop.mlw("experiment", "clean", "--recent", cwd=project)
-    assert "remove it with: mlw experiment clean --recent --yes\n" in here.err
+    assert "delete with: mlw experiment clean --recent --yes\n" in here.err
     here = laptop.mlw("experiment", "clean", "-t", "local", "--unfetched", cwd=project)
-    assert here.code == 2 and "hint: leave it out" in here.err
+    assert here.code == 2 and "hint: remove --unfetched" in here.err
     wrong = laptop.mlw("experiment", "clean", "-t", "nosuch", cwd=project)
     assert wrong.code == 66

@@ -45,7 +45,7 @@ def test_prepare_says_which_python_and_that_nothing_is_built(user, project):
     said = json.loads(done.out)
     assert (said["run_configuration"], said["target"], said["environment"]) == ("local", "local", "existing")
     assert said["python_because"]
-    assert done.err == "nothing has to be built: target local uses the Python that is there\n"
+    assert done.err == "nothing to build: target local uses the Python of the machine\n"
     run = user.mlw("submit", "-c", "local", "train.py", cwd=project).run
     assert user.info(run, project)["python"] == said["python"]
     table = user.mlw("experiment", "prepare", "-t", "local", cwd=project)
@@ -151,8 +151,8 @@ def test_a_run_configuration_in_place_of_a_script(user, project):
         ("notebook start", "mlw does not start notebooks"),
         ("datasource create", "mlw has no data preparation"),
         ("project update --repo x", "mlw needs no repository"),
-        ("project delete -n demo", "a project is a folder"),
-        ("project create -n x --template-url http://there", "mlw does not fetch repositories"),
+        ("project delete -n demo", "mlw does not delete projects"),
+        ("project create -n x --template-url http://there", "mlw does not clone repositories"),
     ],
 )
 def test_what_is_gone_says_why_and_what_to_do(user, project, words, says):
@@ -166,7 +166,7 @@ def test_tutorials_of_the_original_can_be_followed(user):
     words = "project create --name old --workspace w --account a --resource-group g --path".split()
     done = user.mlw(*words, str(user.home))
     assert done.code == 0, done
-    assert "hint: --workspace is not needed" in done.err and "created project old" in done.err
+    assert "hint: --workspace is ignored" in done.err and "created project old" in done.err
     assert user.mlw("history", "list", "--path", "old").err == "hint: '--path' is now '--project'\nno runs\n"
 
 
@@ -241,7 +241,7 @@ def test_so_is_a_name(user, project, words, meant):
 def test_commands_of_the_original_work_with_the_words_before_them(user, project, before):
     done = user.mlw(*before.split(), "experiment", "submit", "-c", "local", "train.py", cwd=project)
     assert (done.code, done.out) == (0, "hello\n"), done
-    assert done.err.startswith(f"hint: '{before}' is not needed: mlw experiment submit\n")
+    assert done.err.startswith(f"hint: omit '{before}': mlw experiment submit\n")
     older = user.mlw(*before.split(), "execute", "start", "-c", "local", "train.py", cwd=project)
     assert older.code == 0 and older.err.startswith("hint: 'execute start' is now 'experiment submit'\n")
 
@@ -482,6 +482,24 @@ def test_a_narrow_terminal_shows_ids_whole(user, ran):
             assert f"{'' if words == 'show' else 'Run_id: '}{run}\n" in out
 
 
+def test_create_takes_the_name_as_argument_or_option(user, tmp_path):
+    for words in (
+        ["one"],
+        ["--name", "two"],
+        ["-n", "three"],
+        ["four", "--name", "four"],
+        ["five", "--path", "new/er"],
+    ):
+        done = user.mlw("project", "create", *words, cwd=tmp_path)
+        assert done.code == 0 and done.err.startswith("created project "), done
+    made = {path.parent.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("aml_config/project.json")}
+    assert made == {"one", "two", "three", "four", "new/er/five"}
+    without = user.mlw("project", "create", cwd=tmp_path)
+    assert without.code == 2 and without.err == "error: missing project name\nhint: run 'mlw project create NAME'\n"
+    both = user.mlw("project", "create", "six", "--name", "seven", cwd=tmp_path)
+    assert both.code == 2 and "two project names" in both.err
+
+
 def test_init_says_what_it_took(user, tmp_path):
     code = tmp_path / "code"
     code.mkdir()
@@ -490,9 +508,9 @@ def test_init_says_what_it_took(user, tmp_path):
     done = user.mlw("project", "init", cwd=code)
     assert (
         done.code == 0
-        and "taken from requirements.txt into aml_config/conda_dependencies.yml: numpy==1.26.4" in done.err
+        and "copied from requirements.txt to aml_config/conda_dependencies.yml: numpy==1.26.4" in done.err
     )
-    assert "warning: not taken: requirements.txt:2: --extra-index-url https://index.example/simple: " in done.err, done
+    assert "warning: not copied: requirements.txt:2: --extra-index-url https://index.example/simple: " in done.err, done
     made = code / "aml_config" / "conda_dependencies.yml"
     assert made.read_text().endswith("dependencies:\n  - python=3.11\n  - pip:\n    - numpy==1.26.4\n")
     assert user.mlw("project", "validate", cwd=code).code == 0

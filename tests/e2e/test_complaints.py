@@ -284,13 +284,13 @@ def test_a_folder_that_becomes_a_project_is_sound_at_once(user):
     folder = user.home / "mine"
     folder.mkdir()
     first = user.mlw("project", "init", cwd=folder)
-    assert first.code == 0 and first.err.endswith("hint: mlw submit SCRIPT\n"), first
+    assert first.code == 0 and first.err.endswith("hint: run a script with: mlw submit SCRIPT\n"), first
     assert user.mlw("project", "validate", cwd=folder, check=True).err == "no problems found\n"
     assert "#ArgumentVector:\n#  - train.py\n" in (folder / "aml_config" / "local.runconfig").read_text()
     other = user.home / "other"
     other.mkdir()
     (other / "fit.py").write_text("print('fitted')\n")
-    assert user.mlw("project", "init", cwd=other).err.endswith("hint: mlw submit fit.py\n")
+    assert user.mlw("project", "init", cwd=other).err.endswith("hint: run a script with: mlw submit fit.py\n")
     done = user.mlw("submit", cwd=other)
     assert (done.code, done.out) == (0, "fitted\n"), done
 
@@ -311,7 +311,7 @@ def test_an_option_of_ours_behind_the_script_is_told(user):
     project = user.project("demo", train="import sys\nprint(sys.argv[1:])\n")
     done = user.mlw("submit", "train.py", "--gpus", "1", cwd=project)
     assert (done.code, done.out) == (0, "['--gpus', '1']\n")
-    assert "hint: --gpus stands behind train.py, so the script gets it" in done.err, done
+    assert "hint: --gpus after train.py is passed to the script" in done.err, done
     parser = "import argparse\np = argparse.ArgumentParser()\n"
     (project / "own.py").write_text(f"{parser}p.add_argument('--gpus')\np.parse_args()\n")
-    assert "stands behind" not in user.mlw("submit", "own.py", "--gpus", "1", cwd=project).err
+    assert "is passed to the script" not in user.mlw("submit", "own.py", "--gpus", "1", cwd=project).err

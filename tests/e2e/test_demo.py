@@ -33,7 +33,7 @@ def test_from_a_sample_to_the_best_of_a_sweep(user, tmp_path):
         assert f"\n  {word}  " in done.out
     (place,) = tmp_path.glob("mlw-demo.*")
     assert f"rm -r {place}\n" in done.out
-    outputs = Path(re.search(r"^Its outputs are in (.+)$", done.out, re.MULTILINE)[1])
+    outputs = Path(re.search(r"^Outputs: (.+)$", done.out, re.MULTILINE)[1])
     assert (outputs / "loss.svg").is_file()
     assert list(user.home.iterdir()) == [] and not user.store.exists(), "nothing outside of its folder"
 

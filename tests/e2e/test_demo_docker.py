@@ -108,7 +108,7 @@ def test_ctrl_c_leaves_nothing(visitor, engine, slow_image, tmp_path):
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: mlw gets it, too
     rest = process.communicate(timeout=120)[0].decode()
     assert process.returncode == 130, rest
-    assert "tidying up" in rest
+    assert "cleaning up" in rest
     assert list((tmp_path / "tmp").iterdir()) == []
     assert (engine.containers(), servers(tmp_path / "tmp")) == ([], [])
 
@@ -131,7 +131,7 @@ def test_an_engine_that_is_elsewhere(visitor, tmp_path):
     path = programs(tmp_path / "bin", podman="exit 1") + f":{visitor.env['PATH']}"
     done = demo(visitor, DOCKER_HOST="tcp://127.0.0.1:1", PATH=path)
     assert done.code == 1, done
-    assert done.err.startswith("\nerror: Docker is set up to be elsewhere: tcp://127.0.0.1:1\nhint: "), done
+    assert done.err.startswith("\nerror: Docker is configured to use another machine: tcp://127.0.0.1:1\nhint: "), done
 
 
 def programs(folder: Path, **scripts: str) -> str:
@@ -145,10 +145,10 @@ def programs(folder: Path, **scripts: str) -> str:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ("permission denied while trying to connect to the Docker daemon socket", "not allowed to use Docker"),
+        ("permission denied while trying to connect to the Docker daemon socket", "is not allowed to use Docker"),
         (
             "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.",
-            "Docker does not answer: Cannot connect",
+            "Docker does not respond: Cannot connect",
         ),
     ],
 )
@@ -212,7 +212,9 @@ def test_a_folder_that_others_may_change(visitor, tmp_path, below):
     (tmp_path / "tmp" / below).mkdir(exist_ok=True)
     done = demo(visitor, TMPDIR=str(tmp_path / "tmp" / below))
     assert done.code == 1, done
-    assert re.search(rf"^error: others may change {tmp_path}/tmp\b.*\nhint: .*TMPDIR", done.err, re.MULTILINE), done
+    assert re.search(
+        rf"^error: {tmp_path}/tmp can be changed by other users\nhint: .*TMPDIR", done.err, re.MULTILINE
+    ), done
     assert [path.name for path in (tmp_path / "tmp").rglob("*")] == [name for name in [below] if name]
 
 
@@ -250,7 +252,7 @@ def test_all_that_is_missing_is_listed_at_once(script, monkeypatch, capsys, tmp_
         "ssh-keygen is not installed",
         "sshd is not installed",
         "neither docker nor podman is installed",
-        f"others may change {tmp_path}",
+        f"{tmp_path} can be changed by other users",
     ]
     assert said.count("\nhint: ") == 4 and list(tmp_path.iterdir()) == []
 
@@ -308,5 +310,5 @@ def test_where_only_podman_works(laptop, podman, tmp_path, docker):
     done = demo(laptop)
     assert done.code == 0, done
     assert "loss.svg  model.json" in done.out
-    assert ("# Docker does not answer: Cannot connect" in done.out) == (docker == "down"), done
+    assert ("# Docker does not respond: Cannot connect" in done.out) == (docker == "down"), done
     assert podman.containers() == []

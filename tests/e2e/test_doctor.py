@@ -29,7 +29,7 @@ dependencies:
     - scikit-learn
 """
 TRAIN = "import sys\nprint 'hello'  # say it\n"
-NOT_DONE = "not looked at: whether all packages exist and fit together; mlw experiment prepare -c NAME does that\n"
+NOT_DONE = "not checked: whether all packages exist and are compatible; check with 'mlw experiment prepare -c NAME'\n"
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ def test_doctor_finds_and_heals(user, project):
         ("python2", "train.py", 2, "print('hello')  # say it"),
     ]
     assert all(row["severity"] == "error" and row["message"] and row["hint"] for row in rows)
-    assert done.err == "hint: mlw project doctor --fix writes the replacements into the files\n"
+    assert done.err == "hint: write the replacements into the files with 'mlw project doctor --fix'\n"
     assert (project / file).read_text() == DEPENDENCIES
 
     done = user.mlw("project", "doctor", "-c", "gpu", "--fix", cwd=project)
     assert (done.code, done.out) == (0, ""), done
     assert f"fixed {file}:7: sklearn → scikit-learn\n" in done.err
     assert "fixed train.py:2: print 'hello'  # say it → print('hello')  # say it\n" in done.err
-    assert done.err.endswith(f"nothing is left to put right\n{NOT_DONE}")
+    assert done.err.endswith(f"no problems left\n{NOT_DONE}")
     assert (project / file).read_text() == HEALED
     assert (project / "train.py").read_text() == "import sys\nprint('hello')  # say it\n"
     done = user.mlw("project", "doctor", cwd=project)
@@ -139,7 +139,7 @@ def test_a_project_of_the_original_gets_an_image_that_is_there(user, project):
     assert "withdrawn" in said[0]["message"] and f"write {DEFAULT_IMAGE}" in said[0]["hint"]
     done = user.mlw("project", "doctor", "--fix", cwd=project)
     assert (done.code, done.out) == (0, ""), done
-    assert done.err.endswith(f"nothing is left to put right\n{NOT_DONE}"), done
+    assert done.err.endswith(f"no problems left\n{NOT_DONE}"), done
     assert compute.read_text() == OLD.replace("microsoft/mmlspark:plus-gpu-0.9.9", DEFAULT_IMAGE)
     healed = (project / "aml_config" / "conda_dependencies.yml").read_text()
     assert healed == 'dependencies:\n- pip: ["tensorflow[and-cuda]"]\n'

@@ -89,7 +89,7 @@ def test_prepare_elsewhere_looks_after_the_image_alone_too(laptop, machine):
     away = Away(laptop, host, "remotedocker")
     words = ("experiment", "prepare", "-c", away.name)
     done = away.mlw(*words)
-    assert done.code == 0 and f"image {host.engine.image} is there, and nothing has to be built" in done.err, done
+    assert done.code == 0 and f"image {host.engine.image} is available; nothing to build" in done.err, done
     point(away.project, away.name, "baseDockerImage", "no-such/image:1")
     absent = away.mlw(*words)
     assert absent.code != 0 and "error: cannot pull the image: " in absent.err, absent

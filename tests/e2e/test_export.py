@@ -124,6 +124,22 @@ def test_everything_as_json(three):
     assert points["value"][7] == 1 / (1 + 0.01 * 7)
 
 
+def test_o_is_the_format_and_else_a_file_with_a_hint(three):
+    user, project, ids = three
+    new = user.mlw("history", "export", ids[1], "-o", "json", cwd=project)
+    assert strict(new.out)["runs"][0]["run_id"] == ids[1] and new.err == "", new
+    named = user.mlw("history", "export", ids[1], "-o", "json", "--to", "runs.txt", cwd=project)
+    assert named.err == "wrote 1 run to runs.txt\n", named
+    assert strict((project / "runs.txt").read_text())["runs"][0]["run_id"] == ids[1]
+    old = user.mlw("history", "export", ids[1], "-o", "old-spelling.csv", cwd=project)
+    assert old.code == 0 and "use '--to old-spelling.csv'" in old.err, old
+    older = user.mlw("history", "export", ids[1], "--format", "csv", "--file", "older.txt", cwd=project)
+    assert older.code == 0 and older.err == "wrote 1 run to older.txt\n", older
+    assert table((project / "older.txt").read_text()) == table((project / "old-spelling.csv").read_text())
+    for name in ("runs.txt", "old-spelling.csv", "older.txt"):
+        (project / name).unlink()
+
+
 def _output(user, run, path):
     return user.folder(run) / "work" / "outputs" / path
 
@@ -148,18 +164,20 @@ def test_filters_and_mistakes(three):
     picked = user.mlw("history", "export", "--where", "accuracy > 0.95", cwd=project)
     assert [row["run_id"] for row in table(picked.out)] == [ids[1]]
     for words, said in (
-        (["--format", "html"], "-o report.html"),
+        (["--format", "html"], "--to report.html"),
+        (["-o", "html"], "--to report.html"),
         (["nonesuch"], "unknown run 'nonesuch'"),
         (["--format", "xml"], "html"),
-        (["--where", "accuracy > 7"], "no run"),
+        (["--where", "accuracy > 7"], "no runs match"),
         (["--experiment", "x"], "--mlflow"),
         (["--mlflow", "http://u:secret@127.0.0.1:9", ids[0]], "MLFLOW_TRACKING_USERNAME"),
         (["--mlflow", "sqlite:///x.db", ids[0]], "mlflow server"),
-        (["--mlflow", "http://127.0.0.1:9", ids[0]], "no MLflow server answers at http://127.0.0.1:9"),
+        (["--mlflow", "http://127.0.0.1:9", ids[0]], "cannot connect to the MLflow server at http://127.0.0.1:9"),
+        (["--mlflow", "http://127.0.0.1:9", ids[0]], "mlw explain mlflow-server"),
         (["-o", "no/such/folder/x.csv"], "no/such/folder"),
-        (["-o", "json"], "say --format json"),
+        (["-o", "nosuch", "--to", "x.csv"], "unknown output format 'nosuch'"),
         (["-o", "a.xlsx"], "csv, json, html"),
-        (["-o", "x.html", "--points"], "curves, not points"),
+        (["-o", "x.html", "--points"], "--points cannot be combined with html output"),
     ):
         done = user.mlw("history", "export", *words, cwd=project)
         assert done.code not in (0, 70) and said in done.err, done

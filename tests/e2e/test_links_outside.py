@@ -157,7 +157,7 @@ def test_outputs_are_not_downloaded_through_a_link(user, root, private):
     before = sorted(private.iterdir())
     for words in (f"history download {run}", "asset download -l assets/kept.link"):
         done = user.mlw(*words.split(), cwd=root)
-        assert done.code == 2 and "leads out of the project" in done.err and "-d" in done.err, done
+        assert done.code == 2 and "is a link to a folder outside the project" in done.err and "-d" in done.err, done
     assert sorted(private.iterdir()) == before
     assert user.mlw("history", "download", run, "-d", "outputs/mine", cwd=root).code == 0  # a word of the user's own
     assert (private / "mine/a").read_text() == "x"

@@ -22,7 +22,7 @@ def test_several_run_configurations_for_one_target(user, project):
     for name in ("fast", "slow"):
         done = user.mlw("runconfiguration", "create", "-n", name, "-t", "local", cwd=project)
         assert done.code == 0, done
-        assert done.err == f"created aml_config/{name}.runconfig\nhint: mlw submit -c {name} train.py\n"
+        assert done.err == f"created aml_config/{name}.runconfig\nhint: use it with: mlw submit -c {name} train.py\n"
     rows = json.loads(user.mlw("runconfiguration", "list", "-o", "json", cwd=project).out)
     assert [row["name"] for row in rows] == ["docker", "fast", "local", "slow"]
     assert rows[1] == {"name": "fast", "target": "local", "framework": "Python", "script": None}

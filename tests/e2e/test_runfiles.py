@@ -58,11 +58,13 @@ def test_download_again_conflicts_and_overwrite(done):
     user, project, run = done
     user.mlw("history", "download", run, "-d", "got", cwd=project)
     again = user.mlw("history", "download", run, "-d", "got", cwd=project)
-    assert again.code == 0 and "0 files, 1 link, 2 already there" in again.err
+    assert again.code == 0 and "0 files, 1 link, 2 unchanged" in again.err
     (project / "got" / "model.pkl").write_text("my own")
     told = user.mlw("history", "download", run, "-d", "got", cwd=project)
     assert told.code == 1
-    assert "warning: got/model.pkl exists and differs; left alone" in told.err and "hint: --overwrite" in told.err
+    assert (
+        "warning: got/model.pkl exists with other content; not replaced" in told.err and "with --overwrite" in told.err
+    )
     assert (project / "got" / "model.pkl").read_text() == "my own"
     assert user.mlw("history", "download", run, "-d", "got", "--overwrite", cwd=project).code == 0
     assert (project / "got" / "model.pkl").read_bytes() == b"m" * 1000
@@ -400,8 +402,13 @@ def test_diagnostics(done):
     assert again.code == 2 and again.err.startswith(f"error: {bundle.name} already exists\nhint: "), again
     dry = json.loads(user.mlw("submit", "--dry-run", "train.py", cwd=project).out)
     assert dry["snapshot"] == spec["snapshot"], "the bundle does not travel with the next run"
-    user.mlw("experiment", "diagnostics", run, "-o", "b.zip", cwd=project, env=secret)
+    former = user.mlw("experiment", "diagnostics", run, "-o", "b.zip", cwd=project, env=secret)
     assert (project / "b.zip").read_bytes() == bundle.read_bytes(), "the same each time"
+    assert "use '--to b.zip'" in former.err, former
+    new = user.mlw("experiment", "diagnostics", run, "-o", "json", "--to", "c.zip", cwd=project, env=secret)
+    assert (project / "c.zip").read_bytes() == bundle.read_bytes() and "hint:" not in new.err, new
+    summary = json.loads(new.out)
+    assert summary["path"] == "c.zip" and [one["name"] for one in summary["files"]] == names
     assert not list(project.glob(".*.part"))
 
 
@@ -431,7 +438,7 @@ def test_diagnostics_asks_on_a_terminal(done):
         str(MLW), ["experiment", "diagnostics", "-r", run], cwd=str(project), env=user.env, timeout=20
     )
     child.expect("spec.json")
-    child.expect("Write all this to")
+    child.expect("Write these files to")
     child.sendline("n")
     child.expect(pexpect.EOF)
     assert not list(project.glob("*.zip"))
@@ -447,7 +454,7 @@ def test_clean_shows_first(done):
     assert rows["damaged indexes"]["bytes"] >= 50_000 and rows["warm working copies"]["things"] == 1
     assert (user.store / "history.db.damaged-20260101-000000-1").exists(), "showing removes nothing"
     told = user.mlw("experiment", "clean", "--yes")
-    assert told.code == 0 and "removed from" in told.err, told
+    assert told.code == 0 and "deleted " in told.err, told
     assert not (user.store / "history.db.damaged-20260101-000000-1").exists()
     assert [one["run_id"] for one in user.runs()] == [run]
     assert user.mlw("history", "download", run, cwd=project).code == 0

@@ -34,7 +34,7 @@ def test_a_small_screen_a_session_that_ends_and_a_second_start(user, tmp_path):
 
         port = looker.bench.port
         again = user.mlw("ui", "--no-browser", "--port", port, cwd=root)
-        assert again.code == 0 and "running already" in again.err
+        assert again.code == 0 and "already running" in again.err
         with looker.context.browser.new_context() as another:
             visitor = another.new_page()
             visitor.goto(re.findall(r"http://\S+", again.err)[0])

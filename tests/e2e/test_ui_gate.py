@@ -146,7 +146,7 @@ def test_its_files_and_its_command_line_tell_nobody(bench, user):
 
 def test_a_second_one_opens_the_first(bench, user):
     done = user.mlw("ui", "--no-browser")
-    assert done.code == 0 and "running already" in done.err
+    assert done.code == 0 and "already running" in done.err
     link = re.findall(r"http://\S+", done.out + done.err)[0]
     assert link.startswith(bench.address) and link != bench.link
     assert ask(bench, "GET", link.removeprefix(bench.address)).status == 200
@@ -295,7 +295,7 @@ def test_stopping_it_leaves_nothing(user, tmp_path):
         assert ask(running, "GET", "/").status == 401
         running.stop()
     assert {path.name for path in (user.store / "ui").iterdir()} <= {"server.log", "sessions.json", "address.json"}
-    assert "runs go on" in running.words()
+    assert "runs continue" in running.words()
 
 
 def test_to_other_machines_only_with_a_password(user):

@@ -485,7 +485,7 @@ def test_the_password_of_a_server_for_other_machines(user, tmp_path):
         str(MLW), ["ui", "--no-browser", "--host", host], cwd=str(user.home), env=user.env, encoding="utf-8", timeout=30
     )
     try:
-        asking.expect("nothing is encrypted")
+        asking.expect("traffic is not encrypted")
         for _ in range(2):
             asking.expect("(browser|confirmation): ")
             asking.sendline("correct horse")

@@ -132,7 +132,7 @@ def test_transcript_of_a_second_hour(user):
         "asset list",
         "asset download -l assets/moons.link -d models",
         f"project restore --run-id {one} --path code",
-        f"experiment diagnostics {one} -o bundle.zip",
+        f"experiment diagnostics {one} --to bundle.zip",
         "experiment clean",
         "history rebuild",
         f"history remove {one} -y",

@@ -328,17 +328,29 @@ def test_names_titles_and_messages_find_a_text():
     assert symptom("the disk that holds /home is full").name == "disk-full"
     with pytest.raises(UnknownName) as caught:
         symptom("hots-key-changed")
-    assert caught.value.hint == "did you mean 'host-key-changed'? mlw explain lists all of them"
+    assert caught.value.hint == "did you mean 'host-key-changed'? 'mlw explain' lists all pages"
     with pytest.raises(UnknownName) as caught:
         symptom("docker")
     assert "'docker-not-permitted' or 'docker-not-running'" in caught.value.hint
     with pytest.raises(UnknownName) as caught:
         symptom("../errors")
-    assert caught.value.hint == "mlw explain lists all of them"
+    assert caught.value.hint == "'mlw explain' lists all pages"
 
 
-def test_a_message_of_python_finds_its_text():
-    assert symptom("ModuleNotFoundError: No module named 'torch'").name == "module-not-found"
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("ModuleNotFoundError: No module named 'torch'", "module-not-found"),
+        ("No module named 'torch'", "module-not-found"),
+        ("No module named torch", "module-not-found"),
+        ('no module named "torch"', "module-not-found"),
+        ("train.py line 3: ModuleNotFoundError: No module named torch", "module-not-found"),
+        ("warning: the disk that holds /home is full", "disk-full"),
+        ("unknown run configuration gpu; available: local", "unknown-name"),
+    ],
+)
+def test_a_message_finds_its_page_as_people_type_it(typed, name):
+    assert symptom(typed).name == name
 
 
 def test_a_server_that_hangs_can_be_asked_where():
@@ -439,15 +451,15 @@ def test_every_trouble_of_an_engine_has_its_text():
 
 def test_the_browser_tells_it_too():
     trouble = pytest.importorskip("mlworkbench.ui.parts.trouble")
-    assert trouble.in_words(Unreachable("x", "do y")) == ("x", "do y; more: mlw explain no-contact")
-    assert trouble.in_words(Unreachable("x")) == ("x", "more: mlw explain no-contact")
+    assert trouble.in_words(Unreachable("x", "do y")) == ("x", "do y; for details run 'mlw explain no-contact'")
+    assert trouble.in_words(Unreachable("x")) == ("x", "for details run 'mlw explain no-contact'")
     assert trouble.in_words(LaunchError("x")) == ("x", None)
 
 
 def test_an_errand_hears_it_from_the_command():
     errands = pytest.importorskip("mlworkbench.ui.errands")
     one = errands.Errand("1", ("submit",), 0.0, code=69)
-    one.lines.extend(["error: x", "hint: y", "more: mlw explain host-key-changed"])
+    one.lines.extend(["error: x", "hint: y", "hint: for details run 'mlw explain host-key-changed'"])
     error = one.error()
     assert (error.message, error.hint, error.more) == ("x", "y", "host-key-changed")
     one.lines.pop()

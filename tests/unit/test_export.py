@@ -225,7 +225,7 @@ def test_the_page_of_a_failed_run_says_why_and_of_its_gpu(tmp_path):
 def test_what_differs_and_what_does_not(tmp_path):
     runs = [item(tmp_path / str(at), params={"lr": at, "depth": 3}, metrics={"loss": at / 7}) for at in range(2)]
     text, said = page(*runs)
-    assert re.search(r"The same in all: [^<]*depth = 3", text)
+    assert re.search(r"Same in all runs: [^<]*depth = 3", text)
     assert "<th>lr</th>" in text and "<th>depth</th>" not in text and "0.142857" in said
 
 
@@ -296,7 +296,7 @@ def test_a_curve_is_drawn_where_its_values_are():
     places = re.search(r'<polyline[^>]*points="([^"]*)"', draw("loss", [Curve("a", 0, rising)]))[1].split()
     xs, ys = zip(*(map(float, place.split(",")) for place in places), strict=True)
     assert xs[0] < xs[1] < xs[2] and ys[0] > ys[1] > ys[2]
-    assert "logarithmic" in draw("x", [Curve("a", 0, [Column(0, 1, 1, 1), Column(1, 1e5, 1e5, 1e5)])])
+    assert "Logarithmic" in draw("x", [Curve("a", 0, [Column(0, 1, 1, 1), Column(1, 1e5, 1e5, 1e5)])])
     assert draw("x", [Curve("a", 0, [])]) == ""
 
 

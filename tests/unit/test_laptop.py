@@ -63,8 +63,14 @@ def with_part(name, **changes):
 
 TROUBLES = [
     # mlw, Python, system
-    (with_part("program", missing=("rich",)), "mlw", ERROR, "packages that it needs are missing: rich", None),
-    (with_part("program", shadow="/usr/bin/mlw"), "mlw", WARNING, "another one first: /usr/bin/mlw", None),
+    (with_part("program", missing=("rich",)), "mlw", ERROR, "required packages are missing: rich", None),
+    (
+        with_part("program", shadow="/usr/bin/mlw"),
+        "mlw",
+        WARNING,
+        "another installation comes first on PATH: /usr/bin/mlw",
+        None,
+    ),
     (with_part("program", python=(3, 9, 2)), "python", ERROR, "3.9.2, /opt/mlw/bin/python is too old", None),
     (with_part("program", sqlite="3.40.1"), "python", WARNING, "SQLite 3.40.1 can damage", None),
     (with_part("machine", os=System(system="Darwin")), "system", WARNING, "Darwin", None),
@@ -72,8 +78,8 @@ TROUBLES = [
     (with_part("home", problem="Permission denied"), "data folder", ERROR, "Permission denied", "history-unusable"),
     (with_part("home", problem="No space left on device"), "data folder", ERROR, "No space left", "disk-full"),
     (with_part("home", mine=False), "data folder", ERROR, "belongs to another user", "history-unusable"),
-    (with_part("home", mode=0o770), "data folder", ERROR, "others may write in it", "history-unusable"),
-    (with_part("home", mode=0o755), "data folder", WARNING, "others may look into it", None),
+    (with_part("home", mode=0o770), "data folder", ERROR, "writable by other users", "history-unusable"),
+    (with_part("home", mode=0o755), "data folder", WARNING, "readable by other users", None),
     (with_part("machine", store=Store("/x", True, 5 * 10**7)), "data folder", ERROR, "50.0 MB free", "disk-full"),
     (with_part("machine", store=Store("/x", True, 5 * 10**8)), "data folder", WARNING, "500 MB free", "disk-full"),
     (
@@ -90,7 +96,7 @@ TROUBLES = [
         "network file system (nfs4)",
         "history-damaged",
     ),
-    (with_part("home", folder="/home/ada/Dropbox/mlw"), "data folder", WARNING, "synchronised", "history-damaged"),
+    (with_part("home", folder="/home/ada/Dropbox/mlw"), "data folder", WARNING, "synchronized", "history-damaged"),
     (
         with_part("home", folder=r"C:\Users\ada\OneDrive - Work\mlw"),
         "data folder",
@@ -103,21 +109,33 @@ TROUBLES = [
     (with_part("past", damage="row 3 missing"), "history", ERROR, "damaged: row 3 missing", "history-damaged"),
     (with_part("past", problem="it cannot be read"), "history", ERROR, "it cannot be read", "history-damaged"),
     (with_part("past", version=9), "history", ERROR, "was written by a newer mlw", "history-unusable"),
-    (with_part("past", busy=True), "history", WARNING, "another program is writing it", "history-unusable"),
-    (with_part("past", stranded=2), "leftovers", WARNING, "2 submits were begun", "submit-interrupted"),
-    (with_part("past", aside=("/h/history.db.damaged-1",)), "leftovers", WARNING, "set aside", "history-damaged"),
+    (with_part("past", busy=True), "history", WARNING, "locked by another program", "history-unusable"),
+    (with_part("past", stranded=2), "leftovers", WARNING, "2 submits were interrupted", "submit-interrupted"),
+    (with_part("past", aside=("/h/history.db.damaged-1",)), "leftovers", WARNING, "was renamed to", "history-damaged"),
     # ssh and keyring
-    (with_part("ssh", program=None), "ssh", WARNING, "not installed on this machine; only other machines", "no-ssh"),
+    (
+        with_part("ssh", program=None),
+        "ssh",
+        WARNING,
+        "not installed on this machine; only needed for remote machines",
+        "no-ssh",
+    ),
     (with_part("ssh", program=None, attached=2), "ssh", ERROR, "2 attached machines cannot be reached", "no-ssh"),
     (with_part("ssh", keygen=None), "ssh", WARNING, "ssh-keygen is not installed", "no-ssh"),
     (with_part("ssh", config="line 3: Bad option"), "ssh", ERROR, "line 3: Bad option", "no-contact"),
-    (with_part("ssh", multiplexes=False), "ssh", WARNING, "cannot be kept on this system", None),
+    (with_part("ssh", multiplexes=False), "ssh", WARNING, "cannot share SSH connections", None),
     (with_part("ssh", sockets="/tmp/mlw-0 cannot be used"), "ssh", WARNING, "/tmp/mlw-0 cannot be used", None),
-    (with_part("ssh", loose=("/h/.ssh/config",)), "ssh files", ERROR, "others may write", "permission-denied"),
-    (with_part("ssh", shown=("/h/.ssh/id_rsa",)), "ssh files", WARNING, "others may read", "permission-denied"),
+    (with_part("ssh", loose=("/h/.ssh/config",)), "ssh files", ERROR, "writable by other users", "permission-denied"),
+    (
+        with_part("ssh", shown=("/h/.ssh/id_rsa",)),
+        "ssh files",
+        WARNING,
+        "private key readable by other users",
+        "permission-denied",
+    ),
     (with_part("ssh", unreadable=("/h/x",)), "ssh files", WARNING, "cannot be read: /h/x", "permission-denied"),
-    (with_part("ssh", agent="dead"), "ssh agent", WARNING, "leads to no agent", "permission-denied"),
-    (replace(with_part("ssh", passwords=1), keyring=None), "keyring", WARNING, "none, and 1", "permission-denied"),
+    (with_part("ssh", agent="dead"), "ssh agent", WARNING, "does not point to a running agent", "permission-denied"),
+    (replace(with_part("ssh", passwords=1), keyring=None), "keyring", WARNING, "none, but 1", "permission-denied"),
     # engines and environments
     (
         with_part("machine", docker=Engine("docker", "/bin/docker", error="permission denied while trying")),
@@ -138,10 +156,10 @@ TROUBLES = [
     (with_part("tools", rattler=False), "environments", ERROR, "py-rattler: not installed", None),
     (with_part("tools", script=None, script_problem="no Python"), "scripts", WARNING, "no Python", "no-python"),
     # the rest
-    (replace(WELL, now=NOW - 90_000), "clock", WARNING, "before this mlw was installed", None),
-    (with_part("past", written=NOW + 9000), "clock", WARNING, "the history was written later", None),
-    (with_part("terminal", encoding="ascii"), "terminal", WARNING, "it takes ascii", None),
-    (with_part("terminal", locale_problem="unsupported"), "terminal", WARNING, "not installed here", None),
+    (replace(WELL, now=NOW - 90_000), "clock", WARNING, "earlier than the installation of mlw", None),
+    (with_part("past", written=NOW + 9000), "clock", WARNING, "earlier than the last write to the history", None),
+    (with_part("terminal", encoding="ascii"), "terminal", WARNING, "encoding ascii", None),
+    (with_part("terminal", locale_problem="unsupported"), "terminal", WARNING, "is not installed (unsupported)", None),
 ]
 
 
@@ -166,12 +184,12 @@ def test_what_is_only_a_note():
         terminal=Terminal(),
     )
     assert {one.state for one in judge(bare, units.size)} == {OK}
-    assert "not there yet" in found(bare, "data folder").found
-    assert found(bare, "browser").found == "mlw ui is not installed; to have it: python -m pip install nicegui"
-    assert found(bare, "docker").found.startswith("not here")
-    assert "bash, zsh and fish" in found(bare, "completion").found
+    assert "does not exist yet" in found(bare, "data folder").found
+    assert found(bare, "browser").found == "mlw ui is not installed; install it with: python -m pip install nicegui"
+    assert found(bare, "docker").found.startswith("not installed")
+    assert "bash, zsh, and fish" in found(bare, "completion").found
     undone = replace(WELL, login_shell=Shell("zsh", False, "mlw completion zsh"))
-    assert found(undone, "completion").found == "not set up for zsh; mlw completion zsh prints what to add"
+    assert found(undone, "completion").found == "not set up for zsh; see 'mlw completion zsh'"
 
 
 def test_settings_of_the_network_are_told_without_their_secrets():
@@ -217,7 +235,7 @@ def test_variables_that_hide_or_change_things(name, value, state):
 def test_logins_of_an_engine_are_not_told(address, shown):
     broken = Engine("docker", "/bin/docker", error=f"DOCKER_HOST is {address}, and more")
     laptop = replace(WELL, variables={"DOCKER_HOST": address}, machine=replace(WELL.machine, docker=broken))
-    assert found(laptop, "DOCKER_HOST").found == f"{shown}: which engine containers on this machine use"
+    assert found(laptop, "DOCKER_HOST").found == f"{shown}: container engine used on this machine"
     assert found(laptop, "docker").found == f"/bin/docker cannot be used: DOCKER_HOST is {shown}, and more"
 
 
@@ -225,7 +243,7 @@ def test_variables_that_change_nothing_are_not_told():
     quiet = replace(WELL, variables={"CUDA_VISIBLE_DEVICES": "0", "VIRTUAL_ENV": "/opt/mlw", "MLW_HOME": "/x"})
     assert len(judge(quiet, units.size)) == len(judge(WELL, units.size))
     active = replace(WELL, variables={"VIRTUAL_ENV": "/home/ada/venv"})
-    assert "its Python runs scripts" in found(active, "environment").found
+    assert "target local uses its Python" in found(active, "environment").found
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -322,7 +340,7 @@ def test_writes_that_were_lost_are_damage(tmp_path):
     (tmp_path / "runs").mkdir()
     list(History(paths).list())
     past.Mark(f"{paths.database}.mark").write(10**6)
-    assert past.look(paths.database, NOW).damage == "its last writes are lost"
+    assert past.look(paths.database, NOW).damage == "the last writes are lost"
 
 
 def test_a_program_that_writes_is_noticed(tmp_path):

@@ -136,9 +136,15 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
     assert said(create_project("empty", tmp_path)) == []
 
 
-def test_parent_and_template_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="none does not exist"):
-        create_project("demo", tmp_path / "none")
+def test_missing_parents_are_made(tmp_path: Path) -> None:
+    made = create_project("demo", tmp_path / "some" / "where")
+    assert made.root == tmp_path / "some" / "where" / "demo" and (made.root / "aml_config").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot create folder"):
+        create_project("demo", tmp_path / "file" / "below")
+
+
+def test_a_template_must_exist(tmp_path: Path) -> None:
     for template in ("nonsense", "..", "default/aml_config"):
         with pytest.raises(UnknownName) as caught:
             create_project("demo", tmp_path, template)

@@ -31,19 +31,22 @@ _LONGEST_TAG, _LONGEST_NAME, _LONGEST_NOTE = 250, 250, 20_000
     "more",
     multiple=True,
     metavar="TAG",
-    help="A word, or NAME=VALUE, of each NAME one.",
+    help="Tag to add: a word or NAME=VALUE; replaces another value of NAME (repeatable)",
 )
-@click.option("-d", "--remove", "less", multiple=True, metavar="TAG", help="One that it has, or its NAME; repeatable.")
+@click.option("-d", "--remove", "less", multiple=True, metavar="TAG", help="Tag to remove, or its NAME (repeatable)")
 @debugging
 def tag(runs: tuple[str, ...], more: tuple[str, ...], less: tuple[str, ...]) -> None:
-    """Add tags to runs, or take some away; without either, print those that they have."""
+    """Add, remove, or list tags of runs.
+
+    Prints the tags if neither --add nor --remove is given.
+    """
     history = History(user_paths())
     found = _all(history, runs)
     if not more and not less:
         paper.write(plain(one) if len(found) == 1 else f"{run.id}\t{plain(one)}" for run in found for one in run.tags)
         for run in found:
             if not run.tags:
-                render.message(f"run {run.id} has no tags; --add TAG gives it one")
+                render.message(f"run {run.id} has no tags; add one with --add TAG")
         return
     lines = [_line("tag", one, _LONGEST_TAG) for one in more]
     added = list({one.partition("=")[:2]: one for one in lines}.values())  # of a name the last one counts
@@ -51,7 +54,7 @@ def tag(runs: tuple[str, ...], more: tuple[str, ...], less: tuple[str, ...]) -> 
     for run in found:
         taken = [*gone[run.id], *(tag for one in added for tag in _replaced(run, one))]
         now = history.annotate(run.id, lambda noted, run=run, taken=taken: _tagged(run, noted, added, taken))  # type: ignore[misc]
-        render.message(f"run {now.id} is tagged {', '.join(now.tags)}" if now.tags else f"run {now.id} has no tags")
+        render.message(f"tags of run {now.id}: {', '.join(now.tags)}" if now.tags else f"run {now.id} has no tags")
 
 
 def _meant(run: Run, one: str) -> list[str]:
@@ -81,22 +84,25 @@ def _tagged(run: Run, noted: Noted, more: Sequence[str], less: Sequence[str]) ->
 @click.command(epilog="Example: mlw history note demo-swift 'with the cleaned labels'")
 @click.argument("run", shell_complete=complete_run)
 @click.argument("text", required=False)
-@click.option("--clear", is_flag=True, help="Take the note away.")
+@click.option("--clear", is_flag=True, help="Remove the note")
 @debugging
 def note(run: str, text: str | None, clear: bool) -> None:
-    """Write a note on a run, in place of the one it has; - reads it from standard input. Without a text, print it."""
+    """Set or print the note of a run.
+
+    TEXT replaces the note; - reads it from standard input. Prints the note if TEXT is not given.
+    """
     history = History(user_paths())
     found = history.get(run)
     if clear and text is not None:
-        raise UsageError("--clear takes the note away, and there is a text", "leave one of them out")
+        raise UsageError("--clear cannot be combined with a text", "remove one of them")
     if text is None and not clear:
         paper.write(plain(line) for line in (found.noted.note or "").splitlines())
         if not found.noted.note:
-            render.message(f"run {found.id} has no note; a text behind its id writes one")
+            render.message(f"run {found.id} has no note; set one with 'mlw history note {found.id} TEXT'")
         return
     words = _note(_from_stdin() if text == "-" else text or "")
     history.annotate(found.id, lambda noted: replace(noted, note=words or None))
-    render.message(f"run {found.id} has a note" if words else f"run {found.id} has no note any more")
+    render.message(f"saved the note of run {found.id}" if words else f"removed the note of run {found.id}")
 
 
 def _from_stdin() -> str:
@@ -106,38 +112,44 @@ def _from_stdin() -> str:
 
 def _note(text: str) -> str:
     if len(text) > _LONGEST_NOTE:
-        raise UsageError(f"a note has at most {_LONGEST_NOTE:,} characters", "put long texts among the outputs")
+        raise UsageError(f"the note is longer than {_LONGEST_NOTE:,} characters", "store long texts as an output file")
     return text.strip().replace("\0", "")
 
 
 @click.command(epilog="Example: mlw history rename demo-swift 'baseline, new labels'")
 @click.argument("run", shell_complete=complete_run)
 @click.argument("name", required=False)
-@click.option("--clear", is_flag=True, help="Back to the name that it was given at the start, if any.")
+@click.option("--clear", is_flag=True, help="Restore the original name, if any")
 @debugging
 def rename(run: str, name: str | None, clear: bool) -> None:
-    """Give a run another name for people. Its id stays."""
+    """Change the display name of a run.
+
+    The run ID does not change.
+    """
     if clear is (name is not None):
-        raise UsageError("say the new name", "or --clear for the one that it had")
+        raise UsageError("missing new name", "give a name, or --clear to restore the original name")
     history = History(user_paths())
     words = None if name is None else _line("name", name, _LONGEST_NAME)
     now = history.annotate(history.get(run).id, lambda noted: replace(noted, name=words))
-    render.message(f"run {now.id} is called {now.name}" if now.name else f"run {now.id} has no name")
+    render.message(f"run {now.id} is now named {now.name}" if now.name else f"run {now.id} has no name")
 
 
 @click.command(epilog="Example: mlw history archive demo-swift demo-brave")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
-@click.option("--undo", is_flag=True, help="Bring them back.")
+@click.option("--undo", is_flag=True, help="Show the runs in lists again")
 @debugging
 def archive(runs: tuple[str, ...], undo: bool) -> None:
-    """Leave runs out of lists, with their children. Nothing is deleted: history list --archived shows them."""
+    """Hide runs and their children from lists.
+
+    Nothing is deleted. 'mlw history list --archived' shows archived runs.
+    """
     history = History(user_paths())
     for run in _all(history, runs):
         below = search_children(history, run.spec, Query(hidden=True))
         for one in (run, *below):
             history.annotate(one.id, lambda noted: replace(noted, archived=not undo))
         more = f" with its {units.counted(len(below), 'child', 'children')}" if below else ""
-        render.message(f"run {run.id}{more} is {'in lists again' if undo else 'archived'}")
+        render.message(f"{'restored' if undo else 'archived'} run {run.id}{more}")
 
 
 def _all(history: History, names: Sequence[str]) -> list[Run]:
@@ -148,9 +160,9 @@ def _all(history: History, names: Sequence[str]) -> list[Run]:
 def _line(kind: str, text: str, most: int) -> str:
     words = text.strip()
     if not words:
-        raise UsageError(f"the {kind} is empty", "say at least one word")
+        raise UsageError(f"the {kind} is empty", "give at least one character")
     if not words.isprintable():
-        raise UsageError(f"the {kind} {plain(words)!r} has characters that cannot be printed", "leave them out")
+        raise UsageError(f"the {kind} {plain(words)!r} contains unprintable characters", "remove them")
     if len(words) > most:
-        raise UsageError(f"the {kind} is too long", f"at most {most} characters; a note has room for more")
+        raise UsageError(f"the {kind} is longer than {most} characters", "use a note for longer texts")
     return words

@@ -25,22 +25,25 @@ from .options import debugging, in_project, maybe_project, rendering
 from .project_id import check_project
 from .verbs import Verbs
 
-_COLUMNS = ("name", "version", "files", "size", "run_id", "artifact", "created_utc")
+_COLUMNS = ("name", "version", "files", "size", "run_id", "artifact", "created (UTC)")
 
 
 @click.group(cls=Verbs, epilog="Example: mlw asset download -l assets/moons.link -d models")
 def asset() -> None:
-    """Fetch and list what was promoted from runs."""
+    """List and download promoted outputs."""
 
 
 @click.command(epilog="Example: mlw history promote -r demo-swift -ap model.pkl -n model")
-@click.option("-r", "--run", metavar="ID", shell_complete=complete_run, help="The run; the newest if not given.")
-@click.option("-ap", "--artifact-path", "artifact", required=True, metavar="PATH", help="The output, file or folder.")
-@click.option("-n", "--name", required=True, help="Of the asset; promoting again makes the next version.")
+@click.option("-r", "--run", metavar="ID", shell_complete=complete_run, help="Run (default: the newest)")
+@click.option("-ap", "--artifact-path", "artifact", required=True, metavar="PATH", help="Output file or folder")
+@click.option("-n", "--name", required=True, help="Name of the asset; promoting again creates the next version")
 @in_project
 @debugging
 def promote(run: str | None, artifact: str, name: str, folder: str | None) -> None:
-    """Keep an output of a run as an asset, and write assets/NAME.link into the project."""
+    """Save an output of a run as an asset.
+
+    Writes assets/NAME.link into the project.
+    """
     history = History(user_paths())
     found = open_run(history, run, folder).refresh()
     project = _project_of(found, folder)
@@ -48,12 +51,12 @@ def promote(run: str | None, artifact: str, name: str, folder: str | None) -> No
     with render.Progress("asset") as progress:
         made, outcome = kept.promote(history.paths, found, artifact, name, progress.update)
     for path, why in outcome.skipped[:SHOWN]:
-        render.warn(f"not part of the asset: {path} ({why})")
+        render.warn(f"skipped: {path} ({why})")
     tell_more(outcome.skipped.total)
     link = kept.write_link(project.root, made)
     files = units.counted(made.files, "file")
     render.message(f"asset {made.name} version {made.version}: {files}, {units.size(made.size)}")
-    render.message(f"hint: mlw asset download -l {os.path.relpath(link)}")
+    render.message(f"hint: download it with 'mlw asset download -l {os.path.relpath(link)}'")
 
 
 def _project_of(run: Run, folder: str | None) -> Project:
@@ -66,17 +69,19 @@ def _project_of(run: Run, folder: str | None) -> Project:
     except ConfigError:
         there = None
     if there is None or there.id != run.spec.project_id:
-        raise UsageError(f"the project of run {run.id} is not at {run.spec.project_path} any more", "give --project")
+        raise UsageError(f"the project of run {run.id} is no longer at {run.spec.project_path}", "add --project PATH")
     return there
 
 
 @asset.command(epilog="Example: mlw asset download -l assets/model.link -d models")
-@click.option("-l", "--link-file", "link", required=True, type=click.Path(), help="Such as assets/NAME.link.")
-@click.option("-d", "--directory", "place", metavar="DIR", help="Where to; a folder named after the asset by default.")
-@click.option("--overwrite", is_flag=True, help="Replace files and links that are there already.")
+@click.option("-l", "--link-file", "link", required=True, type=click.Path(), help="Link file, such as assets/NAME.link")
+@click.option(
+    "-d", "--directory", "place", metavar="DIR", help="Destination folder (default: a folder named after the asset)"
+)
+@click.option("--overwrite", is_flag=True, help="Replace existing files and links")
 @debugging
 def download(link: str, place: str | None, overwrite: bool) -> int:
-    """Copy the files of an asset to a folder; each appears whole or not at all."""
+    """Copy the files of an asset to a folder."""
     name, version = kept.read_link(Path(link))
     paths = user_paths()
     try:
@@ -93,19 +98,23 @@ def download(link: str, place: str | None, overwrite: bool) -> int:
 
 
 @asset.command("list", epilog="Example: mlw asset list -o json --query '[].name'")
-@click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
+@click.option("--all", "everywhere", is_flag=True, help="Include all projects")
 @in_project
 @rendering
 def list_assets(everywhere: bool, folder: str | None, output: str, query: str | None) -> None:
-    """List assets, the newest version of each first."""
+    """List assets.
+
+    The newest version of each asset comes first.
+    """
     project = None if everywhere else maybe_project(folder)
     rows = [_row(one) for one in kept.assets(user_paths(), project.id if project else None)]
     if output == "table" and query is None:
         if not rows:
             render.message("no assets")
             return
-        rows = [{**row, "size": units.size(row["size"])} for row in rows]
-    render.emit(rows, output=output, query=query, columns=_COLUMNS if output == "table" else None)
+        rows = [{**row, "size": units.size(row["size"]), "created (UTC)": row["created_utc"]} for row in rows]
+    tidy = output == "table" and query is None
+    render.emit(rows, output=output, query=query, columns=_COLUMNS if tidy else None)
 
 
 def _row(one: kept.Asset) -> dict[str, Any]:

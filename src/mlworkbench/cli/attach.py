@@ -26,7 +26,7 @@ from .options import ALLOW_MOUNT, ALLOW_NETWORK, debugging, in_project, renderin
 
 _SHORTEST_AGE = 86400.0  # seconds
 TYPES = ("remotedocker", "remote", "cluster")
-_SEEN = "is seen by everybody who lists processes on this machine, and stays in the shell's history"
+_SEEN = "is visible in the process list and stays in the shell history"
 
 
 class Terminal:
@@ -56,31 +56,40 @@ def _is_terminal() -> bool:
 
 @click.command(epilog="Example: mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada")
 @click.argument("kind", required=False, metavar="[remotedocker|remote|cluster]")
-@click.option("-n", "--name", required=True, help="Of the target, and of its files in aml_config.")
-@click.option("-a", "--address", help="IP address, host name, or an alias of ~/.ssh/config.")
-@click.option("-u", "--username", help="User to log in as; that of ~/.ssh/config or your own if left out.")
-@click.option("-w", "--password", help="Used once to install a key. Better: leave it out and be asked.")
-@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
-@click.option("-k", "--use-azureml-ssh-key", "own_key", is_flag=True, help="Print a public key to append over there.")
-@click.option("--private-key-file", type=click.Path(dir_okay=False), help="A key of yours to log in with.")
+@click.option("-n", "--name", required=True, help="Name of the target and of its files in aml_config")
+@click.option("-a", "--address", help="IP address, host name, or alias from ~/.ssh/config")
+@click.option("-u", "--username", help="Login user (default: from ~/.ssh/config, else your own)")
+@click.option("-w", "--password", help="Password, used once to install a key; prefer the prompt")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input")
 @click.option(
-    "--private-key-passphrase", is_flag=False, flag_value="", default=None, help="Ask for the passphrase of that key."
+    "-k", "--use-azureml-ssh-key", "own_key", is_flag=True, help="Print a public key to install on the machine"
 )
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the SSH server, if it is not 22.")
-@click.option("--jump", metavar="[USER@]HOST[:PORT]", help="A host to go through.")
-@click.option("--host-key", metavar="SHA256:…", help="The fingerprint that the machine must have.")
+@click.option("--private-key-file", type=click.Path(dir_okay=False), help="Your private key for the login")
+@click.option(
+    "--private-key-passphrase",
+    is_flag=False,
+    flag_value="",
+    default=None,
+    help="Ask for the passphrase of the private key",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of the SSH server (default: 22)")
+@click.option("--jump", metavar="[USER@]HOST[:PORT]", help="Jump host")
+@click.option("--host-key", metavar="SHA256:…", help="Expected host key fingerprint")
 @click.option("--allow-mount", "mounts", multiple=True, metavar="PATH[:ro]", help=ALLOW_MOUNT)
 @click.option("--allow-network", "networks", multiple=True, metavar="NETWORK", help=ALLOW_NETWORK)
-@click.option("--image", help="The image for containers: baseDockerImage.")
-@click.option("--master", metavar="spark://HOST:PORT|yarn", help="Of a Spark cluster; without --address, from here.")
-@click.option("--replace", is_flag=True, help="Replace the files of another target with this name.")
+@click.option("--image", help="Container image (baseDockerImage)")
+@click.option(
+    "--master", metavar="spark://HOST:PORT|yarn", help="Spark master; without --address, used from this machine"
+)
+@click.option("--replace", is_flag=True, help="Replace an existing target of this name")
 @in_project
 @rendering
 def attach(**asked: Any) -> int:
-    """Make a machine that you reach by SSH a compute target; or a Spark cluster, through such a machine or from here.
+    """Attach a machine or Spark cluster over SSH.
 
-    Connects, checks, and only then writes aml_config/NAME.compute and NAME.runconfig. Keys and your SSH agent
-    are tried first; a password is used once, to install a key for this target, and is stored nowhere.
+    Connects, checks the machine, and then writes aml_config/NAME.compute and NAME.runconfig. Tries your SSH keys and
+    agent first. A password is used once to install a key for this target and is not stored. A Spark cluster can also
+    be used from this machine.
     """
     wish = _wish(asked)
     try:
@@ -96,8 +105,8 @@ def attach(**asked: Any) -> int:
         render.warn(f"{finding.what}: {finding.found}")
         if finding.hint:
             render.message(f"hint: {finding.hint}")
-    render.message(f"{wish.name} is attached: {done.kind} at {done.identity}{f', with {done.key}' if done.key else ''}")
-    render.message(f"hint: mlw submit -c {shlex.quote(wish.name)} {shlex.quote(here.script())}")
+    render.message(f"attached {wish.name}: {done.kind} at {done.identity}{f', with {done.key}' if done.key else ''}")
+    render.message(f"hint: run a script with: mlw submit -c {shlex.quote(wish.name)} {shlex.quote(here.script())}")
     if asked["output"] != "table" or asked["query"]:
         render.emit(done.record, output=asked["output"], query=asked["query"])
     return 0
@@ -107,17 +116,17 @@ def _wish(asked: dict[str, Any]) -> Wish:
     kind = _kind(asked)
     password, passphrase = asked["password"], asked["private_key_passphrase"]
     if password is not None and asked["password_stdin"]:
-        raise UsageError("--password and --password-stdin are both given", "leave one of them out")
+        raise UsageError("--password cannot be combined with --password-stdin", "remove one of them")
     if password is not None:
         render.warn(f"a password on the command line {_SEEN}")
-        render.message("hint: leave --password out to be asked for it, or pipe it to --password-stdin")
+        render.message("hint: omit --password to be prompted, or pipe the password to --password-stdin")
     if passphrase:
         render.warn(f"a passphrase on the command line {_SEEN}")
     if asked["password_stdin"]:
         # At a terminal the words would be seen as they are typed.
         password = Terminal().secret("Password") if _is_terminal() else sys.stdin.readline().rstrip("\r\n")
         if not password:
-            raise UsageError("--password-stdin was given, and nothing came", "for example: pass show dsvm | mlw …")
+            raise UsageError("--password-stdin read no password", "for example: pass show dsvm | mlw …")
     return Wish(
         kind=kind,
         name=asked["name"],
@@ -141,9 +150,9 @@ def _kind(asked: dict[str, Any]) -> str | None:
     kind: str | None = asked["kind"]
     if kind is not None and kind not in TYPES:
         near = nearest(kind, TYPES)
-        known = "local and docker need no attach: their files come with every project"
+        known = "local and docker need no attach; every project contains them"
         raise UsageError(
-            f"{kind!r} is not a type of machine that is attached; those are {', '.join(TYPES)}",
+            f"unknown target type {kind!r}; available: {', '.join(TYPES)}",
             f"did you mean {near!r}?" if near and kind not in ("local", "docker", "localdocker") else known,
         )
     return kind
@@ -151,25 +160,27 @@ def _kind(asked: dict[str, Any]) -> str | None:
 
 @click.command(epilog="Example: mlw computetarget detach my_dsvm --purge --dry-run")
 @click.argument("name")
-@click.option("--purge", is_flag=True, help="Also delete ~/.mlw there; results are fetched first.")
-@click.option("--dry-run", is_flag=True, help="List what --purge would delete, and change nothing.")
+@click.option("--purge", is_flag=True, help="Also delete ~/.mlw on the machine, after fetching results")
+@click.option("--dry-run", is_flag=True, help="List what --purge would delete, without deleting it")
 @click.option(
     "--others-older-than",
     metavar="AGE",
-    help="With --purge, delete unfetched results of other laptops without contact for AGE, such as 90d.",
+    help="With --purge, also delete unfetched results of laptops without contact for AGE, such as 90d",
 )
-@click.option("--shared-folders", is_flag=True, help="With --purge, also delete the shared folders of all projects.")
-@click.option("--keep-files", is_flag=True, help="Leave the files in aml_config.")
-@click.option("--force", is_flag=True, help="Also if it cannot be reached, or your own results cannot be brought home.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--shared-folders", is_flag=True, help="With --purge, also delete the shared folders of all projects")
+@click.option("--keep-files", is_flag=True, help="Keep the files in aml_config")
+@click.option("--force", is_flag=True, help="Detach even if the machine or your results cannot be reached")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation")
 @in_project
 @rendering
 def detach(name: str, folder: str | None, **asked: Any) -> None:
-    """Undo an attach: remove the key that it installed there, and the target's files here.
+    """Detach a compute target.
 
-    What runs of any project have left there comes home first. Runs that go on do so. --purge lists everything in
-    ~/.mlw there, and is refused while a run goes on or another laptop has not fetched its results. Shared folders,
-    and files that are not mlw's, stay.
+    Fetches the results of all your runs, removes the key that attach installed on the machine, and deletes the
+    target's files here. Active runs continue.
+
+    --purge lists and deletes everything in ~/.mlw on the machine. It is refused while a run is active or while another
+    laptop has not fetched its results. Shared folders and files that mlw did not create are kept.
     """
     here, options = the_project(folder), _purge_options(name, asked)
     if asked["dry_run"]:
@@ -181,7 +192,7 @@ def detach(name: str, folder: str | None, **asked: Any) -> None:
         return
     detaching.find_to_detach(here, name, user_paths(), asked["purge"])
     if asked["purge"] and not asked["yes"] and not _is_terminal():
-        raise UsageError("cannot prompt: no terminal; nothing was detached", "say --yes to delete without being asked")
+        raise UsageError("cannot prompt: no terminal; nothing was detached", "use --yes to confirm")
     with render.Progress("results") as progress:
         told = detaching.detach(
             here,
@@ -204,17 +215,19 @@ def _purge_options(name: str, asked: dict[str, Any]) -> Options:
     for option in ("dry_run", "others_older_than", "shared_folders"):
         if asked[option] and not asked["purge"]:
             flag = f"--{option.replace('_', '-')}"
-            raise UsageError(f"{flag} is for --purge", f"mlw computetarget detach {shlex.quote(name)} --purge {flag} …")
+            raise UsageError(
+                f"{flag} requires --purge", f"mlw computetarget detach {shlex.quote(name)} --purge {flag} …"
+            )
 
     def confirm(plan: Plan) -> None:
         if asked["yes"]:
             return
         runs = units.counted(len(plan.runs), "run")
-        questions = [f"Delete ~/.mlw on {name} ({plan.survey.where}), with {runs} in it?"]
+        questions = [f"Delete ~/.mlw on {name} ({plan.survey.where}), including {runs}?"]
         if plan.shared and plan.survey.shared:
             questions.append(f"Also delete {units.counted(len(plan.survey.shared), 'shared folder')} of all projects?")
         if not all(Terminal().confirm(question) for question in questions):
-            raise UsageError("nothing was detached", "see what would go with --purge --dry-run")
+            raise UsageError("nothing was detached", "list what would be deleted with --purge --dry-run")
 
     return Options(
         others=_others_age(asked["others_older_than"]),
@@ -246,15 +259,20 @@ def _show_plan(plan: Plan, asked: dict[str, Any]) -> None:
 @click.command(epilog="Example: mlw computetarget update my_dsvm --allow-mount /data:ro")
 @click.argument("name")
 @click.option("--allow-mount", "mounts", multiple=True, metavar="PATH[:ro]", help=ALLOW_MOUNT)
-@click.option("--forbid-mount", multiple=True, metavar="PATH", help="Withdraw an allowed mount.")
+@click.option(
+    "--forbid-mount", multiple=True, metavar="PATH", help="Withdraw permission to mount a folder (repeatable)"
+)
 @click.option("--allow-network", "networks", multiple=True, metavar="NETWORK", help=ALLOW_NETWORK)
-@click.option("--forbid-network", multiple=True, metavar="NETWORK", help="Withdraw an allowed network.")
+@click.option(
+    "--forbid-network", multiple=True, metavar="NETWORK", help="Withdraw permission to join a network (repeatable)"
+)
 @in_project
 @debugging
 def update(name: str, folder: str | None, **asked: tuple[str, ...]) -> None:
-    """Change what this user allows on a target. It is kept outside the project.
+    """Change which mounts and networks a target allows.
 
-    Also looks again where the target's own folders are, as after `~/.mlw` was moved behind a link.
+    The permissions apply to all your projects and are stored outside them. Also updates the recorded location of mlw's
+    folders on the target, for example after `~/.mlw` was replaced with a link.
     """
     forbid = [mount_consent(text, "--forbid-mount") for text in asked["forbid_mount"]]
     forbid += [network_consent(text, "--forbid-network") for text in asked["forbid_network"]]
@@ -265,20 +283,23 @@ def update(name: str, folder: str | None, **asked: tuple[str, ...]) -> None:
         allow=asked_consents(asked["mounts"], asked["networks"]),
         forbid=tuple(forbid),
     )
-    containers = f"containers of all your projects on {name}, {found.where}, may"
+    containers = f"containers of all your projects on {name} ({found.where}) may"
     mounts = [one.shown for one in of_kind(found.allowed, MOUNT)]
-    render.message(f"{containers} mount: {', '.join(mounts) or 'nothing but their own folders'}")
+    render.message(f"{containers} mount: {', '.join(mounts) or 'only their own folders'}")
     networks = [one.shown for one in of_kind(found.allowed, NETWORK)]
     if networks:
-        render.message(f"{containers} join the networks: {', '.join(networks)}")
+        render.message(f"{containers} join networks: {', '.join(networks)}")
 
 
 @click.command("reset-key", epilog="Example: mlw computetarget reset-key my_dsvm")
 @click.argument("name")
-@click.option("--host-key", metavar="SHA256:…", help="The machine's new fingerprint, if it was installed anew.")
+@click.option("--host-key", metavar="SHA256:…", help="New host key fingerprint of a reinstalled machine")
 @in_project
 @debugging
 def reset_key(name: str, host_key: str | None, folder: str | None) -> None:
-    """Make a new key for a target in place of the old one; or accept that the machine itself has a new one."""
+    """Replace the SSH key of a target.
+
+    With --host-key, accept a new host key of the machine instead.
+    """
     for line in detaching.reset_key(the_project(folder), name, user_paths(), Terminal(), host_key=host_key):
         render.message(line)

@@ -24,25 +24,26 @@ if TYPE_CHECKING:
     from ..runfiles.clean_elsewhere import Kept as KeptThere
 
 _NAMED = 3  # runs
-_UNFETCHED = "Also ended runs whose results are not all here."
-_RECENT = "Also what a submit may still need; use it while nothing is submitted."
+_HEADINGS = {"things": "count", "bytes": "size", "can_go": "deletable", "can_go_bytes": "deletable size"}
+_UNFETCHED = "Also delete finished runs whose results were not fetched"
+_RECENT = "Also delete files that a submit may still need; use only while nothing is being submitted"
 
 
 @click.command(epilog="Example: mlw experiment clean --yes")
-@click.option("-t", "--target", shell_complete=complete_target, help="On this target instead of this machine.")
-@click.option("--unfetched", is_flag=True, help=f"{_UNFETCHED} With -t only.")
+@click.option("-t", "--target", shell_complete=complete_target, help="Compute target (default: this machine)")
+@click.option("--unfetched", is_flag=True, help=f"{_UNFETCHED}; requires -t")
 @click.option("--recent", is_flag=True, help=_RECENT)
-@click.option("--dry-run", is_flag=True, help="Only show (default).")
-@click.option("-y", "--yes", is_flag=True, help="Remove it.")
+@click.option("--dry-run", is_flag=True, help="Only list files (default)")
+@click.option("-y", "--yes", is_flag=True, help="Delete the files")
 @in_project
 @rendering
 def clean(target: str | None, folder: str | None, output: str, query: str | None, **asked: Any) -> None:
-    """Show what can go, with its bytes, and remove it with --yes.
+    """List files that can be deleted, and delete them.
 
-    On this machine runs, outputs and assets always stay. On a target, runs go that have ended and whose log and
-    outputs have been brought here. Unfinished uploads and builds go at once. Environments go that no run has used for
-    30 days; for others, and for the packages that they were built from, there is mlw environment remove. What stays is
-    listed with its reason.
+    Deletes only with --yes. On this machine, runs, outputs, and assets are always kept. On a target, finished runs are
+    deleted once their logs and outputs have been fetched. Unfinished uploads and builds are deleted at once, and
+    environments that no run has used for 30 days. To delete other environments and cached packages, use mlw environment
+    remove. The list shows what is kept and why.
     """
     paths = user_paths()
     check_ours(str(paths.home), str(paths.database))
@@ -53,8 +54,8 @@ def clean(target: str | None, folder: str | None, output: str, query: str | None
         return
     if wish.unfetched:
         raise UsageError(
-            "--unfetched is for a target: on this machine runs always stay",
-            "leave it out" if target else "name it with -t",
+            "--unfetched requires a remote target; on this machine runs are always kept",
+            "remove --unfetched" if target else "add -t NAME",
         )
     _clean_here(paths, wish, output, query)
 
@@ -82,9 +83,9 @@ def _clean_here(paths: UserPaths, asked: _Asked, output: str, query: str | None)
         render.warn(note)
     total = units.size(sum(one.size for one in (found if done is None else done)))
     if done is None:
-        render.message(f"{total} can go" + (f"; remove it with: {asked.command(None)}" if found else ""))
+        render.message(f"{total} can be deleted" + (f"; delete with: {asked.command(None)}" if found else ""))
     else:
-        render.message(f"{total} removed from {paths.home}")
+        render.message(f"deleted {total} from {paths.home}")
     for one in kept:
         _tell_kept(one.kind.removesuffix(UNUSED), one.things, one.size, one.why)
 
@@ -92,7 +93,7 @@ def _clean_here(paths: UserPaths, asked: _Asked, output: str, query: str | None)
 def _tell_kept(kind: str, things: int, size: int, why: str, names: tuple[str, ...] = ()) -> None:
     more = f", and {things - _NAMED:,} more" if things > _NAMED else ""
     named = f" ({', '.join(names[:_NAMED])}{more})" if names else ""
-    render.message(f"kept: {kind}, {things:,} with {units.size(size)}{named}: {why}")
+    render.message(f"kept: {kind}, {things:,} ({units.size(size)}){named}: {why}")
 
 
 def _clean_there(compute: Compute, paths: UserPaths, asked: _Asked, output: str, query: str | None) -> None:
@@ -118,13 +119,13 @@ def _clean_there(compute: Compute, paths: UserPaths, asked: _Asked, output: str,
     found, problems = cleaner.remove() if asked.remove else (cleaner.find(), [])
     _emit([row(one) for one in found], output, query)
     for problem in problems:
-        render.warn(f"could not be removed: {problem}")
+        render.warn(f"could not delete {problem}")
     total = sum(one.free_size for one in found)
     if asked.remove:
-        render.message(f"{units.size(total)} removed from {where}")
+        render.message(f"deleted {units.size(total)} from {where}")
     else:
-        how = f"; remove it with: {asked.command(compute.name)}" if total else ""
-        render.message(f"{units.size(total)} can go from {where}{how}")
+        how = f"; delete with: {asked.command(compute.name)}" if total else ""
+        render.message(f"{units.size(total)} can be deleted from {where}{how}")
     for part in found:
         for kept in part.kept:
             _tell_kept(NAMES[part.kind], kept.things, kept.size, _why(kept.why, compute), kept.names)
@@ -144,7 +145,10 @@ def _why(word: str, compute: Compute) -> str:
 def _emit(rows: list[dict[str, Any]], output: str, query: str | None) -> None:
     tidy = output == "table" and query is None
     names = [name for name in rows[0] if name != "kept"]  # of which a table tells below
-    shown = [{key: units.size(row[key]) if key.endswith("bytes") else row[key] for key in names} for row in rows]
+    shown = [
+        {_HEADINGS.get(key, key): units.size(row[key]) if key.endswith("bytes") else row[key] for key in names}
+        for row in rows
+    ]
     render.emit(shown if tidy else rows, output=output, query=query)
 
 

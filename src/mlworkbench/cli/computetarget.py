@@ -40,23 +40,23 @@ _COLUMNS = ("name", "type", "address", "attached", "identity", "run_configuratio
     cls=Verbs,
     epilog="Example: mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada",
     verbs={
-        "attach": ("attach:attach", "Make a machine that you reach by SSH a target"),
-        "detach": ("attach:detach", "Undo an attach"),
-        "update": ("attach:update", "Change what is allowed on a target"),
-        "reset-key": ("attach:reset_key", "Make a new key for a target"),
+        "attach": ("attach:attach", "Attach a machine or Spark cluster over SSH"),
+        "detach": ("attach:detach", "Detach a compute target"),
+        "update": ("attach:update", "Change which mounts and networks a target allows"),
+        "reset-key": ("attach:reset_key", "Replace the SSH key of a target"),
     },
 )
 def computetarget() -> None:
-    """Attach, list, show and check compute targets."""
+    """Attach, list, show, and check compute targets."""
 
 
 @computetarget.command("list", epilog="Example: mlw computetarget list -o json")
 @in_project
 @rendering
 def list_targets(folder: str | None, output: str, query: str | None) -> None:
-    """List the compute targets, and whether you attached those that are elsewhere.
+    """List compute targets.
 
-    JSON has their names only, as it always had; the table says more.
+    The table shows whether remote targets are attached. JSON contains only the names.
     """
     here = the_project(folder)
     if not here.computes():
@@ -104,9 +104,9 @@ def _compute(here: Project, name: str) -> Compute | None:
 @in_project
 @rendering
 def show(name: str, folder: str | None, output: str, query: str | None) -> None:
-    """Show all that the file of a compute target says, defaults included; what is known of the machine; and its GPUs.
+    """Show the settings, machine, and GPUs of a target.
 
-    The GPUs are asked for anew each time. A machine that cannot be reached is shown without them.
+    Settings include defaults. The GPUs are queried each time; a machine that cannot be reached is shown without them.
     """
     here = the_project(folder)
     found = here.compute(name)
@@ -117,7 +117,7 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
         if key.field and (values[key.field] is not None or not key.types or found.kind in key.types):
             facts[key.name] = values[key.field]
     if found.password:
-        facts["password"] = "(a pointer of the original, not used)"
+        facts["password"] = "(reference from the original, not used)"
     if is_elsewhere(found.kind, found.address):
         facts.update(_attached(found, user_paths(), tidy))
     if facts.get("attached") is not False:
@@ -145,7 +145,7 @@ def _attached(compute: Compute, paths: UserPaths, tidy: bool) -> dict[str, objec
         return {**known, "facts": dict(found.facts)}
     findings = judge(Facts.from_json(found.facts), compute, None, units.size)
     known["projects"] = ", ".join(path for path, _ in found.projects)
-    return {**known, **{f"{one.what} (when last checked)": one.found for one in findings}}
+    return {**known, **{f"{one.what} (last check)": one.found for one in findings}}
 
 
 @computetarget.command(epilog="Example: mlw computetarget check local")
@@ -153,10 +153,10 @@ def _attached(compute: Compute, paths: UserPaths, tidy: bool) -> dict[str, objec
 @in_project
 @rendering
 def check(name: str, folder: str | None, output: str, query: str | None) -> int:
-    """Look at the machine of a compute target: what is there, what is missing, and the remedy.
+    """Check the machine of a compute target.
 
-    A Python that the project names (pythonLocation) is looked for and not started; a run does that.
-    Exits with 75 if something is missing that runs need, and with 69 if the machine cannot be reached.
+    Lists what is missing and how to fix it. A Python named by the project (pythonLocation) is located but not started.
+    Exits with 75 if a requirement of runs is missing, and with 69 if the machine cannot be reached.
     """
     here, paths = the_project(folder), user_paths()
     compute = here.compute(name)

@@ -18,24 +18,32 @@ from . import render
 from .completion import complete_run
 from .opening import open_run, refuse_outside
 from .options import debugging, in_project
+from .output_option import output_options
 
 _SHOWN = 40
 
 
-@click.command(epilog="Example: mlw experiment diagnostics -r demo-swift -o demo.zip")
+@click.command(epilog="Example: mlw experiment diagnostics demo-swift --to demo.zip")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-r", "--run", "by_option", metavar="ID", shell_complete=complete_run, help="The same, as an option.")
-@click.option("-t", "--target", expose_value=False, help="Not needed: a run knows its target.")
-@click.option("-o", "--output", "path", metavar="FILE", help="The zip; diagnostics-RUN.zip here if not given.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-r", "--run", "by_option", metavar="ID", shell_complete=complete_run, help="Same as the argument RUN")
+@click.option("-t", "--target", expose_value=False, help="Ignored; the run determines the target")
+@output_options(
+    render.FORMATS,
+    format_help="Format of the summary",
+    file_help="Zip file to write (default: diagnostics-RUN.zip)",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation")
 @in_project
 @debugging
-def diagnostics(run: str | None, by_option: str | None, path: str | None, yes: bool, folder: str | None) -> None:
-    """Bundle a run's code, log, events, spec and facts in a zip; values of secrets are masked."""
+def diagnostics(run: str | None, by_option: str | None, yes: bool, folder: str | None, **asked: str | None) -> None:
+    """Bundle a run for a bug report.
+
+    The zip file contains the code, log, events, specification, and machine facts of the run. Secrets are masked.
+    """
     history = History(user_paths())
     found = open_run(history, run or by_option, folder).refresh()
-    refuse_outside(found, "there is no code and no log to bundle", f"see what it recorded: mlw show {found.id}")
-    path = path or f"diagnostics-{found.id}.zip"
+    refuse_outside(found, "there is no code and no log to bundle", f"see the recorded data with 'mlw show {found.id}'")
+    path = asked["path"] or f"diagnostics-{found.id}.zip"
     refuse_there(path)
     known, unknown = known_values(found.spec.secrets)
     values = [os.fsencode(value) for value in (*known.values(), *secret_values(found))]
@@ -44,19 +52,22 @@ def diagnostics(run: str | None, by_option: str | None, path: str | None, yes: b
     for warning in sharing_warnings(unknown):
         render.warn(warning)
     if not yes and render.terminal(sys.stdin) and render.terminal(sys.stderr):
-        click.confirm(f"Write all this to {plain(path)}?", default=True, abort=True, err=True)
+        click.confirm(f"Write these files to {plain(path)}?", default=True, abort=True, err=True)
     total = sum(member.size for member in members)
     with render.Progress("diagnostics", total) as progress:
         size = write_bundle(path, members, lambda: Mask(values) if values else None, progress.update)
     render.message(f"wrote {path} ({units.size(size)}), readable by you only")
+    if asked["kind"] not in (None, "table"):
+        files = [{"name": member.name, "bytes": member.size} for member in members]
+        render.emit({"path": path, "bytes": size, "files": files}, output=str(asked["kind"]))
 
 
 def _list(members: list[Member]) -> None:
     """The content before it is written: what is large or private is seen in time."""
     total = sum(member.size for member in members)
-    render.message(f"the bundle holds {len(members)} files, {units.size(total)}:")
+    render.message(f"the bundle contains {len(members)} files, {units.size(total)}:")
     for member in members[:_SHOWN]:
         render.message(f"  {units.size(member.size):>8}  {member.name}")
     if len(members) > _SHOWN:
         rest = members[_SHOWN:]
-        render.message(f"  {units.size(sum(member.size for member in rest)):>8}  {len(rest)} more files of the project")
+        render.message(f"  {units.size(sum(member.size for member in rest)):>8}  {len(rest)} more project files")

@@ -47,23 +47,24 @@ class _Examination:
 
 
 _COLUMNS = ("severity", "file", "line", "message", "hint")
-_NOT_DONE = "not looked at: whether all packages exist and fit together; mlw experiment prepare -c NAME does that"
+_NOT_DONE = "not checked: whether all packages exist and are compatible; check with 'mlw experiment prepare -c NAME'"
 _ROUNDS = 100  # one repair may bring the next to light
 _MOST_SCRIPTS = 50  # on top of a project
 
 
 @click.command(epilog="Example: mlw project doctor -c my_dsvm --fix")
-@run_configuration("Only for aml_config/NAME.runconfig; for all of them if not given.")
-@click.option("--fix", is_flag=True, help="Write the replacements into the files; comments stay.")
+@run_configuration("Run configuration to check (default: all)")
+@click.option("--fix", is_flag=True, help="Write the replacements into the files; comments are kept")
 @in_project
 @rendering
 def doctor(runconfig: str | None, fix: bool, folder: str | None, output: str, query: str | None) -> int:
-    """Look for packages and scripts that will not work where they are to run; exits with 1 if there is an error.
+    """Check packages and scripts against the targets.
 
-    Imports that neither the project nor its dependency file provides are reported with the line to add.
+    Reports imports that neither the project nor its dependency file provides, with the line to add. Exits with 1 if
+    there is an error.
 
-    No machine is called: what is known of one is what was seen when it was attached. No index is asked either: mlw
-    experiment prepare solves the packages.
+    Uses no network: the facts about a machine are those recorded by attach and check. To resolve the packages as well,
+    run mlw experiment prepare.
     """
     here = the_project(folder)
     names = [runconfig] if runconfig else here.runconfigs()
@@ -79,13 +80,13 @@ def doctor(runconfig: str | None, fix: bool, folder: str | None, output: str, qu
         result = _examine(here, patients)
     render.emit([_row(one) for one in result.findings], output=output, query=query, columns=_COLUMNS)
     if not result.findings:
-        render.message("nothing is left to put right" if fix else "no problems found")
+        render.message("no problems left" if fix else "no problems found")
     for line in result.unchecked:
         render.message(f"not checked: {line}")
     if not result.findings:
         render.message(_NOT_DONE)
     elif not fix and any(one.fix for one in result.findings):
-        render.message("hint: mlw project doctor --fix writes the replacements into the files")
+        render.message("hint: write the replacements into the files with 'mlw project doctor --fix'")
     return int(any(one.severity == ERROR for one in result.findings))
 
 
@@ -159,9 +160,9 @@ def _missing_script(here: Project, runconfig: RunConfig) -> Iterator[Finding]:
         if not (here.root / one.name).is_file():
             path = here.runconfig_file(runconfig.name)
             near = nearest(one.name, [script.name for script in _top_scripts(here)])
-            hint = f"did you mean {near}?" if near else "write the name of a script of the project into ArgumentVector"
+            hint = f"did you mean {near}?" if near else "set ArgumentVector to a script of the project"
             line = key_line(path, "ArgumentVector")
-            yield Finding("script", ERROR, show_path(path), line, f"the script {one.name} does not exist", hint)
+            yield Finding("script", ERROR, show_path(path), line, f"script {one.name} does not exist", hint)
 
 
 def _examine(here: Project, patients: list[_Patient]) -> _Examination:

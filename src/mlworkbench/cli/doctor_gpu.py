@@ -35,16 +35,16 @@ _PATIENCE = 600.0  # frameworks are loaded there, from a disk that may be slow
     metavar="NAME",
     default="local",
     shell_complete=complete_target,
-    help="The compute target; local if not given.",
+    help="Compute target (default: local)",
 )
 @in_project
 @rendering
 def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
-    """Try the way to the GPU: driver, NVML, container toolkit, container, framework.
+    """Test GPU access of a target step by step.
 
-    This starts the target's Python, also one that the project names. Where PyTorch, TensorFlow, JAX or CuPy is there,
-    it takes a little GPU memory and computes with it; where we make the environments, that is the newest. Nothing is
-    installed or fetched. Exits with 75 if something is broken.
+    Tests the driver, NVML, the container toolkit, a container, and the framework. Starts the target's Python, including
+    one named by the project. If PyTorch, TensorFlow, JAX, or CuPy is installed, runs a small computation on the GPU. In
+    environments built by mlw, tests the newest one. Installs and downloads nothing. Exits with 75 if a step fails.
     """
     here, paths = the_project(folder), user_paths()
     compute = here.compute(target)
@@ -57,7 +57,9 @@ def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
         "container": _container(compute, facts) if contained else None,
         "managed": is_managed(compute),
     }
-    reply = Reply(host.identity, host.ask(request, patience=_PATIENCE)).require_ok(f"{host.identity} could not look")
+    reply = Reply(host.identity, host.ask(request, patience=_PATIENCE)).require_ok(
+        f"{host.identity} could not test its GPUs"
+    )
     findings = judge_gpus(reply.mapping("found"), facts, compute)
     show_findings(findings, output, query)
     return 0 if is_fit(findings) else LaunchError.exit_code

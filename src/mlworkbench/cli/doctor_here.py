@@ -19,9 +19,10 @@ from .verbs import Verbs
 @rendering
 @click.pass_context
 def doctor(context: click.Context, output: str, query: str | None) -> int:
-    """Look for what is wrong with this machine, and say the remedy; exits with 1 if there is an error.
+    """Diagnose problems of this machine or a GPU.
 
-    Nothing is changed and nobody is called. Other machines: mlw computetarget check. Projects: mlw project doctor.
+    Changes nothing and uses no network. Exits with 1 if there is an error. To check a target, use mlw computetarget
+    check; to check a project, use mlw project doctor.
     """
     if context.invoked_subcommand is not None:
         return 0

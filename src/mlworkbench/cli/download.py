@@ -26,10 +26,12 @@ SHOWN = 10
 
 @click.command(epilog="Example: mlw history download -r demo-swift -d results --artifact model.pkl")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-r", "--run", "by_option", metavar="ID", shell_complete=complete_run, help="The same, as an option.")
-@click.option("-d", "--directory", "place", metavar="DIR", help="Where to; outputs/RUN of the project if not given.")
-@click.option("--artifact", "artifacts", multiple=True, metavar="PATH", help="Only this file or folder; repeatable.")
-@click.option("--overwrite", is_flag=True, help="Replace files and links that are there already.")
+@click.option("-r", "--run", "by_option", metavar="ID", shell_complete=complete_run, help="Same as the argument RUN")
+@click.option(
+    "-d", "--directory", "place", metavar="DIR", help="Destination folder (default: outputs/RUN in the project)"
+)
+@click.option("--artifact", "artifacts", multiple=True, metavar="PATH", help="File or folder to copy (repeatable)")
+@click.option("--overwrite", is_flag=True, help="Replace existing files and links")
 @in_project
 @debugging
 def download(
@@ -40,17 +42,17 @@ def download(
     overwrite: bool,
     folder: str | None,
 ) -> int:
-    """Copy the outputs of a run, or some of them, to a folder.
+    """Copy the outputs of a run to a folder.
 
-    Each file is checked against its recorded digest and appears whole or not at all. Interrupted, the same command
-    goes on where it stopped. Exits with 1 if something could not be copied.
+    Verifies the digest of each file. An interrupted download continues when you repeat the command. Exits with 1 if
+    some files could not be copied.
     """
     history = History(user_paths())
     follower = open_run(history, run or by_option, folder)
     found = follower.refresh()
     _bring_home(follower, artifacts)
     if found.outputs == 0 and not found.uncollected and not artifacts:
-        render.message(f"run {found.id} has no outputs: nothing to copy")
+        render.message(f"run {found.id} has no outputs")
         return 0
     place = place or _default(found.id, folder)
     with render.Progress("outputs", None if artifacts else found.output_bytes) as progress:
@@ -58,7 +60,7 @@ def download(
             history.paths.root.run(found.id), place, artifacts, overwrite=overwrite, report=progress.update
         )
     if not recorded:
-        render.warn("the run has no list of outputs yet: these are the files as they are now")
+        render.warn("the run has not finished: copying the current files")
     return tell(outcome, place)
 
 
@@ -69,9 +71,12 @@ def _bring_home(follower: Follower, artifacts: tuple[str, ...]) -> None:
     if not host.distant or is_home(folder):
         return
     if not run.status.final:
-        raise UsageError(f"run {run.id} has not ended: its outputs are still on {run.spec.compute.name}", "wait for it")
+        raise UsageError(
+            f"run {run.id} has not finished; its outputs are on {run.spec.compute.name}",
+            f"follow it with 'mlw logs -f {run.id}'",
+        )
     names = [plain_name(artifact) for artifact in artifacts]
-    with render.Progress("from the target") as progress:
+    with render.Progress("download") as progress:
         bring_outputs(run, host, folder, progress.report, lambda one: _is_wanted(one.path, names))
 
 
@@ -88,7 +93,7 @@ def _default(run: str, folder: str | None) -> str:
 def unasked(place: str, project: Project | None) -> str:
     """A place that the user has not named: a link of the project must not choose another one."""
     if project is not None and leads_out(place, project.root):
-        raise UsageError(f"{place} leads out of the project", f"name the folder, if you mean it: -d {place}")
+        raise UsageError(f"{place} is a link to a folder outside the project", f"to use it, add '-d {place}'")
     return place
 
 
@@ -101,16 +106,16 @@ def tell(outcome: Outcome, place: str) -> int:
         render.warn(f"{path}: {why}")
     tell_more(outcome.failed.total)
     for path in outcome.exists[:SHOWN]:
-        render.warn(f"{os.path.join(place, path)} exists and differs; left alone")
+        render.warn(f"{os.path.join(place, path)} exists with other content; not replaced")
     tell_more(outcome.exists.total)
     words = [f"copied to {place}: {_count(outcome.copied, 'file')}"]
     if outcome.links:
         words.append(_count(outcome.links, "link"))
     if outcome.same:
-        words.append(f"{outcome.same} already there")
+        words.append(f"{outcome.same} unchanged")
     render.message(", ".join(words))
     if outcome.exists:
-        render.message("hint: --overwrite replaces what exists")
+        render.message("hint: replace existing files with --overwrite")
     return 0 if outcome.whole else 1
 
 

@@ -21,20 +21,33 @@ from .verbs import Verbs
 
 _DAY = 86400.0
 _COLUMNS = ("environment", "python", "packages", "size", "own", "built", "last_used", "runs", "state")
+# Keys of a record as a table shows them.
+_HEADINGS = {
+    "bytes": "size",
+    "own_bytes": "own size",
+    "built_utc": "built (UTC)",
+    "last_used_utc": "last used (UTC)",
+    "used_now_by": "in use by",
+    "used_by": "used by",
+    "python_from": "Python from",
+    "python_home": "Python folder",
+    "cuda": "CUDA",
+    "sound": "intact",
+}
 _OTHERS = {
-    "leftover": "leftovers of broken builds",
-    "cache": "caches of packages",
-    "package": "packages that were sent along",
-    "tool": "tools and unused Pythons",
+    "leftover": "leftovers of failed builds",
+    "cache": "package caches",
+    "package": "uploaded packages",
+    "tool": "tools and unused Python installations",
 }
 _on_target = click.option(
-    "-t", "--target", metavar="NAME", shell_complete=complete_target, help="Of this target instead of this machine."
+    "-t", "--target", metavar="NAME", shell_complete=complete_target, help="Compute target (default: this machine)"
 )
 
 
 @click.group(cls=Verbs, epilog="Example: mlw environment list -t my_dsvm")
 def environment() -> None:
-    """List, show and remove the environments that were built for runs."""
+    """List, show, and remove environments of runs."""
 
 
 @environment.command("list", epilog="Example: mlw environment list -t my_dsvm")
@@ -42,10 +55,10 @@ def environment() -> None:
 @in_project
 @rendering
 def list_environments(target: str | None, folder: str | None, output: str, query: str | None) -> None:
-    """List the environments, with their sizes and last use.
+    """List environments with size and last use.
 
-    Environments share files with each other and with the caches of packages: `size` is all that one has, `own` what its
-    removal would free.
+    Environments share files with each other and with the package caches. `size` is the total size, `own` is the space
+    that removing the environment frees.
     """
     stock = Inventory(_host(target, folder))
     found = stock.all()
@@ -56,7 +69,9 @@ def list_environments(target: str | None, folder: str | None, output: str, query
             render.message("no environments")
         count, size = stock.leftovers
         if count:
-            render.message(f"hint: broken builds left {units.size(size)}; mlw environment remove --unused{_on(target)}")
+            render.message(
+                f"hint: failed builds left {units.size(size)}; run 'mlw environment remove --unused{_on(target)}'"
+            )
         return
     render.emit([_record(one) for one in found], output=output, query=query)
 
@@ -64,14 +79,14 @@ def list_environments(target: str | None, folder: str | None, output: str, query
 @environment.command(epilog="Example: mlw environment show 3f2a9c -t my_dsvm --verify")
 @click.argument("digest")
 @_on_target
-@click.option("--verify", is_flag=True, help="Compare every file with what its package says of it.")
+@click.option("--verify", is_flag=True, help="Verify every file against the record of its package")
 @in_project
 @rendering
 def show(digest: str, target: str | None, verify: bool, folder: str | None, output: str, query: str | None) -> int:
-    """Show an environment: Python, packages, runs, damage.
+    """Show the Python, packages, and runs of an environment.
 
-    Any unique beginning of its digest is enough. Exits with 75 if it is damaged; the next run that needs it builds it
-    anew.
+    DIGEST can be any unique prefix. Exits with 75 if the environment is damaged; the next run that needs it rebuilds
+    it.
     """
     found = Inventory(_host(target, folder)).show(digest, verify)
     facts = _facts(found)
@@ -93,26 +108,28 @@ def show(digest: str, target: str | None, verify: bool, folder: str | None, outp
 @environment.command(epilog="Example: mlw environment remove --unused --days 30 -t my_dsvm")
 @click.argument("digests", nargs=-1, metavar="[DIGEST]...")
 @_on_target
-@click.option("--unused", is_flag=True, help="All that no run is using, and what broken builds left.")
+@click.option("--unused", is_flag=True, help="Remove all environments not in use and leftovers of failed builds")
 @click.option(
-    "--days", type=click.FloatRange(min=0), metavar="N", help="With --unused: only if unused for so many days (0)."
+    "--days", type=click.FloatRange(min=0), metavar="N", help="With --unused, only if unused for N days (default: 0)"
 )
-@click.option("--caches", is_flag=True, help="Also downloaded packages, and tools: the next build fetches them again.")
-@click.option("--dry-run", is_flag=True, help="Only show.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--caches", is_flag=True, help="Also remove downloaded packages and tools; the next build downloads them again"
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation")
 @in_project
 @rendering
 def remove(**asked: Any) -> None:
-    """Remove environments, and say what that freed.
+    """Remove environments.
 
-    Any unique beginning of a digest is enough. One that a run is using, or that is being built, stays. A run that needs
-    one that is gone builds it again.
+    DIGEST can be any unique prefix. Environments that are in use or being built are kept. A run that needs a removed
+    environment builds it again.
     """
     unused, caches, target = asked["unused"], asked["caches"], asked["target"]
     if not asked["digests"] and not unused and not caches:
-        raise UsageError("say which environments to remove", "name them, or give --unused or --caches")
+        raise UsageError("no environments to remove", "name them, or add --unused or --caches")
     if asked["days"] is not None and not unused:
-        raise UsageError("--days goes with --unused", "add --unused")
+        raise UsageError("--days requires --unused", "add --unused")
     stock = Inventory(_host(target, asked["folder"]))
     digests = stock.find(asked["digests"]) if asked["digests"] else []
     wanted: dict[str, Any] = {"unused": unused, "idle": (asked["days"] or 0) * _DAY, "caches": caches}
@@ -148,21 +165,22 @@ def _tell(found: Removed, output: str, query: str | None, dry: bool, target: str
     else:
         render.emit(rows, output=output, query=query)
     for problem in found.problems:
-        render.warn(f"could not be removed: {problem}")
+        render.warn(f"could not remove {problem}")
     there = f" from {target}" if target else ""
-    render.message(f"{units.size(found.size)} {'can go' if dry else 'removed'}{there}")
+    size = units.size(found.size)
+    render.message(f"{size} can be removed{there}" if dry else f"removed {size}{there}")
     for one in found.kept:
         if not one.named and one.why != "it was used recently":
-            render.message(f"environment {one.name[:SHORT]} stays: {_why(one.why, one.runs)}")
+            render.message(f"environment {one.name[:SHORT]} is kept: {_why(one.why, one.runs)}")
     refused = [one for one in found.kept if one.named]
     if refused:
         what = "; ".join(
-            (f"{one.name} stay: " if one.name == "caches" else f"environment {one.name[:SHORT]} stays: ")
+            (f"{one.name} are kept: " if one.name == "caches" else f"environment {one.name[:SHORT]} is kept: ")
             + _why(one.why, one.runs)
             for one in refused
         )
         run = next((one.runs[-1] for one in refused if one.runs), None)
-        raise UsageError(what, f"wait for its end, or: mlw cancel {run}" if run else "try again later")
+        raise UsageError(what, f"wait for the run, or cancel it with 'mlw cancel {run}'" if run else "try again later")
 
 
 def _why(why: str, runs: tuple[str, ...]) -> str:
@@ -243,10 +261,10 @@ def _tidy(found: Details, facts: dict[str, Any]) -> dict[str, Any]:
     shown["bytes"], shown["own_bytes"] = units.size(facts["bytes"] or 0), units.size(facts["own_bytes"] or 0)
     shown["sound"] = "yes" if found.sound and not found.damage else "no: damaged"
     if not found.python_runs:
-        shown["sound"] = "no: its Python is gone, or cannot be run"
+        shown["sound"] = "no: its Python is missing or does not start"
     if found.damage is not None:
-        shown["damage"] = f"{len(found.damage)} files" if found.damage else "none: every file is as its package has it"
-    return {name: value for name, value in shown.items() if value is not None}
+        shown["damage"] = f"{len(found.damage)} files" if found.damage else "none: all files verified"
+    return {_HEADINGS.get(name, name): value for name, value in shown.items() if value is not None}
 
 
 def _utc(moment: float | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -15,7 +15,6 @@ from .completion import complete_symptom
 from .options import rendering
 from .screen import colours
 
-_COLUMNS = ("name", "about")
 _WIDEST = 100
 _BOLD, _CYAN = "1", "36"
 _ITEM = re.compile(r"(- |\d+\. )(.*)", re.DOTALL)
@@ -24,25 +23,47 @@ _STRESS = re.compile(r"\*{1,2}(\w[^*]*)\*{1,2}")
 
 
 @click.command(epilog="Example: mlw explain gpu-not-used")
-@click.argument("name", required=False, metavar="[SYMPTOM]", shell_complete=complete_symptom)
+@click.argument("words", nargs=-1, metavar="[NAME|MESSAGE]...", shell_complete=complete_symptom)
 @rendering
-def explain(name: str | None, output: str, query: str | None) -> None:
-    """Explain a trouble: what you see, why, and what to do.
+def explain(words: tuple[str, ...], output: str, query: str | None) -> None:
+    """Explain an error and how to fix it.
 
-    SYMPTOM is a name from the list that is shown without one, or a message in quotes.
+    NAME is the name of a page. MESSAGE is an error message, or a part of one; quotes are not needed. Without arguments,
+    lists all pages by topic.
     """
-    if name is None:
+    tidy = output == "table" and query is None
+    painted = render.terminal(sys.stdout) and colours()
+    if not words:
+        if tidy:
+            _write(_listing(painted))
+            render.message("hint: read a page with 'mlw explain NAME'")
+            return
         found = [{"name": one.name, "about": one.title, "group": GROUPS[one.group]} for one in symptoms()]
-        render.emit(found, output=output, query=query, columns=_COLUMNS)
+        render.emit(found, output=output, query=query)
         return
-    one = symptom(name)
-    if output != "table" or query is not None:
+    one = symptom(" ".join(words))
+    if not tidy:
         render.emit(_record(one), output=output, query=query)
         return
-    width = min(render.width() or _WIDEST, _WIDEST)
-    painted = render.terminal(sys.stdout) and colours()
+    _write(page(one, min(render.width() or _WIDEST, _WIDEST), painted))
+
+
+def _write(lines: Iterable[str]) -> None:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    render.pour("\n".join(page(one, width, painted)).encode(encoding, "replace") + b"\n")
+    render.pour("\n".join(lines).encode(encoding, "replace") + b"\n")
+
+
+def _listing(painted: bool) -> Iterator[str]:
+    """All pages, each topic below its heading."""
+    pages = list(symptoms())
+    widest = max(len(one.name) for one in pages)
+    for number, (group, title) in enumerate(GROUPS.items()):
+        if number:
+            yield ""
+        yield _paint(title, _BOLD, painted)
+        for one in pages:
+            if one.group == group:
+                yield f"  {_paint(one.name.ljust(widest), _CYAN, painted)}  {one.title}"
 
 
 def _record(one: Symptom) -> dict[str, object]:

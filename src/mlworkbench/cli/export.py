@@ -24,6 +24,7 @@ from .completion import complete_run
 from .filters import narrowing
 from .history import refreshed
 from .options import debugging, in_project, maybe_project
+from .output_option import output_options
 
 _MISTAKES = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 KINDS = ("csv", "json", "html")
@@ -32,38 +33,42 @@ _STDOUT = "-"
 _OWN = ("kind", "path", "points", "uri", "experiment", "no_children")  # options that choose no runs
 
 
-@click.command(epilog="Example: mlw history export --where 'accuracy > 0.9' -o report.html")
-@click.argument("runs", nargs=-1, metavar="[RUN]…", shell_complete=complete_run)
-@click.option("--format", "kind", type=click.Choice(KINDS), help="As the file's name says, else csv.")
-@click.option(
-    "-o", "--file", "path", metavar="PATH", help="Where to: .csv, .json, .html; if not given, standard output."
+@click.command(epilog="Example: mlw history export --where 'accuracy > 0.9' --to report.html")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
+@output_options(
+    KINDS,
+    format_help="Output format (default: from the file name, else csv)",
+    file_help="File to write: .csv, .json, or .html (default: standard output)",
 )
-@click.option("--points", is_flag=True, help="Every point: in CSV a row for each, in JSON whole series.")
-@click.option("--mlflow", "uri", metavar="URI", help="Into this MLflow server, instead of a file.")
-@click.option("--experiment", metavar="NAME", help="The experiment there; the project's name if not given.")
-@click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
-@click.option("--no-children", is_flag=True, help="Without the children of sweeps and runs inside other runs.")
-@click.option("--sort", metavar="NAME", help="By this metric, parameter or key; -NAME has the largest first.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Only the first so many.")
+@click.option("--points", is_flag=True, help="Export every point: one row each in CSV, whole series in JSON")
+@click.option("--mlflow", "uri", metavar="URI", help="Send the runs to this MLflow server instead of writing a file")
+@click.option("--experiment", metavar="NAME", help="MLflow experiment (default: the project name)")
+@click.option("--all", "everywhere", is_flag=True, help="Include all projects")
+@click.option("--no-children", is_flag=True, help="Exclude child runs of sweeps and nested runs")
+@click.option("--sort", metavar="NAME", help="Sort by this metric, parameter, or key; -NAME for descending order")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Maximum number of runs")
 @narrowing
 @in_project
 @debugging
 def export(runs: tuple[str, ...], everywhere: bool, folder: str | None, **asked: Any) -> int:
-    """Write runs as CSV, as JSON, as one HTML page, or into an MLflow server.
+    """Export runs to CSV, JSON, HTML, or MLflow.
 
-    All runs of the project, those that fit the options, or those named, with their children. CSV has a row for each
-    run. The page is a single file that needs nothing else: tables, curves, and of each run's outputs up to 12
-    pictures of at most 2 MB (PNG, JPEG, GIF, WebP, and SVG that begins with <?xml); other files are only named. What
-    goes to an MLflow server goes with every point and all outputs, and again, it is brought up to date there; who may
-    do so is told by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Exits with 1 if
-    some files could not be sent.
+    Exports all runs of the project, the runs that match the options, or the named runs with their children.
+
+    CSV has one row per run. The HTML page is a single self-contained file with tables and charts. It includes up to 12
+    images per run of at most 2 MB each (PNG, JPEG, GIF, WebP, and SVG that begins with <?xml) and lists other files by
+    name.
+
+    An MLflow server receives every point and all outputs. Exporting again updates the runs on the server. For a server
+    with authentication, set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Exits
+    with 1 if some files could not be sent.
     """
     kind = _kind(asked)
     history = History(user_paths())
     project = None if everywhere or runs else maybe_project(folder)
     found = _chosen(history, runs, project.id if project else None, asked)
     if not found:
-        raise UsageError("no run fits, so nothing is exported", "list them with: mlw history list --all")
+        raise UsageError("no runs match; nothing was exported", "list runs with 'mlw history list --all'")
     if asked["uri"] is not None:
         from .exportmlflow import to_server  # noqa: PLC0415 - brings what speaks HTTP, which files need none of
 
@@ -77,16 +82,16 @@ def _kind(asked: dict[str, Any]) -> str:
     path, kind = asked["path"], asked["kind"]
     if asked["uri"] is not None:
         if path or kind or asked["points"]:
-            raise UsageError("--mlflow writes no file", "leave out --format, --file and --points")
+            raise UsageError("--mlflow cannot be combined with --output, --to, or --points", "remove these options")
         return "mlflow"
     if asked["experiment"] is not None:
-        raise UsageError("--experiment goes with --mlflow", "for example: --mlflow http://127.0.0.1:5000")
+        raise UsageError("--experiment requires --mlflow", "for example: --mlflow http://127.0.0.1:5000")
     if kind is None:
         kind = _kind_of_file(path)
     if kind == "html" and not path:
-        raise UsageError("a page needs a file", "for example: -o report.html")
+        raise UsageError("html output requires a file", "for example: --to report.html")
     if kind == "html" and asked["points"]:
-        raise UsageError("a page has curves, not points", "leave out --points, or use --format csv")
+        raise UsageError("--points cannot be combined with html output", "remove --points, or use -o csv")
     return str(kind)
 
 
@@ -94,12 +99,10 @@ def _kind_of_file(path: str | None) -> str:
     """By its ending; CSV if it has none."""
     if path is None or path == _STDOUT:
         return "csv"
-    if path.lower() in KINDS:
-        raise UsageError(f"-o {path} is the name of a file, and {path} a format", f"say --format {path.lower()}")
     ending = os.path.splitext(path)[1].lower().lstrip(".")
     if ending and ending not in _ENDINGS:
         raise UsageError(
-            f"{path}: .{ending} is no format that can be written", f"available: {', '.join(KINDS)}; or add --format NAME"
+            f"{path}: unknown output format .{ending}", f"available: {', '.join(KINDS)}; or select one with -o FORMAT"
         )
     return _ENDINGS.get(ending, "csv")
 
@@ -174,7 +177,7 @@ def _sink(path: str | None) -> Iterator[Callable[[str], None]]:
     except OSError as error:
         # A folder that is not there, or is not ours, is a mistake of the command line.
         kind = UsageError if isinstance(error, _MISTAKES) else MlwError
-        raise kind(f"cannot write {path}: {error.strerror}", "name another file with -o") from error
+        raise kind(f"cannot write {path}: {error.strerror}", "choose another file with --to") from error
 
 
 def _put(file: Any, text: str) -> None:

@@ -60,7 +60,7 @@ def _bring_home(history: History, run: Run) -> None:
             with render.Progress(f"outputs of {run.id} from {run.spec.compute.name}") as progress:
                 bring_outputs(run, host, folder, progress.report, lambda one: True)
     except MlwError as error:
-        render.warn(f"run {run.id}: its outputs cannot be fetched: {error.message}")
+        render.warn(f"run {run.id}: cannot fetch outputs: {error.message}")
 
 
 def _open_log(item: Item) -> BinaryIO | None:
@@ -84,7 +84,7 @@ def _secrets(run: Run) -> list[bytes]:
         try:
             found.append(os.fsencode(find_secret(name, ask=False)))
         except UsageError:
-            raise Withheld(f"its secret {name} is not known here; set {name} and export again") from None
+            raise Withheld(f"its secret {name} is not set here; set {name} and export again") from None
     return found
 
 

@@ -21,20 +21,21 @@ _COLUMNS = ("run_id", "status", "script_name", "project", "laptop", "start_time_
 
 
 @click.command(epilog="Example: mlw history fetch -t my_dsvm")
-@click.option("-t", "--target", required=True, shell_complete=complete_target, help="Target that has the runs.")
-@click.option("--outputs", is_flag=True, help="Also fetch the outputs.")
+@click.option("-t", "--target", required=True, shell_complete=complete_target, help="Compute target that has the runs")
+@click.option("--outputs", is_flag=True, help="Also fetch the outputs")
 @in_project
 @rendering
 def fetch(target: str, outputs: bool, folder: str | None, output: str, query: str | None) -> int:
-    """Take in the runs of a target that another laptop submitted to the same account.
+    """Import runs that another laptop submitted.
 
-    Status, metrics and log are fetched, and again when the command is repeated. Such runs can be read and canceled
-    here. They still belong to the laptop that submitted them.
+    Fetches the status, metrics, and logs of runs that another laptop submitted to the same account on a target. Repeat
+    the command to update them. You can read and cancel imported runs here, but they still belong to the laptop that
+    submitted them.
     """
     here = the_project(folder)
     compute = here.compute(target)
     if not is_elsewhere(compute.kind, compute.address):
-        raise UsageError(f"{target} is on this machine: its runs are in this history", "mlw history list")
+        raise UsageError(f"{target} is this machine; its runs are in this history", "list them with 'mlw history list'")
     history = History(user_paths())
     with render.Progress("runs", show=lambda count: f"{count:,.0f}") as progress:
         found = import_runs(history, Here(compute, here.id, str(here.root)), progress.report, outputs=outputs)
@@ -46,7 +47,7 @@ def fetch(target: str, outputs: bool, folder: str | None, output: str, query: st
         if one.problem:
             render.warn(f"run {one.id}: {one.problem}")
     new = sum(one.new for one in found)
-    render.message(f"{units.counted(new, 'new run')} of other laptops on {target}, {len(found)} in all")
+    render.message(f"imported {units.counted(new, 'new run')} of other laptops from {target} ({len(found)} in total)")
     return 0
 
 

@@ -25,4 +25,4 @@ def misplaced(root: Path, entry: Entry) -> str | None:
     strange = next((word for word in found if word not in text and word[2:].replace("-", "_") not in text), None)
     if strange is None:
         return None
-    return f"{strange} stands behind {entry.name}, so the script gets it; options of mlw stand before the script"
+    return f"{strange} after {entry.name} is passed to the script; put options of mlw before the script"

@@ -17,6 +17,7 @@ from ..plan import Request
 from ..targets.ground import survey
 from ..targets.opening import open_target
 from . import render
+from .headings import python_facts
 from .options import (
     allow_builds,
     another_target,
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 @in_project
 @rendering
 def prepare(**asked: Any) -> None:
-    """Make the environment of a run configuration ready, and say which Python its scripts get.
+    """Build the environment of a run configuration.
 
-    Where the project's packages are ours to install, they are installed now; the image of a container is pulled.
-    Ctrl-C does not stop that.
+    Installs the packages of the project if mlw manages the environment, and pulls the container image. Prints which
+    Python scripts use. Ctrl-C does not stop the build.
     """
     here, paths = the_project(asked["folder"]), user_paths()
     request = Request(
@@ -77,16 +78,17 @@ def prepare(**asked: Any) -> None:
             pack = managed and _packs(here, request, place, settled)
             _build(place, settled.lock if managed else None, pull, paths, asked["send_packages"], pack)
         except KeyboardInterrupt:
-            render.message(f"\nthe build goes on, on {compute.name}; mlw experiment prepare waits for it again")
+            render.message(f"\nthe build continues on {compute.name}; repeat the command to wait for it")
             raise
     if pull:
         found["image"] = pull.container["image"]
     if managed:
         found |= {"digest": settled.lock["digest"], "packages": len(settled.lock["conda"]) + len(settled.lock["pip"])}
-    render.emit(found, output=asked["output"], query=asked["query"])
+    output, query = asked["output"], asked["query"]
+    render.emit(python_facts(found, output, query), output=output, query=query)
     if not managed:
-        there = f"image {found['image']} is there, and " if pull else ""
-        render.message(f"{there}nothing has to be built: target {compute.name} uses the Python that is there")
+        there, what = (f"image {found['image']} is available; ", "of the image") if pull else ("", "of the machine")
+        render.message(f"{there}nothing to build: target {compute.name} uses the Python {what}")
 
 
 def _version(settled: Settled) -> str | None:

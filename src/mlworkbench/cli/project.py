@@ -17,6 +17,7 @@ from ..errors import ConfigError, MlwError, UsageError
 from ..model import Problem
 from ..paths import UserPaths, user_paths
 from . import render
+from .headings import python_facts
 from .options import debugging, in_project, rendering, the_project
 from .verbs import Verbs
 
@@ -26,88 +27,100 @@ if TYPE_CHECKING:
 _MOST_NAMED, _MOST_LEFT = 12, 20  # in messages
 _VERBS = {
     "link": ("project_id:link", "Share the data of the project with this ID"),
-    "new-id": ("project_id:new_id", "Give the project an ID of its own"),
-    "doctor": ("doctor:doctor", "Find what will not work on the targets, and put it right"),
-    "restore": ("restore:restore", "Put the code of a run into a folder"),
+    "new-id": ("project_id:new_id", "Give the project a new ID"),
+    "doctor": ("doctor:doctor", "Check packages and scripts against the targets"),
+    "restore": ("restore:restore", "Restore the code of a run"),
 }
 
 
-@click.group(cls=Verbs, verbs=_VERBS, epilog="Example: mlw project create --name demo")
+@click.group(cls=Verbs, verbs=_VERBS, epilog="Example: mlw project create demo")
 def project() -> None:
-    """Create, show and check projects."""
+    """Create, show, and check projects."""
 
 
 def _unneeded(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     """What the original wanted to know of its cloud, so that its tutorials can be followed to the letter."""
     if value is not None:
-        render.message(f"hint: {parameter.opts[-1]} is not needed: a project is a folder on this machine")
+        render.message(f"hint: {parameter.opts[-1]} is ignored; a project is a folder on this machine")
 
 
 def _no_clone(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is not None:
-        hint = "git clone it, and make a project of that folder: mlw project init --path FOLDER"
-        raise UsageError(f"{parameter.opts[-1]}: mlw does not fetch repositories", hint)
+        hint = "clone it with git, then run 'mlw project init --path FOLDER'"
+        raise UsageError(f"{parameter.opts[-1]} is not supported: mlw does not clone repositories", hint)
 
 
-@project.command(epilog="Example: mlw project create --name demo")
-@click.option("-n", "--name", required=True, help="Of the project and of its folder.")
-@click.option("--path", default=".", metavar="PARENT", help="The folder in which the project's folder is made.")
-@click.option("--template", default="default", show_default=True, help="What to start from; see: project sample list.")
+@project.command(epilog="Example: mlw project create demo")
+@click.argument("name", required=False)
+@click.option("-n", "--name", "named", metavar="NAME", help="Same as the argument NAME")
+@click.option("--path", default=".", metavar="PARENT", help="Parent of the project folder; created if missing")
+@click.option("--template", default="default", show_default=True, help="Template; see 'mlw project sample list'")
 @click.option("-w", "--workspace", hidden=True, expose_value=False, callback=_unneeded)
 @click.option("-a", "--account", hidden=True, expose_value=False, callback=_unneeded)
 @click.option("-g", "--resource-group", hidden=True, expose_value=False, callback=_unneeded)
 @click.option("-r", "--repo", hidden=True, expose_value=False, callback=_no_clone)
 @click.option("-u", "--template-url", hidden=True, expose_value=False, callback=_no_clone)
 @debugging
-def create(name: str, path: str, template: str) -> None:
-    """Make a folder with all files of a new project."""
-    made = create_project(name, Path(path), template)
+def create(name: str | None, named: str | None, path: str, template: str) -> None:
+    """Create a project in a new folder.
+
+    NAME is the name of the project and of its folder.
+    """
+    if name and named and name != named:
+        raise UsageError(f"two project names: {name} and {named}", "remove one of them")
+    chosen = name or named
+    if not chosen:
+        raise UsageError("missing project name", "run 'mlw project create NAME'")
+    made = create_project(chosen, Path(path), template)
     render.message(f"created project {made.name} in {made.root}")
-    render.message(f"hint: cd {os.path.relpath(made.root)} && mlw submit {made.script()}")
+    render.message(f"hint: run it with: cd {os.path.relpath(made.root)} && mlw submit {made.script()}")
 
 
 @project.command(epilog="Example: mlw project init --path my-code")
-@click.option("-n", "--name", help="Of the project; that of the folder if not given.")
-@click.option("--path", default=".", metavar="FOLDER", help="The folder; the current one if not given.")
+@click.option("-n", "--name", help="Name of the project (default: the name of the folder)")
+@click.option("--path", default=".", metavar="FOLDER", help="Folder (default: the current directory)")
 @debugging
 def init(name: str | None, path: str) -> None:
-    """Make a project of a folder that holds code already; nothing in it is changed.
+    """Turn an existing folder into a project.
 
-    Packages of conda_dependencies.yml, environment.yml, requirements.txt or pyproject.toml are copied to
-    aml_config/conda_dependencies.yml, from the first of them that names any.
+    Adds aml_config and changes no existing file. Copies the packages from the first of conda_dependencies.yml,
+    environment.yml, requirements.txt, and pyproject.toml that lists any to aml_config/conda_dependencies.yml.
     """
     from ..environments.dependency_import import import_dependencies  # noqa: PLC0415 - other commands need not wait
 
     imported = import_dependencies(Path(os.path.realpath(path)))
     taken = imported if imported and imported.packages else None
     made = adopt_folder(Path(path), name, dependencies=taken.rewrite if taken else None)
-    render.message(f"{made.root} is now project {made.name}; see aml_config")
+    render.message(f"created project {made.name} in {made.root}; its settings are in aml_config")
     if imported:
         _report_imported(imported)
     words = made.runconfig("local").argument_vector
-    render.message(f"hint: mlw submit {words[0] if words else 'SCRIPT'}")
+    render.message(f"hint: run a script with: mlw submit {words[0] if words else 'SCRIPT'}")
 
 
 def _report_imported(imported: Imported) -> None:
     count = len(imported.packages)
     names = ", ".join([*imported.packages[:_MOST_NAMED], *(["…"] if count > _MOST_NAMED else [])])
     if count:
-        render.message(f"taken from {imported.file} into aml_config/conda_dependencies.yml: {names}")
+        render.message(f"copied from {imported.file} to aml_config/conda_dependencies.yml: {names}")
     else:
-        render.message(f"nothing taken from {imported.file}")
+        render.message(f"no packages copied from {imported.file}")
     if imported.channels:
         render.message(f"channels of {imported.file}: {', '.join(imported.channels)}")
     for one in imported.left_out[:_MOST_LEFT]:
-        render.warn(f"not taken: {one}")
+        render.warn(f"not copied: {one}")
     if len(imported.left_out) > _MOST_LEFT:
-        render.warn(f"not taken: {len(imported.left_out) - _MOST_LEFT} more entries of {imported.file}")
+        render.warn(f"not copied: {len(imported.left_out) - _MOST_LEFT} more entries of {imported.file}")
 
 
 @project.command(epilog="Example: mlw project show -o json")
 @in_project
 @rendering
 def show(folder: str | None, output: str, query: str | None) -> None:
-    """Show the project, its targets and run configurations, and which Python runs its scripts here."""
+    """Show the project, its targets, and run configurations.
+
+    Also shows which Python runs its scripts on this machine.
+    """
     here = the_project(folder)
     facts = {
         "name": here.name,
@@ -117,7 +130,7 @@ def show(folder: str | None, output: str, query: str | None) -> None:
         "run_configurations": here.runconfigs(),
         **_interpreter(here, user_paths()),
     }
-    render.emit(facts, output=output, query=query)
+    render.emit(python_facts(facts, output, query), output=output, query=query)
 
 
 def _interpreter(here: Project, paths: UserPaths) -> dict[str, str | None]:
@@ -157,7 +170,10 @@ def _package_problems(here: Project) -> list[Problem]:
 @in_project
 @rendering
 def validate(folder: str | None, output: str, query: str | None) -> int:
-    """Check every file in aml_config; exits with 1 if there is an error."""
+    """Check all files in aml_config.
+
+    Exits with 1 if there is an error.
+    """
     here = the_project(folder)
     problems = [*validate_project(here), *_python_problems(here), *_package_problems(here)]
     rows = [
@@ -172,13 +188,13 @@ def validate(folder: str | None, output: str, query: str | None) -> int:
 
 @project.group(cls=Verbs, epilog="Example: mlw project sample list")
 def sample() -> None:
-    """Templates for new projects."""
+    """List templates for new projects."""
 
 
 @sample.command("list", epilog="Example: mlw project sample list")
 @rendering
 def list_samples(output: str, query: str | None) -> None:
-    """List the templates that projects are created from."""
+    """List the project templates."""
     rows = [{"name": one.name, "description": one.description()} for one in samples()]
     render.emit(rows, output=output, query=query)
 
@@ -187,5 +203,8 @@ def list_samples(output: str, query: str | None) -> None:
 @click.argument("kind", type=click.Choice(KINDS))
 @debugging
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a kind of file, for editors and other programs."""
+    """Print the JSON Schema of a project file.
+
+    For editors and other programs.
+    """
     render.pour(schema_text(kind).encode())

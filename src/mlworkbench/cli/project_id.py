@@ -40,7 +40,7 @@ def check_project(project: Project, history: History) -> None:
 def _ask(project: Project, history: History, error: SameId) -> Project:
     render.message(f"{error.message[0].upper()}{error.message[1:]}.")
     what = "run history, container home, and shared folder"
-    question = f"Was it moved from there (it keeps its {what})?" if error.moved else f"Share its {what}?"
+    question = f"Was this project moved from there (it keeps its {what})?" if error.moved else f"Share its {what}?"
     if click.confirm(question, err=True):
         _link(project, history)
         return project
@@ -49,7 +49,7 @@ def _ask(project: Project, history: History, error: SameId) -> Project:
 
 def _link(project: Project, history: History) -> None:
     link_root(history.paths, project, _folders(history))
-    render.message(f"{plain(str(project.root))} shares the run history and the folders of project ID {project.id}")
+    render.message(f"{plain(str(project.root))} now uses the run history and folders of project ID {project.id}")
 
 
 def _renew(project: Project, history: History) -> Project:
@@ -82,9 +82,10 @@ def _folders(history: History) -> Folders:
 @in_project
 @debugging
 def link(folder: str | None) -> None:
-    """Share the run history, container home, and shared folder of the project with the same ID.
+    """Share the data of the project with this ID.
 
-    For a moved project, or for a second working copy of your own. Code in this folder can read and change those files.
+    Shares the run history, container home, and shared folder. Use it for a moved project or a second working copy of
+    your own. Code in this folder can then read and change those files.
     """
     _link(the_project(folder), History(user_paths()))
 
@@ -93,8 +94,9 @@ def link(folder: str | None) -> None:
 @in_project
 @debugging
 def new_id(folder: str | None) -> None:
-    """Give the project an ID of its own, with its own run history, container home, and shared folder.
+    """Give the project a new ID.
 
-    For a copy or a fork. Earlier runs stay with the old ID.
+    The project gets its own run history, container home, and shared folder. Use it for a copy or a fork. Earlier runs
+    keep the old ID.
     """
     _renew(the_project(folder), History(user_paths()))

@@ -26,12 +26,12 @@ _NAMED = 10
 
 @click.command(epilog="Example: mlw history remove demo-swift")
 @click.argument("runs", nargs=-1, required=True, shell_complete=complete_run)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation")
 @debugging
 def remove(runs: tuple[str, ...], yes: bool) -> None:
-    """Delete runs with their logs, metrics and outputs, and say what that frees.
+    """Delete runs with their logs, metrics, and outputs.
 
-    The children of a sweep go with it, and so do those that a script made inside its run.
+    Also deletes the children of a sweep and the nested runs of a script.
     """
     history = History(user_paths())
     named = list({run.id: run for run in map(history.get, runs)}.values())
@@ -47,7 +47,7 @@ def remove(runs: tuple[str, ...], yes: bool) -> None:
     if not yes:
         names = named[0].id if len(named) == 1 else f"these {len(named)} runs"
         try:
-            confirm(f"Delete {names} for good, and free {units.size(sizes.total)}?")
+            confirm(f"Permanently delete {names} ({units.size(sizes.total)})?")
         except (click.Abort, UsageError):
             render.message("nothing was deleted")
             raise
@@ -58,7 +58,7 @@ def remove(runs: tuple[str, ...], yes: bool) -> None:
         render.message(f"deleted run {run.id}{more}")
     render.message(f"freed {units.size(sizes.total)}")
     for target in sorted({run.spec.compute.name for run in every if run.spec.compute.address}):
-        render.message(f"hint: what is left of them on {target} goes with: mlw experiment clean -t {target} --yes")
+        render.message(f"hint: delete their files on {target} with 'mlw experiment clean -t {target} --yes'")
 
 
 class Sizes:
@@ -74,9 +74,8 @@ class Sizes:
 
 
 def _announce(run: Run, below: Sequence[Run], sizes: Sizes) -> None:
-    inside = f", with {units.counted(len(run.children), 'run')} inside it" if run.children else ""
-    go = "goes" if len(below) == 1 else "go"
-    more = f"; its {_counted(below)} {go} with it, {sizes.of(below)}" if below else ""
+    inside = f", with {units.counted(len(run.children), 'nested run')}" if run.children else ""
+    more = f"; {_counted(below)}: {sizes.of(below)}" if below else ""
     render.message(f"run {run.id} ({run.spec.entry.name}){inside}: {sizes.of([run])}{more}")
 
 
@@ -105,13 +104,14 @@ def _refuse_inside(runs: Sequence[Run]) -> None:
     for run in runs:
         if run.spec.inside:
             raise UsageError(
-                f"run {run.id} is inside run {run.spec.folder}, and cannot be deleted alone; nothing was deleted",
-                f"the whole: mlw history remove {run.spec.folder}; out of sight: mlw history archive {run.id}",
+                f"run {run.id} is nested in run {run.spec.folder} and cannot be deleted alone; nothing was deleted",
+                f"delete the whole run with 'mlw history remove {run.spec.folder}', "
+                f"or hide this one with 'mlw history archive {run.id}'",
             )
 
 
 def _refuse_unfinished(runs: Sequence[Run]) -> None:
     for run in runs:
         if not run.status.final:
-            hint = "first end its script" if is_outside(run.id) else f"first: mlw cancel {run.id}"
-            raise UsageError(f"run {run.id} has not ended; nothing was deleted", hint)
+            hint = "stop its script first" if is_outside(run.id) else f"cancel it first with 'mlw cancel {run.id}'"
+            raise UsageError(f"run {run.id} has not finished; nothing was deleted", hint)

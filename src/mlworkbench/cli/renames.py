@@ -20,14 +20,15 @@ OLD_OPTIONS = {
     ("asset", "download"): {"--output-directory": "-d"},
 }
 # What has no successor here: the sentence, and what to do. Asked only about commands that do not exist.
-_SERVING = "serving models was another product; outputs of a run: mlw history download, mlw history promote"
+_SERVING = "to get outputs of a run, use 'mlw history download' or 'mlw history promote'"
+_START = "create a project with 'mlw project create demo'"
 GONE = {
-    "account": ("mlw needs no account", "start with: mlw project create --name demo"),
+    "account": ("mlw needs no account", _START),
     "workspace": (
-        "mlw needs no workspace: a project is a folder, and the history is on this machine",
-        "mlw history list",
+        "mlw needs no workspace: projects and the run history are on this machine",
+        "list runs with 'mlw history list'",
     ),
-    "login": ("mlw needs no account and no login", "start with: mlw project create --name demo"),
+    "login": ("mlw needs no account and no login", _START),
     "hostacct": ("mlw has no model management", _SERVING),
     "env": ("mlw has no model management", _SERVING),
     "image": ("mlw has no model management", _SERVING),
@@ -36,13 +37,16 @@ GONE = {
     "service": ("mlw has no model management", _SERVING),
     "datasource": (
         "mlw has no data preparation",
-        "read data in the script; AZUREML_NATIVE_SHARE_DIRECTORY outlives runs",
+        "read data in the script; files in AZUREML_NATIVE_SHARE_DIRECTORY are kept after runs",
     ),
-    "notebook": ("mlw does not start notebooks", "start it in the project's folder: jupyter notebook"),
-    "project update": ("mlw needs no repository to be named: it records the state of the project's git", "mlw show"),
+    "notebook": ("mlw does not start notebooks", "run 'jupyter notebook' in the project folder"),
+    "project update": (
+        "mlw needs no repository setting: it records the git state of the project",
+        "see 'mlw show RUN'",
+    ),
     "project delete": (
-        "a project is a folder: delete it like any other",
-        "its runs stay until: mlw history remove RUN",
+        "mlw does not delete projects: delete the folder yourself",
+        "its runs stay in the history; delete one with 'mlw history remove RUN'",
     ),
 }
 # Options of submit that take a value: behind the first word that is none of them, all belongs to the user's script.
@@ -70,7 +74,7 @@ def _without_az(words: list[str]) -> tuple[list[str], str | None]:
     """``az ml experiment submit``, as it stands in tutorials of the original."""
     start = 2 if words[:2] == ["az", "ml"] else 1
     new, hint = translate(words[start:])
-    return new, hint or f"hint: '{' '.join(words[:start])}' is not needed: mlw {' '.join(new[:2])}".rstrip()
+    return new, hint or f"hint: omit '{' '.join(words[:start])}': mlw {' '.join(new[:2])}".rstrip()
 
 
 def _command(words: list[str]) -> tuple[list[str], list[str]]:

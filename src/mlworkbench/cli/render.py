@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from ..errors import MlwError, UnknownName
+from ..errors import MlwError, UnknownName, details_of
 from ..report import units
 from ..report.plain import plain
 from . import formats
@@ -103,7 +103,7 @@ def fail(error: MlwError) -> None:
     if error.hint:
         _tell("hint: ", _CYAN, error.hint)
     if error.more:
-        _tell("more: ", _CYAN, f"mlw explain {error.more}")
+        _tell("hint: ", _CYAN, details_of(error.more))
 
 
 @contextmanager

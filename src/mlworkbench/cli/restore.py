@@ -20,27 +20,32 @@ from .project_id import link_restored
 
 
 @click.command(epilog="Example: mlw project restore --run-id demo-swift")
-@click.option("-r", "--run-id", "run", required=True, metavar="ID", shell_complete=complete_run, help="The run.")
-@click.option("--path", "place", metavar="NEW", help="The new folder; beside the project if not given.")
-@click.option("--in-place", is_flag=True, help="Turn the project itself back, if nothing would be lost.")
+@click.option("-r", "--run-id", "run", required=True, metavar="ID", shell_complete=complete_run, help="Run")
+@click.option("--path", "place", metavar="NEW", help="New folder (default: next to the project)")
+@click.option("--in-place", is_flag=True, help="Restore the project itself, if no file would be lost")
 @in_project
 @debugging
 def restore(run: str, place: str | None, in_place: bool, folder: str | None) -> None:
-    """Put the code of a run into a new folder, as it was when the run was submitted."""
+    """Restore the code of a run.
+
+    Writes the snapshot of the run into a new folder.
+    """
     history = History(user_paths())
     found = history.get(run)
-    refuse_outside(found, "its code was not kept", "submit scripts, and their code is: mlw submit SCRIPT")
+    refuse_outside(found, "its code was not saved", "'mlw submit SCRIPT' saves the code of a run")
     root = history.paths.root
     if in_place:
         if place:
-            raise UsageError("--path and --in-place exclude each other")
+            raise UsageError("--path cannot be combined with --in-place", "remove one of them")
         here = the_project(folder)
         if here.id != found.spec.project_id:
-            raise UsageError(f"run {found.id} is of another project, {found.spec.project_name}", "leave out --in-place")
+            raise UsageError(
+                f"run {found.id} belongs to another project, {found.spec.project_name}", "remove --in-place"
+            )
         plan = restore_in_place(root, found, here.root)
         replaced = units.counted(len(plan.replace), "file")
         render.message(
-            f"{here.root} is as in run {found.id}: {replaced} replaced, {len(plan.create)} created, "
+            f"restored {here.root} to run {found.id}: {replaced} replaced, {len(plan.create)} created, "
             f"{len(plan.remove)} removed"
         )
         return
@@ -50,7 +55,7 @@ def restore(run: str, place: str | None, in_place: bool, folder: str | None) -> 
         beside = str(project.root) if project is not None and own else found.spec.project_path
         place = proposed_place(found, beside)
         if not os.path.isdir(os.path.dirname(place)):
-            raise UsageError(f"there is no folder {os.path.dirname(place)} any more", "say where to with --path")
+            raise UsageError(f"folder {os.path.dirname(place)} no longer exists", "choose another folder with --path")
     count = restore_new(root, found, Path(place))
     link_restored(Path(place), found.spec.project_id, history)
-    render.message(f"{units.counted(count, 'file')} of run {found.id} {'is' if count == 1 else 'are'} in {place}")
+    render.message(f"restored {units.counted(count, 'file')} of run {found.id} to {place}")

@@ -22,30 +22,34 @@ _COLUMNS = ("name", "target", "framework", "script")
 
 @click.group(cls=Verbs, epilog="Example: mlw runconfiguration create -n fast -t local")
 def runconfiguration() -> None:
-    """Create, list and delete run configurations."""
+    """Create, list, and delete run configurations."""
 
 
 @runconfiguration.command(epilog="Example: mlw runconfiguration create -n gpu -t docker")
-@click.option("-n", "--name", required=True, help="Of the run configuration and of its file.")
-@click.option("-t", "--target", required=True, help="The compute target that it runs on.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("-n", "--name", required=True, help="Name of the run configuration and its file")
+@click.option("-t", "--target", required=True, help="Compute target")
+@click.option("--force", is_flag=True, help="Replace an existing file")
 @in_project
 @debugging
 def create(name: str, target: str, force: bool, folder: str | None) -> None:
-    """Make aml_config/NAME.runconfig, with every key and what it means. Several may have one target."""
+    """Create a run configuration.
+
+    Writes aml_config/NAME.runconfig with all keys and their descriptions. Several run configurations can use the same
+    target.
+    """
     here = the_project(folder)
     if target not in here.computes():
         raise UnknownName("compute target", target, here.computes())
     path = create_runconfig(here.folder, name, {"Target": target, "Framework": "Python"}, force=force)
     render.message(f"created {show_path(path)}")
-    render.message(f"hint: mlw submit -c {shlex.quote(name)} {shlex.quote(here.script())}")
+    render.message(f"hint: use it with: mlw submit -c {shlex.quote(name)} {shlex.quote(here.script())}")
 
 
 @runconfiguration.command("list", epilog='Example: mlw runconfiguration list --query "[].name"')
 @in_project
 @rendering
 def list_runconfigs(folder: str | None, output: str, query: str | None) -> None:
-    """List the run configurations: where each runs, with what, and which script."""
+    """List run configurations."""
     here = the_project(folder)
     rows = [_row(here, name) for name in here.runconfigs()]
     if not rows:
@@ -56,7 +60,7 @@ def list_runconfigs(folder: str | None, output: str, query: str | None) -> None:
 def _row(here: Project, name: str) -> dict[str, str | None]:
     path = here.runconfig_file(name)
     if path.suffix == OLD_SUFFIX:
-        render.message(f"hint: {show_path(path)} has an old extension; rename it to {name}.runconfig")
+        render.message(f"hint: {show_path(path)} has an outdated extension; rename it to {name}.runconfig")
     try:
         found = here.runconfig(name)
     except ConfigError as error:
@@ -67,19 +71,22 @@ def _row(here: Project, name: str) -> dict[str, str | None]:
 
 
 @runconfiguration.command(epilog="Example: mlw runconfiguration delete -n gpu")
-@click.option("-n", "--name", required=True, help="Of the run configuration.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-n", "--name", required=True, help="Name of the run configuration")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation")
 @in_project
 @debugging
 def delete(name: str, yes: bool, folder: str | None) -> int:
-    """Delete the file of a run configuration; past runs keep what they knew of it."""
+    """Delete a run configuration.
+
+    Earlier runs keep their copy of it.
+    """
     path = the_project(folder).runconfig_file(name)
-    if not yes and render.terminal(sys.stdin) and not click.confirm(f"delete {show_path(path)}?", err=True):
+    if not yes and render.terminal(sys.stdin) and not click.confirm(f"Delete {show_path(path)}?", err=True):
         render.message("nothing was deleted")
         return 1
     try:
         os.unlink(path)
     except OSError as error:
-        raise ConfigError(f"the file cannot be deleted: {error.strerror}", path=show_path(path)) from None
+        raise ConfigError(f"cannot delete the file: {error.strerror}", path=show_path(path)) from None
     render.message(f"deleted {show_path(path)}")
     return 0

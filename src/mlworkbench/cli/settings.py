@@ -26,7 +26,10 @@ def settings() -> None:
 @settings.command("list", epilog='Example: mlw settings list --query "[].value"')
 @rendering
 def list_settings(output: str, query: str | None) -> None:
-    """List the settings of this user. Projects can neither read nor change them."""
+    """List user settings.
+
+    Projects can neither read nor change them.
+    """
     current = read_settings(user_paths())
     rows = [
         {"setting": key.name, "value": value, "meaning": key.summary}

@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from ..ui.server import Places
 
 
-_PORT = "On this port; else on the first free one from 8521 on, or on a random one with --address path."
+_PORT = "Port (default: the first free one from 8521; with --address path, a random one)"
 
 
 @click.command(epilog="Example: mlw ui --no-browser")
 @click.option("--port", type=click.IntRange(1, 65535), help=_PORT)
-@click.option("--browser/--no-browser", default=True, help="Open the browser (default), or only print the link.")
-@click.option("--host", metavar="ADDRESS", help="Listen to other machines, too. Asks for a password.")
-@click.option("--any-local-user", is_flag=True, help="Accept connections from other users of this machine (Linux).")
+@click.option("--browser/--no-browser", default=True, help="Open the browser (default), or only print the link")
+@click.option("--host", metavar="ADDRESS", help="Also accept connections from other machines; asks for a password")
+@click.option("--any-local-user", is_flag=True, help="Accept connections from other users of this machine (Linux)")
 @click.option(
     "--address",
     "style",
     type=click.Choice(("hostname", "path")),
-    help="Secret part of the link: a host name below .localhost (default on Linux) or a path.",
+    help="Secret part of the link: a host name below .localhost (default on Linux) or a path",
 )
 @click.option(
     "--keep-address",
     is_flag=True,
-    help="Keep the address and the sessions of the last server; only for machines that no one else uses.",
+    help="Keep the address and sessions of the last server; only for machines without other users",
 )
 @in_project
 @debugging
@@ -51,14 +51,15 @@ def ui(
     keep_address: bool,
     folder: str | None,
 ) -> None:
-    """Open the Workbench in the browser.
+    """Open ML Workbench in the browser.
 
-    Only this machine, and only with the link that is printed, unless --host is given. Ctrl-C stops it; runs go on.
+    Without --host, only this machine can connect, and only with the printed link. Ctrl-C stops the server; runs
+    continue.
     """
     from ..ui import address, running, server  # noqa: PLC0415 - other commands do without
 
     if host and style == "hostname":
-        raise UsageError("--address hostname works on this machine only", "leave it out, or leave out --host")
+        raise UsageError("--address hostname cannot be combined with --host", "remove one of them")
     _expect_parts()
     paths = user_paths()
     files = server.places(paths)
@@ -69,7 +70,7 @@ def ui(
     if known:
         link = running.running_link(files.running, known, style, port)
         if link:
-            render.message("mlw ui is running already")
+            render.message("mlw ui is already running")
             _open(files, link, browser)
             return
     password = _password(host) if host else None
@@ -80,7 +81,7 @@ def ui(
     from ..ui.app import make  # noqa: PLC0415 - takes a second
 
     made.serve(make(paths, here.root if here else None, made.link))
-    render.message("mlw ui has stopped; runs go on")
+    render.message("mlw ui stopped; runs continue")
 
 
 def _leave_the_project(paths: UserPaths) -> None:
@@ -98,7 +99,7 @@ def _expect_parts() -> None:
         from ..laptop.installed import install_ui  # noqa: PLC0415 - slow, and needed only then
 
         raise UsageError(
-            f"the parts of mlw ui are not installed: {', '.join(missing)}",
+            f"packages for mlw ui are not installed: {', '.join(missing)}",
             f"install them with: {install_ui()}",
             more="ui-not-installed",
         )
@@ -107,7 +108,7 @@ def _expect_parts() -> None:
 def _open(files: Places, link: str, browser: bool) -> None:
     """The link is printed in any case: a machine without a browser of its own is reached through a tunnel."""
     render.message(f"ML Workbench: {link}")
-    render.message("hint: the link is good once, for two minutes; Ctrl-C stops the server, and runs go on")
+    render.message("hint: this single-use link is valid for two minutes; Ctrl-C stops the server, runs continue")
     if browser:
         from ..ui.server import opener_file  # noqa: PLC0415 - see ui
 
@@ -116,8 +117,8 @@ def _open(files: Places, link: str, browser: bool) -> None:
 
 def _password(host: str) -> str:
     render.warn(
-        f"mlw ui will listen on {host}: whoever has the password can run programs as you, and nothing is encrypted"
+        f"mlw ui will listen on {host}: anyone with the password can run programs as you, and traffic is not encrypted"
     )
     if not sys.stdin.isatty():
-        raise UsageError("--host needs a password, and there is nobody to ask", "type it at a terminal")
+        raise UsageError("cannot prompt for a password: no terminal", "run 'mlw ui --host' in a terminal")
     return str(click.prompt("Password for the browser", hide_input=True, confirmation_prompt=True, err=True))

@@ -20,6 +20,7 @@ _BY_NAME = {
     "path": "dir",
     "place": "dir",
     "link": "file",
+    "to": "file",
 }
 
 

@@ -195,8 +195,10 @@ def create_project(name: str, parent: Path, template: str = "default") -> Projec
     from .gallery import sample  # noqa: PLC0415 - only new projects need it
 
     chosen = sample(template)
-    if not os.path.isdir(parent):
-        raise UsageError(f"folder {parent} does not exist", f"create it: `mkdir -p {parent}`")
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create folder {parent}: {error.strerror}", "choose another --path") from None
     root = Path(os.path.realpath(parent)) / name
     _refuse_used(root)
     project = Project(root, str(uuid.uuid4()), name)

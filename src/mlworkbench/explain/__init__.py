@@ -18,20 +18,22 @@ PLACE = Path(__file__).parent
 # Folder → what its texts are about, in the order of the page.
 GROUPS = {
     "project": "Commands and projects",
-    "python": "Which Python runs my script?",
-    "connection": "Attach and connection",
-    "packages": "Packages",
+    "python": "Python of scripts",
+    "connection": "Attaching and connecting",
+    "packages": "Packages and environments",
     "containers": "Containers and images",
     "gpu": "GPUs",
     "runs": "Runs",
-    "history": "History and disk",
-    "browser": "The browser",
-    "tools": "ssh, Spark, MLflow",
+    "history": "History and disk space",
+    "browser": "Browser",
+    "tools": "SSH, Spark, and MLflow",
 }
 _LEAST = 8  # letters of a message that must be there to know it by
 _LONGEST = 2000  # letters of a message that are looked at: it may come from a target, and nobody's words are longer
 _LABEL = "error: "  # as it is seen on a terminal
 _ITEM = re.compile(r"^- ((?:`[^`]+`(?:, )?)+)")
+_EXCEPTION = re.compile(r"^\w+(?:Error|Exception): ")  # which people leave out when they type a message
+_QUOTES = re.compile("[\"'`´‘’“”]")
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,14 @@ def symptoms(groups: Collection[str] = ()) -> Iterator[Symptom]:
 
 
 def symptom(name: str) -> Symptom:
-    """The text of that name; of a message that belongs to one, too."""
+    """The page of that name; of a message that belongs to one, too, with or without its quotes and its beginning."""
     found = {path.stem: path for group in GROUPS for path in (PLACE / group).glob("*.md")}
     path = found.get(name.lower())
     if path is None:
-        fitting = symptom_of(name)
+        fitting = symptom_of(name) or _similar(name)
         path = found.get(fitting) if fitting else None
     if path is None:
-        raise UnknownName("symptom", name, found, _proposal(name, found))
+        raise UnknownName("explain page", name, found, _proposal(name, found))
     return _read(path)
 
 
@@ -91,6 +93,33 @@ def symptom_of(message: str, groups: Collection[str] = ()) -> str | None:
             if length >= max(_LEAST, best + 1) and _fits(words, message):
                 best, name = length, one.name
     return name
+
+
+def _similar(typed: str) -> str | None:
+    """The page of a message as people type it: from its middle, in other case, without quotes. The longest wins."""
+    typed = _as_typed(typed[:_LONGEST])
+    best, name = 0, None
+    for one in symptoms():
+        for words in (*one.seen(), *one.former()):
+            parts = [part for part in _as_typed(_EXCEPTION.sub("", words)).rstrip("…: ").split("…") if part.strip()]
+            length = sum(map(len, parts))
+            if length >= max(_LEAST, best + 1) and _has_in_order(typed, parts):
+                best, name = length, one.name
+    return name
+
+
+def _as_typed(text: str) -> str:
+    return " ".join(_QUOTES.sub("", text).lower().split())
+
+
+def _has_in_order(text: str, parts: list[str]) -> bool:
+    end = 0
+    for part in parts:
+        place = text.find(part.strip(), end)
+        if place < 0:
+            return False
+        end = place + len(part.strip())
+    return True
 
 
 def _fits(words: str, message: str) -> bool:
@@ -116,7 +145,7 @@ def _proposal(name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
     having = sorted((one for one in known if words & set(one.split("-"))), key=lambda one: _strangers(one, words))
     meant = near or having[:3]
-    listed = "mlw explain lists all of them"
+    listed = "'mlw explain' lists all pages"
     return f"did you mean {' or '.join(repr(one) for one in meant)}? {listed}" if meant else listed
 
 

@@ -21,49 +21,53 @@ def _no_ssh(ssh: Ssh) -> Finding:
     if ssh.attached:
         count = f"{ssh.attached} attached machine{'s' * (ssh.attached != 1)}"
         return Finding("ssh", ERROR, f"{found}, and {count} cannot be reached", "install the OpenSSH client", "no-ssh")
-    return Finding("ssh", WARNING, f"{found}; only other machines need it", "install the OpenSSH client", "no-ssh")
+    return Finding("ssh", WARNING, f"{found}; only needed for remote machines", "install the OpenSSH client", "no-ssh")
 
 
 def _client(ssh: Ssh) -> Finding:
-    found = f"{ssh.version or 'ssh of an unknown version'}, {ssh.program}"
+    found = f"{ssh.version or 'unknown version of ssh'}, {ssh.program}"
     if ssh.keygen is None:
         words = f"{found}; the program ssh-keygen is not installed on this machine"
         return Finding("ssh", WARNING, words, "install the OpenSSH client", "no-ssh")
     if ssh.config:
-        words = f"{found}; ssh does not accept its own settings: {ssh.config}"
+        words = f"{found}; ssh rejects its configuration: {ssh.config}"
         return Finding("ssh", ERROR, words, "correct ~/.ssh/config", "no-contact")
     if not ssh.multiplexes:
-        hint = "nothing is to be done; every command logs in anew"
-        return Finding("ssh", WARNING, f"{found}; connections cannot be kept on this system", hint)
+        hint = "no action needed; every command opens a new connection"
+        return Finding("ssh", WARNING, f"{found}; this system cannot share SSH connections", hint)
     if ssh.sockets:
-        hint = "remove that folder, or set XDG_RUNTIME_DIR to a private folder with a short name"
+        hint = "delete that folder, or set XDG_RUNTIME_DIR to a private folder with a short path"
         return Finding("ssh", ERROR if ssh.attached else WARNING, f"{found}; {ssh.sockets}", hint)
-    return Finding("ssh", OK, f"{found}, connections are kept")
+    return Finding("ssh", OK, f"{found}, connections are shared")
 
 
 def _files(ssh: Ssh) -> list[Finding]:
     found = []
     if ssh.loose:
-        words = f"others may write {', '.join(ssh.loose)}, so ssh refuses to use it"
+        words = f"writable by other users, so ssh does not use it: {', '.join(ssh.loose)}"
         found.append(Finding("ssh files", ERROR, words, f"chmod go-w {join(ssh.loose)}", "permission-denied"))
     if ssh.shown:
         names = ", ".join(ssh.shown)
-        words = f"others may read the key {names}, so ssh does not take it"
+        words = f"private key readable by other users, so ssh does not use it: {names}"
         found.append(Finding("ssh files", WARNING, words, f"chmod 600 {join(ssh.shown)}", "permission-denied"))
     if ssh.unreadable:
         words = f"cannot be read: {', '.join(ssh.unreadable)}"
-        found.append(Finding("ssh files", WARNING, words, "make them yours: ls -l ~/.ssh", "permission-denied"))
+        found.append(
+            Finding("ssh files", WARNING, words, "check the owner and mode with 'ls -l ~/.ssh'", "permission-denied")
+        )
     return found
 
 
 def _agent(ssh: Ssh) -> Finding:
     if ssh.agent == "dead":
         hint = "unset SSH_AUTH_SOCK, or log in again"
-        return Finding("ssh agent", WARNING, "SSH_AUTH_SOCK leads to no agent", hint, "permission-denied")
+        return Finding(
+            "ssh agent", WARNING, "SSH_AUTH_SOCK does not point to a running agent", hint, "permission-denied"
+        )
     words = {
-        "none": "none; keys without a passphrase need none",
-        "empty": "it has no keys; ssh-add adds one",
-        "": "it cannot be asked here",
+        "none": "none; not needed for keys without a passphrase",
+        "empty": "no keys; add one with 'ssh-add'",
+        "": "could not be queried",
     }
     return Finding("ssh agent", OK, words.get(ssh.agent) or f"{ssh.agent} key{'s' * (ssh.agent != '1')}")
 
@@ -72,6 +76,8 @@ def _keyring(laptop: Laptop) -> Finding:
     if laptop.keyring:
         return Finding("keyring", OK, laptop.keyring)
     if laptop.ssh.passwords:
-        words = f"none, and {laptop.ssh.passwords} attached machines have their password in one"
-        return Finding("keyring", WARNING, words, "log in to the desktop, or attach them by key", "permission-denied")
-    return Finding("keyring", OK, "none; passwords and secrets are asked for each time")
+        words = f"none, but {laptop.ssh.passwords} attached machines have their password in a keyring"
+        return Finding(
+            "keyring", WARNING, words, "log in to the desktop, or attach the machines with a key", "permission-denied"
+        )
+    return Finding("keyring", OK, "none; mlw asks for passwords and secrets each time")

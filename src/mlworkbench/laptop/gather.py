@@ -122,7 +122,7 @@ def _place() -> tuple[Path, str | None]:
         folder = data_folder()
     except MlwError as error:
         return Path(os.sep), error.message
-    return folder, "MLW_HOME is the root of the disk" if folder == Path(folder.anchor) else None
+    return folder, "MLW_HOME is the root of the file system" if folder == Path(folder.anchor) else None
 
 
 def _home(folder: Path, environ: Mapping[str, str], trouble: str | None) -> Home:
@@ -157,7 +157,7 @@ def _above(folder: Path) -> str | None:
     place = next((one for one in folder.parents if one.exists()), folder)
     if not place.is_dir():
         return f"{place} is a file, not a folder"
-    return None if os.access(place, os.W_OK | os.X_OK) else f"it is not there, and {place} cannot be written"
+    return None if os.access(place, os.W_OK | os.X_OK) else f"it does not exist, and {place} is not writable"
 
 
 def _past(folder: Path, home: Home, now: float) -> Past | None:

@@ -65,13 +65,13 @@ def _found(laptop: Laptop, size: Size) -> list[Finding]:
 
 def _mlw(laptop: Laptop) -> Finding:
     one = laptop.program
-    found = f"{one.version}, {one.source} (changes there count at once)" if one.source else one.version
+    found = f"{one.version}, {one.source} (editable installation)" if one.source else one.version
     if one.missing:
-        words = f"{found}; packages that it needs are missing: {', '.join(one.missing)}"
-        return Finding("mlw", ERROR, words, "install mlworkbench again")
+        words = f"{found}; required packages are missing: {', '.join(one.missing)}"
+        return Finding("mlw", ERROR, words, "reinstall mlworkbench")
     if one.shadow:
-        hint = "mlw in a shell is that one; remove one of them, or change the order of PATH"
-        return Finding("mlw", WARNING, f"{found}, and PATH has another one first: {one.shadow}", hint)
+        hint = "remove one of the installations, or change the order of PATH"
+        return Finding("mlw", WARNING, f"{found}; another installation comes first on PATH: {one.shadow}", hint)
     return Finding("mlw", OK, found)
 
 
@@ -83,7 +83,7 @@ def _python(laptop: Laptop) -> Finding:
         return Finding("python", ERROR, f"{found} is too old", f"install mlw with Python {wanted} or newer")
     numbers = tuple(int(word) for word in (one.sqlite or "").split(".") if word.isdigit())
     if one.sqlite and numbers < SOUND_SQLITE:
-        words = f"{found}; its SQLite {one.sqlite} can damage a history that two programs write"
+        words = f"{found}; its SQLite {one.sqlite} can damage a history that several processes write"
         return Finding("python", WARNING, words, f"{one.executable} -m pip install --upgrade apsw")
     return Finding("python", OK, found)
 
@@ -93,7 +93,7 @@ def _system(laptop: Laptop) -> Finding:
     words = [system.title or system.name or system.system or "unknown", system.arch, system.libc]
     found = ", ".join(word for word in words if word)
     if system.system in UNTESTED:
-        return Finding("system", WARNING, found, "mlw is tested on Linux only; report what does not work")
+        return Finding("system", WARNING, found, "mlw is tested on Linux only; report problems as issues")
     return Finding("system", OK, found)
 
 
@@ -116,9 +116,9 @@ def _engines(laptop: Laptop) -> list[Finding]:
         address = laptop.variables.get("DOCKER_HOST")
         if address:  # engines name it when they cannot reach it
             found = found.replace(address, without_login(address))
-        words = f"{hint} (only targets of type docker on this machine need it)"
+        words = f"{hint} (only needed for targets of type docker on this machine)"
         findings.append(Finding(name, WARNING, found, words, engine_symptom(found)))
-    return findings or [Finding("docker", OK, "not here; only targets of type docker on this machine need it")]
+    return findings or [Finding("docker", OK, "not installed; only needed for targets of type docker on this machine")]
 
 
 def _environments(laptop: Laptop) -> Finding:
@@ -126,17 +126,17 @@ def _environments(laptop: Laptop) -> Finding:
     lacks = [name for name, there in (("uv", tools.uv_version), ("py-rattler", tools.rattler)) if not there]
     if lacks:
         what = f"{tools.uv} does not start" if tools.uv and not tools.uv_version else "not installed"
-        found = f"{' and '.join(lacks)}: {what}; no environment can be solved"
+        found = f"{' and '.join(lacks)}: {what}; environments cannot be resolved"
         hint = f"{laptop.program.executable} -m pip install {' '.join(lacks)}"
         return Finding("environments", ERROR, found, hint)
-    return Finding("environments", OK, f"uv {tools.uv_version} for pip's packages, py-rattler for conda's")
+    return Finding("environments", OK, f"uv {tools.uv_version} for pip packages, py-rattler for conda packages")
 
 
 def _scripts(laptop: Laptop) -> Finding:
     tools = laptop.tools
     if tools.script:
-        return Finding("scripts", OK, f"{tools.script} runs scripts on target local, unless pythonLocation is set")
-    hint = "install Python, or set pythonLocation, or userManagedEnvironment: false, in local.compute"
+        return Finding("scripts", OK, f"target local uses {tools.script}, unless pythonLocation is set")
+    hint = "install Python, or set pythonLocation or userManagedEnvironment: false in local.compute"
     return Finding("scripts", WARNING, tools.script_problem or "no Python on PATH", hint, "no-python")
 
 
@@ -150,15 +150,15 @@ def _network(laptop: Laptop) -> Finding:
     if absent:
         words = ", ".join(f"{name} ({told[name]})" for name in absent)
         return Finding(
-            "network", ERROR, f"set to what is not there: {words}", "unset it, or correct it", "index-not-reached"
+            "network", ERROR, f"set to a file that does not exist: {words}", "unset or correct it", "index-not-reached"
         )
     clash = [name for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") if _differs(told, name)]
     if clash:
-        words = f"{clash[0]} and {clash[0].lower()} differ, and programs take one or the other"
-        return Finding("network", WARNING, words, "set both alike", "index-not-reached")
+        words = f"{clash[0]} and {clash[0].lower()} differ, and programs use one or the other"
+        return Finding("network", WARNING, words, "set both to the same value", "index-not-reached")
     parts = [f"{name} ({_machine(told[name])})" for name in _PROXIES if name in told]
     parts += [name for name in (*_CERTIFICATES, *_INDEXES) if name in told]
-    return Finding("network", OK, f"set: {', '.join(parts)}" if parts else "no proxy, no certificates of your own")
+    return Finding("network", OK, f"set: {', '.join(parts)}" if parts else "no proxy or custom certificates")
 
 
 def _differs(told: dict[str, str], name: str) -> bool:
@@ -183,13 +183,13 @@ def _machine(address: str) -> str:
 
 def _clock(laptop: Laptop) -> Finding:
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(laptop.now))
-    hint = "set the clock right: sudo timedatectl set-ntp true"
+    hint = "set the clock with 'sudo timedatectl set-ntp true'"
     if laptop.now < laptop.built - FUTURE:
-        return Finding("clock", WARNING, f"{now} is before this mlw was installed", hint)
+        return Finding("clock", WARNING, f"{now} is earlier than the installation of mlw", hint)
     written = laptop.past.written if laptop.past else None
     if written is not None and written > laptop.now + FUTURE:
-        return Finding("clock", WARNING, f"{now}, and the history was written later than that", hint)
-    return Finding("clock", OK, f"{now}, as far as can be told from here")
+        return Finding("clock", WARNING, f"{now} is earlier than the last write to the history", hint)
+    return Finding("clock", OK, now)
 
 
 # -- the person ------------------------------------------------------------------------------------------
@@ -198,43 +198,50 @@ def _clock(laptop: Laptop) -> Finding:
 def _terminal(laptop: Laptop) -> Finding:
     one = laptop.terminal
     if one.locale_problem:
-        words = f"the language of this shell is not installed here ({one.locale_problem})"
+        words = f"the locale of this shell is not installed ({one.locale_problem})"
         return Finding("terminal", WARNING, words, "export LC_ALL=C.UTF-8")
     if not one.encoding.replace("-", "").startswith("utf8"):
-        words = f"it takes {one.encoding}, so some letters are shown as escapes"
+        words = f"encoding {one.encoding}: some characters are shown as escapes"
         return Finding("terminal", WARNING, words, "export LC_ALL=C.UTF-8")
     if not one.person:
-        return Finding("terminal", OK, f"{one.encoding}, not a terminal: plain columns")
-    return Finding("terminal", OK, f"{one.encoding}, {one.width} columns, {'colours' if one.colours else 'no colours'}")
+        return Finding("terminal", OK, f"{one.encoding}, not a terminal: plain text tables")
+    return Finding("terminal", OK, f"{one.encoding}, {one.width} columns, {'colors' if one.colours else 'no colors'}")
 
 
 def _completion(laptop: Laptop) -> Finding:
     one = laptop.login_shell
     if one.how is None:
-        return Finding("completion", OK, f"none for {one.name or 'an unknown shell'}; bash, zsh and fish have it")
+        return Finding(
+            "completion", OK, f"not available for {one.name or 'an unknown shell'}; only for bash, zsh, and fish"
+        )
     if one.completes:
         return Finding("completion", OK, f"set up for {one.name}")
-    return Finding("completion", OK, f"not set up for {one.name}; {one.how} prints what to add")
+    return Finding("completion", OK, f"not set up for {one.name}; see '{one.how}'")
 
 
 def _browser(laptop: Laptop) -> Finding:
     if not laptop.parts.ui_missing:
         return Finding("browser", OK, "mlw ui is installed")
-    return Finding("browser", OK, f"mlw ui is not installed; to have it: {laptop.parts.install}")
+    return Finding("browser", OK, f"mlw ui is not installed; install it with: {laptop.parts.install}")
 
 
 def _variables(laptop: Laptop) -> list[Finding]:
     """What hides or changes things, each told by itself: there are rarely many."""
     told, found = laptop.variables, []
     for name, warns, words, hint in (
-        ("PYTHONHOME", True, "changes where every Python looks for its own modules", "unset PYTHONHOME"),
-        ("PYTHONPATH", True, "puts modules before those of mlw and of environments", "unset PYTHONPATH for mlw"),
-        ("PYTHONWARNINGS", False, "changes which warnings programs show", None),
-        ("MLW_TRACKING", told.get("MLW_TRACKING") == "off", "scripts started by hand record nothing", "unset it"),
-        ("MLW_RUN_ID", True, "this is inside a run: what is recorded goes there", "unset MLW_RUN_ID"),
-        ("LD_PRELOAD", True, "puts a library before those of every program", "unset LD_PRELOAD"),
-        ("LD_LIBRARY_PATH", False, "scripts get it, too: it can hide libraries of an environment", None),
-        ("DOCKER_HOST", False, "which engine containers on this machine use", None),
+        ("PYTHONHOME", True, "changes where Python searches for its standard library", "unset PYTHONHOME"),
+        ("PYTHONPATH", True, "overrides modules of mlw and of environments", "unset PYTHONPATH for mlw"),
+        ("PYTHONWARNINGS", False, "changes which warnings Python shows", None),
+        (
+            "MLW_TRACKING",
+            told.get("MLW_TRACKING") == "off",
+            "scripts started without mlw record nothing",
+            "unset MLW_TRACKING",
+        ),
+        ("MLW_RUN_ID", True, "this shell is inside a run: scripts record into that run", "unset MLW_RUN_ID"),
+        ("LD_PRELOAD", True, "loads a library into every program", "unset LD_PRELOAD"),
+        ("LD_LIBRARY_PATH", False, "also set for scripts; can override libraries of an environment", None),
+        ("DOCKER_HOST", False, "container engine used on this machine", None),
     ):
         if name in told:
             state = WARNING if warns else OK
@@ -246,7 +253,7 @@ def _variables(laptop: Laptop) -> list[Finding]:
         found.append(Finding("CUDA_VISIBLE_DEVICES", WARNING, words, "unset CUDA_VISIBLE_DEVICES", "gpu-hidden"))
     active = told.get("VIRTUAL_ENV") or told.get("CONDA_PREFIX")
     if active and not _is_own(active, laptop):
-        found.append(Finding("environment", OK, f"{active} is active: its Python runs scripts on target local"))
+        found.append(Finding("environment", OK, f"{active} is active; target local uses its Python"))
     return found
 
 

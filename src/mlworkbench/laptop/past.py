@@ -81,14 +81,14 @@ def _keeps_wal(path: Path) -> bool:
 
 def _ask(path: Path, size: int, now: float) -> dict[str, object]:
     if not os.access(path, os.R_OK):
-        return {"problem": "it cannot be read"}
+        return {"problem": "permission denied"}
     reached = Mark(f"{path}.mark").read()
     connection = _open(path)
     try:
         version = _value(connection, "PRAGMA user_version")
         if version != VERSION:
             ours = isinstance(version, int) and (version in range(1, VERSION) or version > VERSION)
-            return {"version": version} if ours else {"damage": "it is not our index"}
+            return {"version": version} if ours else {"damage": "it is not an index of mlw"}
         found = {"version": version, "whole": size <= _WHOLE, **_count(connection, now)}
         damage = _damage(connection, size, reached)
         return {**found, "damage": damage, "busy": _is_busy(connection)}
@@ -109,9 +109,9 @@ def _count(connection: apsw.Connection, now: float) -> dict[str, object]:
 
 def _damage(connection: apsw.Connection, size: int, reached: int) -> str | None:
     if not is_ours(connection):
-        return "it has not the tables that it should have"
+        return "tables are missing"
     if generation(connection) < reached:
-        return "its last writes are lost"
+        return "the last writes are lost"
     said = _value(connection, "PRAGMA quick_check(1)") if size <= _WHOLE else "ok"
     return None if said == "ok" else str(said)
 

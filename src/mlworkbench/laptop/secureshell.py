@@ -69,7 +69,7 @@ def _complaint(question: Question | None) -> str | None:
     said = answer(question)
     if said.code in (0, None):
         return None
-    return printable((said.err.splitlines() or ["it says nothing"])[-1])
+    return printable((said.err.splitlines() or ["no error message"])[-1])
 
 
 def _agent(asked: SshQuestions) -> str:

@@ -26,8 +26,8 @@ _LINE = 64 * 1024  # bytes of a line
 _LINES = 5000
 _LONGEST = 64 * 1024 * 1024  # bytes of an answer
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_MARKS = {"error: ": "error", "hint: ": "hint", "more: ": "hint", "warning: ": "warning", "note: ": "note"}
-_EXPLAIN = re.compile(r"(?!hint: )[a-z]+: mlw explain ([a-z0-9-]+)")
+_MARKS = {"error: ": "error", "hint: ": "hint", "warning: ": "warning", "note: ": "note"}
+_MORE = re.compile(r"(?:hint: for details run '|[a-z]+: )mlw explain ([a-z0-9-]+)'?")
 
 
 class _Unknown(UnknownName):
@@ -69,12 +69,16 @@ class Errand:
         if not self.failed:
             return None
         told = [line for line in self.lines if line.startswith("error: ")]
-        hints = [line.removeprefix("hint: ") for line in self.lines if line.startswith("hint: ")]
+        pages = [found for line in self.lines if (found := _MORE.fullmatch(line))]
+        hints = [
+            line.removeprefix("hint: ")
+            for line in self.lines
+            if line.startswith("hint: ") and not _MORE.fullmatch(line)
+        ]
         last = next((line for line in reversed(self.lines) if line), "")
         words = told[-1].removeprefix("error: ") if told else last or f"mlw exited with code {self.code}"
         error = _KINDS.get(self.code or 0, MlwError)(words, hints[-1] if hints and told else None)
-        more = [found[1] for line in self.lines if (found := _EXPLAIN.fullmatch(line))]
-        error.more = more[-1] if more and told else None
+        error.more = pages[-1][1] if pages and told else None
         return error
 
     def since(self, number: int) -> list[str]:

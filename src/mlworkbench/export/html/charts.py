@@ -32,7 +32,7 @@ def mark(number: int) -> str:
     return f"c{number % COLOURS} d{number // COLOURS % DASHES}"
 
 
-def draw(title: str, curves: Sequence[Curve], x_title: str = "step") -> str:
+def draw(title: str, curves: Sequence[Curve], x_title: str = "Step") -> str:
     """The chart; curves without a point are left out. Empty if there is none at all."""
     curves = [curve for curve in curves if curve.columns]
     if not curves:
@@ -53,7 +53,7 @@ def _described(title: str, curves: Sequence[Curve]) -> str:
 
 
 def _told(curve: Curve) -> str:
-    return f"{curve.label}: {number(curve.columns[-1].last)} at the end"
+    return f"{curve.label}: {number(curve.columns[-1].last)} (last value)"
 
 
 class _Frame:
@@ -125,7 +125,7 @@ def _axes(frame: _Frame, x_title: str) -> list[str]:
     parts.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
     parts.append(f'<text class="tick" x="{right}" y="{HEIGHT - 5}" text-anchor="end">{shown(x_title)}</text>')
     if frame.log:
-        parts.append(f'<text class="tick" x="4" y="{HEIGHT - 5}">logarithmic scale</text>')
+        parts.append(f'<text class="tick" x="4" y="{HEIGHT - 5}">Logarithmic scale</text>')
     return parts
 
 

@@ -52,36 +52,38 @@ class Details:
     def _facts(self, item: Item) -> str:
         run, words = item.run, item.words
         git = run.spec.git
-        commit = f"{git.commit or ''} {git.branch or ''}{' (with changes)' if git.dirty else ''}" if git else None
+        commit = (
+            f"{git.commit or ''} {git.branch or ''}{' (uncommitted changes)' if git.dirty else ''}" if git else None
+        )
         facts = {
-            "run": run.id,
-            "command": " ".join([run.spec.entry.name, shlex.join(run.spec.entry.arguments)]),
-            "target": run.spec.compute.name,
-            "started": words.get("start_time_utc"),
-            "duration": lasting(run.duration),
-            "user": run.spec.user,
-            "git": commit,
+            "Run ID": run.id,
+            "Command": " ".join([run.spec.entry.name, shlex.join(run.spec.entry.arguments)]),
+            "Target": run.spec.compute.name,
+            "Started": words.get("start_time_utc"),
+            "Duration": lasting(run.duration),
+            "User": run.spec.user,
+            "Git commit": commit,
         }
         found = "".join(f"<dt>{name}</dt><dd>{cell(value)}</dd>" for name, value in facts.items() if value)
         tags = "".join(f"<span class=tag>{shown(tag, 120)}</span>" for tag in run.tags[:50])
         parent = run.spec.parent
         if tags:
-            found += f"<dt>tags</dt><dd>{tags}</dd>"
+            found += f"<dt>Tags</dt><dd>{tags}</dd>"
         if parent:
             link = f"<a href='#{self._places[parent]}'>{shown(parent)}</a>" if parent in self._places else shown(parent)
-            found += f"<dt>part of</dt><dd>{link}</dd>"
+            found += f"<dt>Parent run</dt><dd>{link}</dd>"
         return f"<dl>{found}</dl>"
 
     def _show_pictures(self, item: Item, write: Write) -> None:
         pictures, left = self._pictures.of(item)
         if pictures:
-            write("<h3>Pictures</h3><div class=pictures>")
+            write("<h3>Images</h3><div class=pictures>")
             for one in pictures:
                 name = shown(one.name, 200)
                 write(f'<figure><img alt="{name}" src="{one.address}"><figcaption>{name}</figcaption></figure>')
             write("</div>")
         if left:
-            write(f"<p class=soft>{counted(left, 'more picture')} not shown: too large for this page, or not here.</p>")
+            write(f"<p class=soft>{counted(left, 'more image')} not shown: too large, or not fetched.</p>")
 
 
 def _sayings(item: Item) -> str:
@@ -132,7 +134,7 @@ def _metrics(item: Item) -> str:
         span = item.run.spans.get(name)
         more: list[Any] = [span.least, span.most, span.length] if span and span.length > 1 else [None, None, None]
         rows.append([shown(name, 200), cell(value), *(cell(one) for one in more)])
-    return _table("Metrics", ("", "last", "least", "greatest", "points"), rows)
+    return _table("Metrics", ("", "Last", "Minimum", "Maximum", "Points"), rows)
 
 
 def _files(item: Item) -> str:
@@ -144,7 +146,7 @@ def _files(item: Item) -> str:
             listed.append([shown(name, 400), cell(kind), f"{one.size:,}"])
     if not total:
         return ""
-    table = _table("", ("file", "kind", "bytes"), listed)
+    table = _table("", ("File", "Kind", "Bytes"), listed)
     more = f"<p class=soft>and {total - _FILES} more</p>" if total > _FILES else ""
     return f"<details><summary>Files: {total}, {size:,} bytes</summary>{table}{more}</details>"
 
@@ -161,6 +163,6 @@ def _environment(item: Item) -> str:
     if not plain and not packages:
         return ""
     facts = "".join(f"<dt>{shown(name, 60)}</dt><dd>{cell(value)}</dd>" for name, value in plain.items())
-    table = _table("", ("package", "version"), packages) if packages else ""
+    table = _table("", ("Package", "Version"), packages) if packages else ""
     count = f": {counted(len(packages), 'package')}" if packages else ""
     return f"<details><summary>Environment{count}</summary><dl>{facts}</dl>{table}</details>"

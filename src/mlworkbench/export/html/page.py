@@ -44,8 +44,8 @@ def write_page(items: Sequence[Item], write: Write) -> None:
             write(f"<p class=soft>and {counted(len(items) - MOST_RUNS, 'more run')}</p>")
         _curves(items[:_CURVES], write)
         if len(items) > _CURVES:
-            write(f"<p class=soft>Curves of the first {_CURVES} of {len(items)} runs.</p>")
-        write("<h2>Each run</h2>")
+            write(f"<p class=soft>Charts show the first {_CURVES} of {len(items)} runs.</p>")
+        write("<h2>Runs</h2>")
     details = Details({item.run.id: f"r{at}" for at, item in enumerate(items[:_DETAILED])})
     for at, item in enumerate(items[:_DETAILED]):
         details.write(item, at, write, opened=len(items) <= 3, alone=len(items) == 1)
@@ -53,7 +53,9 @@ def write_page(items: Sequence[Item], write: Write) -> None:
         write(f"<p class=soft>Details of the first {_DETAILED} of {len(items)} runs.</p>")
     if len(items) == 1:
         _curves(items, write)
-    write(f"<footer>Made with ML Workbench {shown(__version__)} (mlw history export).</footer></main></body></html>\n")
+    write(
+        f"<footer>Created with ML Workbench {shown(__version__)} (mlw history export).</footer></main></body></html>\n"
+    )
 
 
 def _title(items: Sequence[Item]) -> str:
@@ -81,7 +83,7 @@ def _overview(items: Sequence[Item], write: Write) -> None:
     numbers = _common(items)
     metrics = numbers[: max(_COLUMNS // 2, _COLUMNS - len(every))]
     differing = every[: _COLUMNS - len(metrics)]
-    write(f"<h2>What differs</h2><div class='card wide'><table><thead>{_heads(differing, metrics)}</thead><tbody>")
+    write(f"<h2>Comparison</h2><div class='card wide'><table><thead>{_heads(differing, metrics)}</thead><tbody>")
     for at, (item, told) in enumerate(zip(items, params, strict=True)):
         given = "".join(f"<td>{cell(_given(told, name))}</td>" for name in differing)
         measured = "".join(f"<td class=n>{cell(item.run.metrics.get(name))}</td>" for name in metrics)
@@ -89,17 +91,17 @@ def _overview(items: Sequence[Item], write: Write) -> None:
     write("</tbody></table></div>")
     hidden = len(every) - len(differing) + len(numbers) - len(metrics)
     if hidden:
-        write(f"<p class=soft>and {hidden} more parameters or metrics, below with each run</p>")
+        write(f"<p class=soft>and {hidden} more parameters or metrics; see each run below</p>")
     if same:
         listed = ", ".join(f"{shown(name, 60)} = {cell(_given(params[0], name))}" for name in same[:30])
-        write(f"<p class=soft>The same in all: {listed}</p>")
+        write(f"<p class=soft>Same in all runs: {listed}</p>")
 
 
 def _heads(params: Sequence[str], metrics: Sequence[str]) -> str:
     """Two lines: a name may be both a parameter and a metric."""
     groups = "".join(
         f"<th class=group colspan={len(names)}>{title}</th>"
-        for title, names in (("parameters", params), ("metrics", metrics))
+        for title, names in (("Parameters", params), ("Metrics", metrics))
         if names
     )
     own = "<th>Run</th><th>Status</th><th class=n>Started</th><th class=n>Duration</th>"
@@ -150,7 +152,7 @@ def _curves(items: Sequence[Item], write: Write) -> None:
         names = [name for name, _ in Counter(name for one in known for name in one).most_common()]
         if not names:
             return
-        write("<h2>Curves</h2>")
+        write("<h2>Charts</h2>")
         if len(items) > 1:
             keys = [_key(item, at) for at, item in enumerate(items) if known[at]]
             write(f"<ul class=legend>{''.join(keys)}</ul>")
@@ -165,7 +167,7 @@ def _curves(items: Sequence[Item], write: Write) -> None:
                 write(f"<div class=card><h3>{shown(name, 120)}</h3>{picture}</div>")
         write("</div>")
         if len(names) > _CHARTS:
-            write(f"<p class=soft>and {len(names) - _CHARTS} more series</p>")
+            write(f"<p class=soft>and {len(names) - _CHARTS} more metrics</p>")
     finally:
         for series in every:
             series.close()

@@ -119,7 +119,7 @@ class Exporter:
         experiment = _mapping(found, "experiment")
         if experiment.get("lifecycle_stage") == "deleted":
             raise UsageError(
-                f"the experiment {name!r} was deleted on the server", "restore it there, or give another --experiment"
+                f"experiment {name!r} was deleted on the server", "restore it there, or choose another --experiment"
             )
         return experiment
 
@@ -172,7 +172,7 @@ class Exporter:
         fixed = [name for name, value in params.items() if known.params.get(name, value) != value]
         if fixed:
             self._tell(
-                f"run {item.run.id}: MLflow never changes a parameter, so there it keeps its old {', '.join(fixed[:5])}"
+                f"run {item.run.id}: MLflow cannot change parameters; old values are kept: {', '.join(fixed[:5])}"
             )
         new = [{"key": name, "value": value} for name, value in params.items() if name not in known.params]
         for batch in _batches(new, _OTHERS):
@@ -305,7 +305,7 @@ def _names(text: str | None) -> list[str]:
 def _mapping(found: Any, name: str) -> JsonDict:
     part = found.get(name) if isinstance(found, dict) else None
     if not isinstance(part, dict):
-        raise HostError(f"the server's answer has no {name}", "is it an MLflow server?")
+        raise HostError(f"the response of the server has no {name}", "check that it is an MLflow server")
     return part
 
 

@@ -72,7 +72,8 @@ class Files:
             self._report(f"outputs of {item.run.id}", done, total)
         if missing:
             self._tell(
-                f"run {item.run.id}: {missing} of its outputs are not here, and not there; first: mlw history download"
+                f"run {item.run.id}: {missing} outputs were not fetched; "
+                f"run 'mlw history download {item.run.id}' and export again"
             )
         record = {**item.record, "renamed": {**renamed, "files": names.changed()}}
         send(f"{_FOLDER}/record.json", _json(record))
@@ -82,7 +83,7 @@ class Files:
         try:
             log = self._log(item)
         except Withheld as why:
-            self._tell(f"the log of run {item.run.id} is not sent: {why}")
+            self._tell(f"the log of run {item.run.id} was not sent: {why}")
             return False
         if log is not None:
             with log:
@@ -98,8 +99,8 @@ class Files:
         except ImportError:
             if not self._told:
                 self._tell(
-                    f"outputs and logs are not sent: this server keeps them in {root}, not behind its own address; "
-                    "install mlworkbench[mlflow], or start it with --serve-artifacts"
+                    f"outputs and logs were not sent: this server stores them in {root} and does not accept uploads; "
+                    "install mlworkbench[mlflow], or start the server with --serve-artifacts"
                 )
             self._told = True
             return None
@@ -109,7 +110,7 @@ class Files:
             try:
                 _by_client(client, run_id, name, file)
             except (MlflowException, OSError) as error:
-                raise HostError(f"MLflow's client cannot write {name} to {root}: {error}") from None
+                raise HostError(f"the MLflow client cannot write {name} to {root}: {error}") from None
 
         return send
 

@@ -98,7 +98,8 @@ class Server:
         where, own = urlsplit(root), urlsplit(self.uri)
         if where.netloc and where.netloc != own.netloc:
             raise HostError(
-                f"artifacts of this server belong to another one, {where.netloc}", "it would get this one's password"
+                f"this server stores artifacts on another server, {where.netloc}",
+                "mlw does not send the credentials of one server to another",
             )
         return f"{self.uri}{_ARTIFACTS}{quote(where.path.strip('/'))}"
 
@@ -135,17 +136,18 @@ class Server:
     def _refusal(self, error: urllib.error.HTTPError) -> Exception:
         if error.code in (301, 302, 303, 307, 308):
             to = str(error.headers.get("Location", "elsewhere"))[:_WORDS]
-            return HostError(f"{self.uri} sends us on to {to}", "give the address of the MLflow server itself")
+            return HostError(
+                f"{self.uri} redirects to {to}", "use the address of the MLflow server itself", more="mlflow-server"
+            )
         if error.code in (401, 403):
             return HostError(
-                f"the MLflow server at {self.uri} does not let us in (HTTP {error.code})",
+                f"the MLflow server at {self.uri} refused the login (HTTP {error.code})",
                 "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
+                more="mlflow-server",
             )
         code, words = self._said(error)
         if error.code in _PASSING:
-            told = HostError(
-                f"the MLflow server at {self.uri} is in trouble (HTTP {error.code}): {words}", "try again later"
-            )
+            told = HostError(f"the MLflow server at {self.uri} failed (HTTP {error.code}): {words}", "try again later")
             return _Passing(told)
         if not code:
             return self._stranger(f"HTTP {error.code}")
@@ -163,12 +165,13 @@ class Server:
     def _unreachable(self, reason: Any) -> HostError:
         words = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         return Unreachable(
-            f"no MLflow server answers at {self.uri}: {str(words)[:_WORDS]}",
-            "is it running? for example: mlflow server --host 127.0.0.1 --port 5000",
+            f"cannot connect to the MLflow server at {self.uri}: {str(words)[:_WORDS]}",
+            "check that it is running; start one with 'mlflow server --host 127.0.0.1 --port 5000'",
+            more="mlflow-server",
         )
 
     def _stranger(self, more: str = "no JSON") -> HostError:
-        return HostError(f"{self.uri} answers, but not as an MLflow server does ({more})", "check the address")
+        return HostError(f"{self.uri} is not an MLflow server ({more})", "check the address", more="mlflow-server")
 
 
 class _Passing(Exception):
@@ -203,16 +206,16 @@ def checked(uri: str) -> str:
         parts = urlsplit(uri)
         _ = parts.port
     except ValueError:
-        raise UsageError("--mlflow has no valid address", "for example: --mlflow http://127.0.0.1:5000") from None
+        raise UsageError("invalid address in --mlflow", "for example: --mlflow http://127.0.0.1:5000") from None
     if parts.username is not None or parts.password is not None:
         raise UsageError(
-            "a password has no place in the address of a server",
+            "--mlflow does not accept a user name or password in the address",
             "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead",
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise UsageError(
-            f"--mlflow {uri} is no address of an MLflow server",
-            "for a store without one: mlflow server --backend-store-uri … --port 5000, then --mlflow http://127.0.0.1:5000",
+            f"--mlflow {uri} is not the address of an MLflow server",
+            "for a store without a server, run 'mlflow server --backend-store-uri … --port 5000' and use --mlflow http://127.0.0.1:5000",
         )
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
 
@@ -224,7 +227,7 @@ def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
         return {"Authorization": f"Basic {both}"}
     token = environ.get("MLFLOW_TRACKING_TOKEN")
     if token and not (token.isascii() and token.isprintable()):
-        raise UsageError("MLFLOW_TRACKING_TOKEN is no token", "does it end with a line break?")
+        raise UsageError("MLFLOW_TRACKING_TOKEN is not a valid token", "check that it contains no line break")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -235,7 +238,7 @@ def _context(environ: Mapping[str, str]) -> ssl.SSLContext:
             context.load_cert_chain(environ["MLFLOW_TRACKING_CLIENT_CERT_PATH"])
     except OSError as error:
         raise UsageError(
-            f"a certificate cannot be read: {error.strerror or error}", "see MLFLOW_TRACKING_*_CERT_PATH"
+            f"cannot read a certificate: {error.strerror or error}", "check MLFLOW_TRACKING_*_CERT_PATH"
         ) from None
     if environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in _TRUE:
         context.check_hostname = False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...errors import details_of
 from ...fetch import is_home
 from ...history.children import children_of_sweep, search_children
 from ...history.parameters import of_run
@@ -149,7 +150,7 @@ def cause(run: Run) -> tuple[list[str], str | None]:
     lines = [text for name, text in found if name != REMEDY and text]
     remedy = [text for name, text in found if name == REMEDY]
     name = symptoms.of_run(run)
-    return lines, "; ".join([*remedy, *([f"more: mlw explain {name}"] if name else [])]) or None
+    return lines, "; ".join([*remedy, *([details_of(name)] if name else [])]) or None
 
 
 def parameters(run: Run) -> list[tuple[str, str]]:

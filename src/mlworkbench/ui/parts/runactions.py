@@ -112,7 +112,7 @@ class RunActions:
         with rundialogs.asking(f"Export {counted(len(ids), 'run')}") as dialog:
             ui.label("Run one of these commands to export to CSV, JSON, or an HTML page:")
             for kind in ("csv", "json", "html"):
-                words = shlex.join(("mlw", "history", "export", "--file", f"runs.{kind}", *ids))
+                words = shlex.join(("mlw", "history", "export", "--to", f"runs.{kind}", *ids))
                 ui.label(plain(words, 4000)).classes("mlw-mono mlw-command mlw-said")
             with ui.row().classes("mlw-dialog-buttons"):
                 no = ui.button("Close", on_click=dialog.close, color=None)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from nicegui import ui
 
-from ...errors import MlwError
+from ...errors import MlwError, details_of
 from ...report.plain import plain
 
 log = logging.getLogger("mlworkbench.ui")
@@ -18,7 +18,7 @@ log = logging.getLogger("mlworkbench.ui")
 def in_words(error: Exception) -> tuple[str, str | None]:
     """What happened and what to do, for people. A fault of ours has a number under which the log tells more."""
     if isinstance(error, MlwError):
-        more = f"more: mlw explain {error.more}" if error.more else None
+        more = details_of(error.more) if error.more else None
         remedy = "; ".join(plain(one, 1000) for one in (error.hint, more) if one)
         return plain(error.message, 1000), remedy or None
     name = secrets.token_hex(4)
