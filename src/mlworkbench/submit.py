@@ -78,6 +78,8 @@ def draft(
         target.host.warm_up()
     ground = survey(target, compute, paths, closely=is_managed(compute, runconfig))
     ground = grant(project, request, Place(runconfig, compute, target, ground))
+    if not dry_run and not request.unchecked:
+        look_for_gpus(request.gpus or runconfig.gpus, compute, target)
     entry = choose_entry(project, runconfig, request.entry)
     warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
     settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell, dry_run=dry_run)
@@ -184,6 +186,15 @@ def settle(
             tell=tell,
         )
     )
+
+
+def look_for_gpus(asked: str | None, compute: Compute, target: Target) -> None:
+    """GPUs that the target does not have are an error before anything is recorded."""
+    if asked is None or compute.type == "cluster":  # the workers of a cluster have them
+        return
+    from .targets.gpurequest import refuse_unmatched  # noqa: PLC0415 - most runs ask for none
+
+    refuse_unmatched(asked, compute.name, target.host)
 
 
 def look_for_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict], *, stop: bool) -> tuple[Finding, ...]:

@@ -20,7 +20,7 @@ def find_run(history: History, prefix: str | None, folder: str | None) -> Run:
     project = maybe_project(folder)
     newest = history.search(Query(project.id if project else None, hidden=True, children=False, limit=1))
     if not newest:
-        raise UsageError("there is no run yet", "start one with: mlw submit SCRIPT")
+        raise UsageError("no runs yet", "start one with: mlw submit SCRIPT")
     return newest[0]
 
 
@@ -44,7 +44,7 @@ def open_run(history: History, prefix: str | None, folder: str | None) -> Follow
     """Opened, with its log and its files; those of a run inside another one are that one's, which is said."""
     run = find_run(history, prefix, folder)
     if run.spec.inside:
-        render.message(f"note: run {run.id} is inside run {run.spec.folder}; this is of that one")
+        render.message(f"note: run {run.id} is nested in run {run.spec.folder}; showing that run")
         run = holder(history, run)
     return _Outside(history, run) if is_outside(run.id) else _follower(history, run)
 
@@ -57,7 +57,7 @@ def holder(history: History, run: Run) -> Run:
 def refuse_outside(run: Run, what: str, hint: str) -> None:
     """Of a script that ran by itself, only what it recorded is known."""
     if is_outside(run.spec.folder):
-        raise UsageError(f"run {run.id} was not submitted, its script ran by itself: {what}", hint)
+        raise UsageError(f"run {run.id} was not submitted by mlw: {what}", hint)
 
 
 def _follower(history: History, run: Run) -> Follower:
