@@ -10,10 +10,11 @@ All commands with their options. `mlw COMMAND --help` says the same. These optio
 
 | option | meaning |
 | --- | --- |
-| `--project PATH` | The project's folder; the current one if not given |
-| `--debug` | Show where an error arose |
-| `-o`, `--output` `table`, `json`, `jsonc` or `tsv` | Format of the result |
-| `--query JMESPATH` | Pick from the result, as JMESPath |
+| `--project PATH` | Project folder (default: the current directory) |
+| `--debug` | Show tracebacks |
+| `--no-color` | Disable colors |
+| `-o`, `--output` `table`, `json`, `jsonc` or `tsv` | Output format |
+| `--query JMESPATH` | Filter the result with a JMESPath expression |
 | `-h`, `--help` | Show the help of a command |
 
 A run is named by its id, any unique part of it, or its name. Words of earlier versions of the original still work, and print a hint.

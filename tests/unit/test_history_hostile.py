@@ -144,8 +144,8 @@ def test_any_number_of_names(history, monkeypatch, whose):
         run = found["demo-00003"]
         assert run.metrics["loss"] == 0.25
         first, second = record(run)["left_out"]
-        assert first.endswith("metric values: their names, or their texts, are too many or too long")
-        assert second.endswith("parameters, tags, files, or runs inside the run: they are too many or too long")
+        assert first.endswith("metric values: too many or too long names or texts")
+        assert second.endswith("parameters, tags, files, or nested runs: too many or too long")
         assert len(json.dumps(run.children)) + len(json.dumps(dict(run.params))) < 100_000
         history.rebuild()
 

@@ -24,7 +24,7 @@ from ..report.records import NOW, summary
 from . import render
 from .completion import complete_run
 from .filters import choosing_columns
-from .opening import current, find_run, open_run, refuse_outside
+from .opening import current, find_run, get_run, open_run, refuse_outside
 from .options import debugging, in_project, maybe_project, rendering
 from .show import show_run, show_runs
 from .submit import known_secrets, put_to_work
@@ -90,7 +90,7 @@ def status(run: str | None, by_option: str | None, folder: str | None, output: s
     found = current(history, find_run(history, run or by_option, folder))
     if found.spec.inside:
         render.message(f"note: run {found.id} is nested in run {found.spec.folder}")
-    show_run(found, output, query)
+    show_run(found, output, query, history)
 
 
 @experiment.command(epilog="Example: mlw experiment ps -o json --query '[].run_id'")
@@ -210,7 +210,7 @@ def resume(run: str, folder: str | None) -> int:
     Starts the run and follows it.
     """
     history = History(user_paths())
-    found = history.get(run)
+    found = get_run(history, run, folder)
     refuse_outside(found, "there is no submission to resume", "submit it with: mlw submit SCRIPT")
     if found.spec.origin is not None:
         raise UsageError(

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from ..errors import UsageError
+from difflib import get_close_matches
+
+from ..errors import UnknownName, UsageError
 from ..follow import Follower
 from ..history.query import Query
-from ..history.store import History
+from ..history.store import Ambiguous, History
 from ..model import Run
 from ..remote.folder import is_outside
 from ..targets.opening import open_target
 from . import render
 from .options import maybe_project
 
+_SUGGESTED, _LISTED = 200, 5  # runs of the project that are compared, and listed
+
 
 def find_run(history: History, prefix: str | None, folder: str | None) -> Run:
     """The run that was named, else the newest of this project; as the history has it."""
     if prefix is not None:
-        return history.get(prefix)
+        return get_run(history, prefix, folder)
     project = maybe_project(folder)
     newest = history.search(Query(project.id if project else None, hidden=True, children=False, limit=1))
     if not newest:
         raise UsageError("no runs yet", "start one with: mlw submit SCRIPT")
     return newest[0]
+
+
+def get_run(history: History, prefix: str, folder: str | None) -> Run:
+    """The run that was named; if there is none, runs of this project are suggested first."""
+    try:
+        return history.get(prefix)
+    except Ambiguous:
+        raise
+    except UnknownName:
+        project = maybe_project(folder)
+        recent = history.search(Query(project.id, hidden=True, limit=_SUGGESTED)) if project else []
+        if not recent:
+            raise
+        names = [run.id for run in recent]
+        near = get_close_matches(prefix, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "list the runs of this project with: mlw ls"
+        raise UnknownName("run", prefix, names[:_LISTED], hint) from None
 
 
 def look_up(history: History, prefix: str | None, folder: str | None) -> Run:

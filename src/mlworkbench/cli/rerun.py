@@ -11,6 +11,7 @@ import click
 from ..errors import UnknownName
 from ..history.store import History
 from ..paths import user_paths
+from ..report.plain import plain
 from ..resubmit import Again, Submit, again, words
 from . import render
 from .command import command
@@ -43,7 +44,7 @@ def rerun(ctx: click.Context, run: str | None, folder: str | None, **asked: Any)
     )
     made = _submit(given, asked)
     history.close()
-    render.message(f"note: rerun of {found.id}: {made.typed()}")
+    render.message(f"note: rerun of {found.id}: {plain(made.typed(), 300)}")
     options = [f"--project={given.project.root}", f"--output={asked['output']}"]
     options += [f"--query={asked['query']}"] if asked["query"] is not None else []
     options += [] if asked["wait"] else ["--detach"]

@@ -28,6 +28,7 @@ from ..runfiles.mask import Mask
 from ..runfiles.outputfile import as_typed, open_output
 from . import render
 from .columns import PARAMS, chosen, dropped_line, fit, title
+from .formats import heading
 from .screen import Screen
 
 LOGS = ("driver_log", "log")  # the original's name for it, and ours
@@ -47,7 +48,13 @@ def show_run(run: Run, output: str, query: str | None, history: History | None =
             facts["children"] = [one.id for one in search_children(history, run.spec, Query(hidden=True))]
         if not tidy:
             _lengthen(facts, history, run)
-    render.emit({**for_people(facts), **_odd(run)} if tidy else facts, output=output, query=query)
+    if not tidy:
+        render.emit(facts, output=output, query=query)
+        return
+    shown = {**for_people(facts), **_odd(run)}
+    own = record(replace(run, metrics={}))
+    ordered = sorted(shown, key=lambda key: key not in own and key in run.metrics)  # metrics last
+    render.emit(shown, output=output, columns={key: heading(key) if key not in run.metrics else key for key in ordered})
 
 
 def _lengthen(facts: dict[str, Any], history: History, run: Run) -> None:
@@ -135,6 +142,8 @@ def _row(run: Run) -> dict[str, Any]:
     facts["status"] = outcome(run)
     facts["gpu"] = gpu_word(run.gpu)
     facts["children"] = len(children_ids(run) or ()) or None
+    if run.duration is not None:
+        facts["duration"] = units.duration(run.duration)
     if run.started is not None:
         facts["start_time_utc"] = units.age(max(0.0, time.time() - run.started))
     for name, value in of_run(run).items():
