@@ -22,7 +22,6 @@ from ..report.wishes import make_query
 from ..sweep import goal_of, suggests
 from . import render
 from .columns import dropped_line, fit
-from .command import command
 from .filters import narrowing
 from .options import in_project, maybe_project, rendering
 
@@ -33,7 +32,7 @@ _WORDS = {"max": "highest", "min": "lowest"}
 _OTHER = {"max": "min", "min": "max"}
 
 
-@command(epilog="Example: mlw history best --metric accuracy -L 3 --where 'lr < 0.01'")
+@click.command(epilog="Example: mlw history best --metric accuracy -L 3 --where 'lr < 0.01'")
 @click.option("--metric", required=True, metavar="NAME", help="Metric that ranks the runs")
 @click.option(
     "--goal",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from copy import copy
-from functools import partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import click
@@ -38,14 +38,19 @@ _FORMER = {"--add": "-a", "--address": "-a", "--artifact": "-a", "--remove": "-d
 class Headed(click.Command):
     """Lists its options under headings: first those without one, last the global ones."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._former = {short: one for one in self.params for short in _give_up(one)}
+    @cached_property
+    def former(self) -> dict[str, click.Parameter]:
+        """Short forms that were given up, taken from their options."""
+        return {short: one for one in self.params for short in _give_up(one)}
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        self.former  # noqa: B018 - options lose their former short forms before anybody sees them
+        return super().get_params(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
-            row = one.get_help_record(ctx)
+            row = one.get_help_record(ctx) if isinstance(one, click.Option) else None
             if row is not None:
                 sections.setdefault(_heading(one, ctx), []).append((row[0], _tidy(row[1])))
         several = len(sections.keys() - {GLOBAL}) > 1
@@ -55,7 +60,7 @@ class Headed(click.Command):
 
     def make_parser(self, ctx: click.Context) -> Any:
         parser = super().make_parser(ctx)
-        for short, one in self._former.items():
+        for short, one in self.former.items():
             spelt = copy(one)
             spelt.opts, spelt.secondary_opts = [short], []
             spelt.add_to_parser(parser, ctx)
@@ -63,7 +68,7 @@ class Headed(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours = args[: args.index("--")] if "--" in args else args
-        for short, one in self._former.items():
+        for short, one in self.former.items():
             if not ctx.resilient_parsing and any(word.startswith(short) for word in ours):
                 from .render import message  # noqa: PLC0415 - seldom needed
 
@@ -73,6 +78,13 @@ class Headed(click.Command):
 
 class Command(Headed):
     """A command of mlw."""
+
+
+def adopt(command: click.Command | None) -> click.Command | None:
+    """What ``click.command`` made becomes a command of mlw, wherever it was declared."""
+    if type(command) is click.Command:
+        command.__class__ = Command
+    return command
 
 
 def _give_up(one: click.Parameter) -> list[str]:
@@ -101,7 +113,6 @@ def _forbid_colors(ctx: click.Context, parameter: click.Parameter, wanted: bool)
 no_color = click.option(
     "--no-color", is_flag=True, is_eager=True, expose_value=False, callback=_forbid_colors, help="Disable colors"
 )
-command = partial(click.command, cls=Command)
 
 
 def summary_of(command: click.Command) -> str:

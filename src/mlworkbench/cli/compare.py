@@ -18,7 +18,6 @@ from ..report.differences import differences
 from ..report.plain import plain
 from ..report.values import shown
 from . import paper, render
-from .command import command
 from .completion import complete_run
 from .curves import chart
 from .metrics import HEIGHT, over_words, since_start
@@ -31,7 +30,7 @@ _DIGESTS = ("SnapshotId", "environment.digest")
 _CELL = 200
 
 
-@command(epilog="Example: mlw history compare demo-swift demo-brave --metric loss --files")
+@click.command(epilog="Example: mlw history compare demo-swift demo-brave --metric loss --files")
 @click.argument("runs", nargs=-1, metavar="RUN RUN…", shell_complete=complete_run)
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Compare only this metric (repeatable)")
 @click.option("--no-curves", is_flag=True, help="Hide charts")

@@ -7,7 +7,6 @@ import sys
 import click
 
 from . import render
-from .command import command
 from .options import debugging
 
 # Each asks `mlw` itself, with the words up to the cursor, and gets lines; see ``complete.answer``.
@@ -75,7 +74,7 @@ _INSTALL = {
 }
 
 
-@command(epilog="Example: mlw completion bash >> ~/.bashrc")
+@click.command(epilog="Example: mlw completion bash >> ~/.bashrc")
 @click.argument("shell", type=click.Choice(SHELLS))
 @debugging
 def completion(shell: str) -> None:

@@ -18,7 +18,6 @@ from ..report.gpus import line, row, summary
 from ..targets.gpucheck import remedy
 from ..targets.opening import open_target
 from . import render
-from .command import command
 from .completion import complete_target
 from .options import in_project, rendering, the_project
 
@@ -26,7 +25,7 @@ _PAUSE = 2.0
 _COLUMNS = "gpu name compute memory free load temperature power slices used_by uuid".split()
 
 
-@command(epilog="Example: mlw gpus -t my_dsvm --watch")
+@click.command(epilog="Example: mlw gpus -t my_dsvm --watch")
 @click.option(
     "-t",
     "--target",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from .command import command
 from .options import debugging
 from .verbs import UnknownWord
 
 
-@command("help", epilog="Example: mlw help history list")
+@click.command("help", epilog="Example: mlw help history list")
 @click.argument("words", nargs=-1, metavar="[COMMAND]...")
 @click.pass_context
 @debugging

@@ -24,7 +24,7 @@ from ..paths import user_paths
 from ..report.plain import plain
 from ..report.values import finite, shown
 from . import paper, render
-from .command import GLOBAL, command, under
+from .command import GLOBAL, under
 from .completion import complete_run
 from .curves import chart, sparkline
 from .opening import look_up
@@ -41,7 +41,7 @@ _FORMATS = ("table", "json", "jsonc", "tsv", "csv")
 Point = tuple[str, int | None, float | None, Any]  # name, step, time, value
 
 
-@command(epilog="Example: mlw history metrics demo-swift loss --log")
+@click.command(epilog="Example: mlw history metrics demo-swift loss --log")
 @click.argument("run", shell_complete=complete_run)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--x", "axis", type=click.Choice(("step", "time")), default="step", help="X axis")

@@ -28,7 +28,6 @@ from ..report.records import cause_lines, gpu_words, outcome, summary
 from ..report.values import shown
 from ..sweep import name_of
 from . import paper
-from .command import command
 from .completion import complete_run
 from .history import refreshed
 from .metrics import lines_of
@@ -45,7 +44,7 @@ _KINDS = ("image", "figure", "table", "model", "text", "file")
 Lines = list[str]
 
 
-@command(epilog="Example: mlw history show demo-swift")
+@click.command(epilog="Example: mlw history show demo-swift")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("-r", "--run", "by_option", metavar="ID", help="Same as the argument RUN")
 @click.option("--artifact", "-a", metavar="PATH", help="Print one file instead: driver_log, or an output")

@@ -14,13 +14,12 @@ from ..paths import user_paths
 from ..report.plain import plain
 from ..resubmit import Again, Submit, again, words
 from . import render
-from .command import command
 from .completion import complete_run
 from .opening import find_run
 from .options import in_project, rendering
 
 
-@command(epilog="Example: mlw rerun demo-swift --detach")
+@click.command(epilog="Example: mlw rerun demo-swift --detach")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--wait/--detach", default=True, help="Stream the output until the run ends (default), or return at once")
 @click.option("--locked/--no-locked", default=True, help="Reuse the exact environment of RUN (default), or resolve it")

@@ -11,7 +11,7 @@ import click
 
 from ..errors import EXIT_USAGE, UnknownName
 from ..version import __version__
-from .command import GLOBAL, Command, Headed, no_color, summary_of, under
+from .command import GLOBAL, Command, Headed, adopt, no_color, summary_of, under
 from .renames import GONE
 
 # Verb → module:attribute. Nothing is imported before it is asked for: `mlw --help` must be quick.
@@ -113,10 +113,9 @@ class Verbs(Headed, click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._verbs:
-            return super().get_command(ctx, cmd_name)
+            return adopt(super().get_command(ctx, cmd_name))
         module, _, attribute = self._verbs[cmd_name][0].partition(":")
-        loaded: click.Command = getattr(importlib.import_module(f"mlworkbench.cli.{module}"), attribute)
-        return loaded
+        return adopt(getattr(importlib.import_module(f"mlworkbench.cli.{module}"), attribute))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
