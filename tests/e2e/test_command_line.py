@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.e2e.test_commands import on_terminal
-
+from tests.machines.nvml import FakeGpus
 
 TRAIN = """
 import sys
@@ -29,8 +29,7 @@ def test_short_names(ran):
     listed = user.mlw("ls", cwd=project)
     assert listed.code == 0 and first in listed.out and second in listed.out
     assert listed.out.split("\n")[0].startswith("Run ID")
-    names = [row["name"] for row in json.loads(user.mlw("target", "list", "-o", "json", cwd=project).out)]
-    assert "local" in names
+    assert user.mlw("target", "list", cwd=project).out == user.mlw("computetarget", "list", cwd=project).out != ""
     assert user.mlw("-V").out == user.mlw("--version").out
     assert user.mlw("help", "history", "list").out.replace("mlw history list", "x") == user.mlw(
         "history", "list", "--help"

@@ -167,7 +167,7 @@ def test_a_list_stays_narrow(history, monkeypatch):
     for runs in (listed(history), rebuilt(history)):
         run = runs["demo-00003"]
         assert len(run.metrics) == 2000
-        assert record(run)["left_out"][0].endswith("in lists: no search and no order by them")
+        assert record(run)["left_out"][0].endswith("are not indexed: cannot be searched or sorted by")
 
 
 def test_a_row_that_is_too_large_is_no_damage(history):

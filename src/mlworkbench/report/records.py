@@ -26,7 +26,7 @@ NOW = ("run_id", "status", "age", "script_name", "arguments", "children", "targe
 
 
 _LEFT_OUT = {
-    "events": f"{{count:,}} events: limit is {MOST_WRITERS} writers, with names of up to {LONGEST_WRITER} characters",
+    "events": f"{{count:,}} events: at most {MOST_WRITERS} writers, with names of up to {LONGEST_WRITER} characters",
     "files": f"metric files: the first {MOST_FILES:,} are read",
     "metrics": "{count:,} metric values: too many or too long names or texts",
     "records": "{count:,} parameters, tags, files, or nested runs: too many or too long",
