@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import UnknownName
@@ -111,7 +111,7 @@ def _cut(text: str, limit: int) -> str:
     return text.rstrip() + "…"
 
 
-def chosen(names: str, rows: Sequence[Row], known: Iterable[str]) -> dict[str, str]:
+def chosen(names: str, rows: Sequence[Row], known: Collection[str]) -> dict[str, str]:
     """The columns of ``--columns``: key → heading. Accepts keys, headings, and names of metrics and parameters."""
     keys = dict.fromkeys([*known, *(key for row in rows for key in row)])
     by_name: dict[str, str] = {}
@@ -120,14 +120,14 @@ def chosen(names: str, rows: Sequence[Row], known: Iterable[str]) -> dict[str, s
             by_name.setdefault(_folded(name), key)
     found: dict[str, str] = {}
     for name in filter(None, (part.strip() for part in names.split(","))):
-        key = name if name in keys else by_name.get(_folded(name))
-        if key is None:
-            raise UnknownName("column", name, [one for one in keys if not one.startswith((PARAMS, METRICS))])
-        found[key] = title(key, known)
+        meant = name if name in keys else by_name.get(_folded(name))
+        if meant is None:
+            raise UnknownName("column", name, {one.removeprefix(PARAMS) for one in keys})
+        found[meant] = title(meant, known)
     return found
 
 
-def title(key: str, known: Iterable[str]) -> str:
+def title(key: str, known: Collection[str]) -> str:
     """Metrics and parameters keep their names as they are."""
     if key in IN_LISTS or key in HEADINGS:
         return IN_LISTS.get(key) or HEADINGS[key]

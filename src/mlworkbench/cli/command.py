@@ -69,7 +69,7 @@ class Headed(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ours = args[: args.index("--")] if "--" in args else args
         for short, one in self.former.items():
-            if not ctx.resilient_parsing and any(word.startswith(short) for word in ours):
+            if not ctx.resilient_parsing and any(_spells(word, short) for word in ours):
                 from .render import message  # noqa: PLC0415 - seldom needed
 
                 message(f"hint: '{short}' is now '{one.opts[0]}'")
@@ -85,6 +85,11 @@ def adopt(command: click.Command | None) -> click.Command | None:
     if type(command) is click.Command:
         command.__class__ = Command
     return command
+
+
+def _spells(word: str, short: str) -> bool:
+    """Whether it is this short form, with its value or without; ``--sort -name`` is none."""
+    return word == short or (word.startswith(short) and word[len(short) :].isdigit())
 
 
 def _give_up(one: click.Parameter) -> list[str]:

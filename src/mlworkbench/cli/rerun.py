@@ -28,7 +28,7 @@ from .options import in_project, rendering
 @in_project
 @rendering
 @click.pass_context
-def rerun(ctx: click.Context, run: str | None, folder: str | None, **asked: Any) -> int:
+def rerun(ctx: click.Context, /, run: str | None, folder: str | None, **asked: Any) -> int:
     """Submit a run again.
 
     The new run has the same script, arguments, run configuration, GPUs, variables, and environment. It takes the code
