@@ -146,5 +146,5 @@ def _as_bug(error: Exception) -> MlwError:
     what = str(error) or type(error).__name__
     return MlwError(
         f"internal error: {type(error).__name__}: {what}",
-        "active runs are not affected; rerun with --debug to see the traceback",
+        "active runs are not affected; run the command again with --debug to see the traceback",
     )
