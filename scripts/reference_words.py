@@ -35,7 +35,7 @@ First aid, whatever it is:
 | `mlw computetarget check NAME` | what is missing on the machine, with the remedy |
 | `mlw doctor gpu -t NAME` | the way from the driver to the framework, link by link |
 | `mlw experiment diagnostics RUN` | all about a run in one zip, secrets masked |
-| any command with `--debug` | where an error arose |
+| any command with `--debug` | the traceback of an error |
 """
 
 SHORT = {
@@ -142,7 +142,7 @@ READ = (
         "MLW_HOME",
         "Folder of history, keys and caches; `~/.local/share/mlworkbench` on Linux (or below `XDG_DATA_HOME`) if not set. It must be yours alone",
     ),
-    ("MLW_DEBUG", "Any value: show where errors arise, as `--debug` does"),
+    ("MLW_DEBUG", "Any value: show tracebacks, as `--debug` does"),
     ("MLW_TRACKING", "`off`: scripts record nothing"),
     (
         "MLW_REGISTRY_PASSWORD",

@@ -35,6 +35,16 @@ def under(heading: str, *options: Decorator) -> Callable[[Function], Function]:
 _FORMER = {"--add": "-a", "--address": "-a", "--artifact": "-a", "--remove": "-d", "--limit": "-n"}
 
 
+_SSH, _CONTAINERS = "SSH connection", "Containers"
+# The heading of an option in every command that has it.
+_USUAL = {
+    **dict.fromkeys(("--address", "--username", "--port", "--jump", "--host-key"), _SSH),
+    **dict.fromkeys(("--password", "--password-stdin", "--use-azureml-ssh-key"), _SSH),
+    **dict.fromkeys(("--private-key-file", "--private-key-passphrase"), _SSH),
+    **dict.fromkeys(("--allow-mount", "--allow-network", "--forbid-mount", "--forbid-network", "--image"), _CONTAINERS),
+}
+
+
 class Headed(click.Command):
     """Lists its options under headings: first those without one, last the global ones."""
 
@@ -100,7 +110,12 @@ def _give_up(one: click.Parameter) -> list[str]:
 
 
 def _heading(one: click.Parameter, ctx: click.Context) -> str:
-    return GLOBAL if set(one.opts) <= set(ctx.help_option_names) else getattr(one, "heading", "")
+    if set(one.opts) <= set(ctx.help_option_names):
+        return GLOBAL
+    usual = next((_USUAL[name] for name in one.opts if name in _USUAL), "")
+    if usual == _SSH and not any("--username" in other.opts for other in ctx.command.params):
+        usual = ""  # the port of `mlw ui` is another one
+    return str(getattr(one, "heading", usual))
 
 
 def _tidy(text: str) -> str:
