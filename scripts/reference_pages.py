@@ -52,7 +52,7 @@ def _head(title: str, source: str, text: str) -> str:
 
 # -- commands ----------------------------------------------------------------------------------------
 
-COMMON = ("--project", "--debug", "--output", "--query", "--help")
+COMMON = ("--project", "--debug", "--no-color", "--output", "--query", "--help")
 
 
 # Commands that are short for another one: shown once.

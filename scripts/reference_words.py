@@ -12,6 +12,7 @@ This page lists all commands and their options, as does `mlw COMMAND --help`. Mo
 | --- | --- |
 | `--project PATH` | Project folder (default: the current directory) |
 | `--debug` | Show tracebacks |
+| `--no-color` | Disable colors |
 | `-o`, `--output` `table`, `json`, `jsonc`, or `tsv` | Output format |
 | `--query JMESPATH` | Filter the result with a JMESPath expression |
 | `-h`, `--help` | Show help for the command |

@@ -14,7 +14,10 @@ LAYERS = [
     {"cli", "__main__", "start"},
     {"ui"},
     {"report"},
-    {"attach", "submit", "prepare", "follow", "inferred_state", "refresh", "fetch", "import_runs", "export", "laptop"},
+    {
+        *("attach", "submit", "resubmit", "prepare", "follow", "inferred_state", "refresh", "fetch", "import_runs"),
+        *("export", "laptop"),
+    },
     {"plan"},
     {"sweep"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},

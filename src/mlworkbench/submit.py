@@ -73,11 +73,10 @@ def draft(
     """
     runconfig, compute = choose(project, request)
     framework = framework_of(runconfig)
-    target = open_target(compute, paths)
-    if not dry_run:
-        target.host.warm_up()
+    target = _opened(compute, paths, warm=not dry_run)
     ground = survey(target, compute, paths, closely=is_managed(compute, runconfig))
     ground = grant(project, request, Place(runconfig, compute, target, ground))
+    look_for_gpus(request, runconfig, compute, target, stop=not request.unchecked and not dry_run)
     entry = choose_entry(project, runconfig, request.entry)
     warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
     settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell, dry_run=dry_run)
@@ -108,6 +107,13 @@ def draft(
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
     return Draft(plan(parts, new_id(project.name), key, time.time()), parts, target, warnings).with_children()
+
+
+def _opened(compute: Compute, paths: UserPaths, *, warm: bool) -> Target:
+    target = open_target(compute, paths)
+    if warm:
+        target.host.warm_up()
+    return target
 
 
 def _child(made: Draft, parent: str, point: Mapping[str, str]) -> RunSpec:
@@ -184,6 +190,16 @@ def settle(
             tell=tell,
         )
     )
+
+
+def look_for_gpus(request: Request, runconfig: RunConfig, compute: Compute, target: Target, *, stop: bool) -> None:
+    """GPUs that the target does not have are an error before anything is recorded."""
+    asked = request.gpus or runconfig.gpus
+    if not stop or asked is None or compute.type == "cluster":  # the workers of a cluster have them
+        return
+    from .targets.gpurequest import refuse_unmatched  # noqa: PLC0415 - most runs ask for none
+
+    refuse_unmatched(asked, compute.name, target.host)
 
 
 def look_for_spark(setting: Setting, ask: Callable[[JsonDict], JsonDict], *, stop: bool) -> tuple[Finding, ...]:

@@ -114,7 +114,7 @@ def test_outputs_behind_links_are_here_or_named_and_stay_there(box):
     for line in [*named, "-> ../ckpt/model: link to a folder"]:
         assert line in done.err and any(line in left for left in laptop.info(done.run)["left_out"])
     assert "\x1b" not in done.err + "".join(laptop.info(done.run)["left_out"])
-    assert f"what was not collected is in ~/.mlw/runs/{done.run}/work on box" in done.err
+    assert f"files that were not collected are in ~/.mlw/runs/{done.run}/work on box" in done.err
     refused = laptop.mlw("computetarget", "detach", "box", "--purge", "--yes", cwd=project)
     assert refused.code == 75 and "history download" not in refused.err, "which cannot bring it"
     dry = laptop.mlw("computetarget", "detach", "box", "--purge", "--dry-run", cwd=project, check=True)

@@ -372,7 +372,7 @@ def test_tab_in_fish(user, ran):
     (project / "my script.py").touch()
     (user.home / "mlw.fish").write_text(user.mlw("completion", "fish").out)
     shown = {
-        "mlw hist": ["history\tLook at past runs"],
+        "mlw hist": ["history\tList, compare, and manage runs"],
         "mlw submit -c lo": ["local"],
         "mlw submit my": ["my script.py"],
         "mlw logs demo": [f"{run}\tCompleted train.py"],
@@ -479,7 +479,7 @@ def test_a_narrow_terminal_shows_ids_whole(user, ran):
         out, code = on_terminal(user, words, project, COLUMNS="20", NO_COLOR="1")
         assert code == 0 and "Traceback" not in out
         if words in ("history list", "show"):
-            assert f"{'' if words == 'show' else 'Run_id: '}{run}\n" in out
+            assert f"{'' if words == 'show' else 'Run ID: '}{run}\n" in out
 
 
 def test_create_takes_the_name_as_argument_or_option(user, tmp_path):

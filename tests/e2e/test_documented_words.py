@@ -46,7 +46,7 @@ with open("outputs/model.pkl", "w") as file:
 """
 PASSWORD = "open sesame"
 ASKS_FOR_MORE = re.compile(
-    r"Missing (argument|option|command)|nothing was named after|say which run to cancel|--address is missing"
+    r"Missing (argument|option|command)|no (command|module) given after|no run given|--address is missing"
 )
 GROUPS = ("submit", "experiment", "history", "project", "computetarget", "others")
 

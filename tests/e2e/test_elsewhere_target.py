@@ -420,7 +420,7 @@ def test_an_agent_that_answers_nonsense(away):
     }
     away.let_go()
     for words, done in told.items():
-        assert "mlw itself failed" not in done.err and "Traceback" not in done.err, (words, done)
+        assert "internal error" not in done.err and "Traceback" not in done.err, (words, done)
     for words in ("computetarget check box", "gpus -t box"):
         assert told[words].code == 69 and "sent a malformed reply" in told[words].err, told[words]
     assert told["ps"].code == 0 and "sent a malformed reply" in told["ps"].err, told["ps"]
@@ -434,6 +434,6 @@ def test_more_bytes_than_the_list_of_outputs_declares(away):
     flood = "\n\ndef read_outputs(run, files):\n    for _ in range(76):\n        yield 0, bytes(4 << 20)\n"
     lie(away, "serve.py", flood)
     followed = away.mlw("logs", "-f", run)
-    assert "the outputs are not here yet" in followed.err and "larger than requested" in followed.err, followed
+    assert "outputs not downloaded" in followed.err and "larger than requested" in followed.err, followed
     here = away.laptop.folder(run) / "work" / "outputs"
     assert sum(path.stat().st_size for path in here.rglob("*")) <= 10

@@ -142,7 +142,7 @@ def test_one_that_a_run_uses_stays_and_the_others_go(user, build_in):
     assert len(environments(Root(str(user.store)))) == 2
     asked = user.mlw("environment", "remove", *both)
     assert asked.code != 0 and f"Remove environments {both[1]}" in asked.err, "nobody said yes"
-    assert "\nerror: there is nobody to ask\n" in asked.err, asked
+    assert "\nerror: cannot prompt: no terminal\n" in asked.err, asked
     done = user.mlw("environment", "remove", *both, "--yes")
     assert done.code == 2 and f"environment {both[0]} is kept: it is in use (run {run})" in done.err
     assert f"mlw cancel {run}" in done.err and "removed " in done.err and both[1] in done.out

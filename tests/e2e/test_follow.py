@@ -73,7 +73,7 @@ def test_ctrl_c_detaches_and_says_how_to_come_back(user):
     screen.sendintr()
     screen.expect(r"detached; run (\S+) goes on")
     run = screen.match.group(1).decode()
-    screen.expect(f"come back: mlw logs -f {run}")
+    screen.expect(f"follow: mlw logs -f {run}")
     screen.expect(f"stop it: +mlw cancel {run}")
     screen.expect(pexpect.EOF)
     screen.close()

@@ -111,7 +111,7 @@ def test_mistakes_are_told_before_anything_happens(user, typed, words):
     done = user.mlw("submit", "--gpus", typed, "train.py", cwd=root)
     assert done.code == 2, done
     assert words in done.err
-    assert "hint: for example 2, all, none" in done.err
+    assert "hint: for example: 2, all, none" in done.err
     assert user.runs() == []
 
 

@@ -105,13 +105,13 @@ def test_a_card_off_the_bus(user, gpus):
     gpus.add("GPU-a", handle=15)
     gpus.add("GPU-b")
     done = show(user, gpus)
-    assert "does not answer: it has fallen off the bus" in done.out and "GPU-b" in done.out
+    assert "not responding: it has fallen off the bus" in done.out and "GPU-b" in done.out
 
 
 def test_nvidia_smi_only(user, gpus):
     gpus.add("GPU-a")
     done = show(user, gpus, env=gpus.env_smi_only)
-    assert "GPU-a" in done.out and "asked through nvidia-smi, as NVML could not be loaded" in done.err, done
+    assert "GPU-a" in done.out and "reported by nvidia-smi because NVML could not be loaded" in done.err, done
 
 
 def test_no_gpu(user):
@@ -141,7 +141,7 @@ def test_computetarget_show_has_the_gpus(user, gpus):
     env = {**gpus.env_nvml_only, "PATH": user.env["PATH"]}
     done = user.mlw("computetarget", "show", "local", cwd=root, env=env)
     assert "1, NVIDIA driver 580.159.04, CUDA 13.0" in done.out, done
-    assert "NVIDIA H200, compute 9.0, 141.0 GiB of 141.0 GiB free" in done.out and "nobody uses it" in done.out
+    assert "NVIDIA H200, compute 9.0, 141.0 GiB of 141.0 GiB free" in done.out and "not in use" in done.out
     found = json.loads(user.mlw("computetarget", "show", "local", "-o", "json", cwd=root, env=env).out)
     assert found["gpus"]["gpus"][0]["uuid"] == "GPU-a" and found["gpus"]["driver"] == "580.159.04"
     gpus.set(init=18)

@@ -35,10 +35,10 @@ def test_list_last_and_info(three):
     user, project, runs = three
     table = user.mlw("history", "list", cwd=project)
     lines = table.out.splitlines()
-    assert [word for word in lines[0].split() if word in ("Run_id", "Status", "Accuracy")] == [
-        "Run_id",
+    assert [word for word in lines[0].split() if word in ("Run", "Status", "accuracy")] == [
+        "Run",
         "Status",
-        "Accuracy",
+        "accuracy",
     ]
     assert [run for line in lines for run in runs if run in line] == runs[::-1], "newest first"
     record = json.loads(user.mlw("history", "last", "-o", "json", cwd=project).out)

@@ -81,7 +81,7 @@ def test_submits_go_on_while_the_index_is_made_anew(folders):
     assert [one for one in done if one.code != 0] == []
     assert rebuild.returncode == 0, said
     # From the folders again, and now there is nobody who could have helped.
-    assert f"the history holds {FOLDERS + 6} runs" in user.mlw("history", "rebuild").err
+    assert f"indexed {FOLDERS + 6} runs" in user.mlw("history", "rebuild").err
     listed = [one["run_id"] for one in user.runs()]
     assert len(listed) == len(set(listed)) == FOLDERS + 6
     assert {one.run for one in done} <= set(listed)
@@ -99,7 +99,7 @@ def test_rebuild_is_killed_in_the_middle(folders, stage, lost):
     known = len(user.runs())
     assert known == FOLDERS if lost else 0 < known < FOLDERS
     assert user.mlw("history", "info", "demo-00001").code == 0
-    assert f"the history holds {FOLDERS} runs" in user.mlw("history", "rebuild").err
+    assert f"indexed {FOLDERS} runs" in user.mlw("history", "rebuild").err
     assert len(user.runs()) == FOLDERS
     assert [path.name for path in user.store.glob("history.db*.new*")] == []
     assert not list(user.store.glob("*.damaged-*"))

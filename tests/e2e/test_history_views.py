@@ -87,9 +87,9 @@ def test_from_training_to_a_tidy_history(trained):
         first,
         second,
     ]
-    assert "0.985" in best.out and "Lr" in best.out
-    assert "Depth" not in best.out, "only parameters that differ"
-    assert "largest" in best.err and f"mlw show {third}" in best.err
+    assert "0.985" in best.out and " lr " in best.out
+    assert "depth" not in best.out, "only parameters that differ"
+    assert "highest" in best.err and f"mlw show {third}" in best.err
 
     page = user.mlw("show", third, cwd=project)
     assert page.code == 0, page
@@ -185,9 +185,9 @@ def test_children_inside_a_run(user):
     assert compared["parameters"] == {"depth": [1, 2]}
 
     log = user.mlw("logs", second, cwd=project)
-    assert log.out == "parent's log\n" and f"is inside run {parent}" in log.err
-    assert f"is inside run {parent}" in user.mlw("cancel", second, cwd=project).err
-    assert f"is inside run {parent}" in user.mlw("status", second, cwd=project).err
+    assert log.out == "parent's log\n" and f"is nested in run {parent}" in log.err
+    assert f"is nested in run {parent}" in user.mlw("cancel", second, cwd=project).err
+    assert f"is nested in run {parent}" in user.mlw("status", second, cwd=project).err
     alone = user.mlw("history", "remove", second, "-y", cwd=project)
     assert alone.code == 2 and f"mlw history remove {parent}" in alone.err
     assert user.mlw("history", "tag", second, "--add", "nice", cwd=project).code == 0
@@ -206,7 +206,7 @@ def test_children_of_a_sweep(user):
     page = user.mlw("show", parent, cwd=project).out
     assert "sweep over lr=0.1,0.01" in page
     assert re.search(rf"{children[1]} +0.01 +Completed +0.985 +best", page), page
-    assert f"one of the sweep {parent}" in user.mlw("show", children[0], cwd=project).out
+    assert f"part of sweep {parent}" in user.mlw("show", children[0], cwd=project).out
     assert [one["run_id"] for one in ask(user, "best", "--metric", "loss", "--parent", parent, cwd=project)] == [
         children[1],
         children[0],
@@ -363,12 +363,12 @@ def test_points_without_steps_rows_and_odd_names(user):
     assert re.search(r"^mixed +3 +5 +1 +9( |$)", page.out, re.MULTILINE), page
     assert re.search(r"^row +5 +x=40, word=w4", page.out, re.MULTILINE), page
     chart = user.mlw("history", "metrics", run, "same", "--log", "--width", "60", cwd=project)
-    assert chart.out.startswith("same over its points\n") and "not above 0 is left out" in chart.out, chart
+    assert chart.out.startswith("same over points\n") and "values <= 0 are not shown" in chart.out, chart
     assert [one["value"] for one in ask(user, "metrics", run, "row.x", cwd=project)["metrics"]["row.x"]] == [
         0, 10, 20, 30, 40,
     ]  # fmt: skip
     column = user.mlw("history", "metrics", run, "row.x", "row.word", cwd=project)
-    assert column.out.startswith("row.x over its points\n") and "w4" in column.out, column
+    assert column.out.startswith("row.x over points\n") and "w4" in column.out, column
     unknown = user.mlw("history", "metrics", run, "row.y", cwd=project)
     assert unknown.code == 66 and len(unknown.err) < 3000 and "and 3 more" in unknown.err, unknown
     assert len(unknown.err.splitlines()) <= 2, "a name makes no lines"

@@ -110,7 +110,7 @@ def test_targets(user, project):
     assert json.loads(user.mlw("computetarget", "list", "-o", "json", cwd=project).out) == ["docker", "gpu", "local"]
     assert user.mlw("computetarget", "list", "-o", "tsv", cwd=project).out == "docker\ngpu\nlocal\n"
     table = user.mlw("computetarget", "list", cwd=project).out.splitlines()
-    assert table[0].split() == ["Name", "Type", "Address", "Attached", "Identity", "Run_configurations"]
+    assert table[0].split() == ["Name", "Type", "Address", "Attached", "Identity", "Run", "configurations"]
     assert table[3].split()[:4] == ["gpu", "remotedocker", "10.0.0.4", "no"]
     facts = json.loads(user.mlw("computetarget", "show", "gpu", "-o", "json", cwd=project).out)
     assert facts["name"] == "gpu"

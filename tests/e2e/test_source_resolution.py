@@ -57,7 +57,7 @@ def test_no_verb_builds_a_source_package_here_without_consent(laptop, engine, tm
         assert not mark.exists() and laptop.mlw("settings", "list", "-o", "tsv").out == ""
         done = laptop.mlw("submit", "-c", "local", "--allow-build", "Greet", "train.py", cwd=root)
         assert done.code == 0 and done.out == "hello\n" and mark.exists(), done
-        assert "note: greet may run its build script on this machine from now on" in done.err
+        assert "note: greet is now allowed to run its build script on this machine" in done.err
         mark.unlink()
         dry = laptop.mlw("submit", "--dry-run", "-c", "local", "train.py", cwd=root)
         assert dry.code == 0 and '"greet"' in dry.out and not mark.exists(), dry

@@ -84,7 +84,7 @@ def test_a_sweep_goes_on_without_a_client_and_is_found_again(user):
     wait_until(lambda: user.info(done.run)["status"] == "Running", "the first child")
     listed = user.mlw("ps", cwd=root)
     assert listed.out.count("demo-") == 2, listed  # the sweep and the child that runs
-    assert f"2 more wait for their turn in {done.run}" in listed.err
+    assert f"2 more runs of sweep {done.run} are waiting to start" in listed.err
     every = json.loads(user.mlw("ps", "-o", "json", cwd=root).out)
     assert sorted(one["status"] for one in every) == ["Queued", "Queued", "Running", "Running"]
     assert states(user, done.run) == ["Running", "Queued", "Queued"]
@@ -124,7 +124,7 @@ def test_a_submit_that_was_killed_is_finished_or_given_up(user, stage):
     assert states(user, again.run) == ["Completed"] * 2
     assert observed(user.home) == ["a", "b"]
     other = user.mlw("submit", "--key", "k", "wait.py", "--sweep", "word=a,c", cwd=root)
-    assert "whose --sweep was another" in other.err
+    assert "which has a different --sweep" in other.err
 
 
 def test_an_interrupted_sweep_is_given_up(user):
@@ -133,7 +133,7 @@ def test_an_interrupted_sweep_is_given_up(user):
     [parent] = [one for one in user.runs() if one["sweep"]]
     first = parent["sweep"]["children"][0]
     refused = user.mlw("experiment", "resume", first, cwd=root)
-    assert f"run {first} is one of sweep {parent['run_id']}, whose submit was interrupted" in refused.err, refused
+    assert f"run {first} is part of sweep {parent['run_id']}, whose submission was interrupted" in refused.err, refused
     done = user.mlw("cancel", parent["run_id"], cwd=root)
     assert done.code == 0, done
     assert states(user, parent["run_id"]) == ["Canceled"] * 2

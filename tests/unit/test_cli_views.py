@@ -48,7 +48,7 @@ def test_what_was_not_collected_is_no_output(tmp_path, capsys):
     assert f"Outputs:   big (1 B), m.bin (1 B); in {folder.outputs}\n" in capsys.readouterr().err
 
 
-FETCH = "on my_dsvm; fetch: mlw history download -r demo-00000"
+FETCH = "on my_dsvm; download: mlw history download -r demo-00000"
 
 
 @pytest.mark.parametrize("home", [True, False])
@@ -69,7 +69,7 @@ def test_outputs_are_said_to_be_where_they_are(tmp_path, capsys, home):
     summary = capsys.readouterr().err
     assert f"1 file; {place}" in summary
     for told in (text, summary):
-        assert LINK in told and "what was not collected is in ~/.mlw/runs/demo-00000/work on my_dsvm" in told
+        assert LINK in told and "files that were not collected are in ~/.mlw/runs/demo-00000/work on my_dsvm" in told
 
 
 # -- tags ----------------------------------------------------------------------------------------------

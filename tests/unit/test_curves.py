@@ -101,9 +101,9 @@ def test_a_logarithmic_axis():
     lines = chart({"loss": flat(1000, 100, 10, 1)}, 40, 9, log=True, ascii=True)
     assert [line.split("|")[0].strip() for line in lines[:9]] == ["1000", "", "", "", "31.6", "", "", "", "1"]
     below = chart({"loss": flat(-1, 0)}, 40, 5, log=True, ascii=True)
-    assert "*" in below[0] and below[-2] == "(nothing is above 0: not logarithmic)", "shown as it is"
+    assert "*" in below[0] and below[-2] == "(no values > 0: linear scale)", "shown as it is"
     some = chart({"loss": flat(-1, 0, 3)}, 40, 5, log=True, ascii=True)
-    assert some[-2] == "(what is not above 0 is left out)"
+    assert some[-2] == "(values <= 0 are not shown)"
     assert not any("above" in line for line in [*lines, *chart({"loss": flat(-1, 3)}, 40, 5)])
 
 

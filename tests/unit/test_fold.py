@@ -175,9 +175,9 @@ def test_a_variable_that_the_target_replaced_is_shown_once(capsys):
     standing = Standing()
     standing(run)
     standing(run)
-    assert capsys.readouterr().err.count('CUDA_VISIBLE_DEVICES="1" is replaced by the GPUs that the run got') == 1
+    assert capsys.readouterr().err.count('CUDA_VISIBLE_DEVICES="1" is replaced by the GPUs allocated to the run') == 1
     Standing()(fold(Run(SPEC), events(("gpus", {"gpus": [], "held": False, "asked": "none", "replaced": "3"}))))
-    assert capsys.readouterr().err == 'note: CUDA_VISIBLE_DEVICES="3" is replaced: the run asked for no GPU\n'
+    assert capsys.readouterr().err == 'note: CUDA_VISIBLE_DEVICES="3" is replaced: the run requested no GPU\n'
 
 
 def test_words():

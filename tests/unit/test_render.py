@@ -165,21 +165,21 @@ def test_table_of_rows(capsys: pytest.CaptureFixture[str]) -> None:
         {"run_id": "e\u0301x", "accuracy": math.nan, "n": 1, "ok": None},
     ]
     assert shown(capsys, rows, "table").splitlines() == [
-        "Run_id  Accuracy      N  Ok     More",
+        "Run ID  Accuracy      N  Ok     More",
         "------  --------  -----  -----  ---------",
         'demo-1  0.123457      7  true   {"a":[1]}',
         "漢字              12345  false",
         "e\u0301x           NaN      1",
     ]
     assert shown(capsys, rows, "table", columns=["n", "run_id"]).splitlines()[:3] == [
-        "    N  Run_id",
+        "    N  Run ID",
         "-----  ------",
         "    7  demo-1",
     ]
 
 
 def test_table_of_other_shapes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(capsys, {"run_id": "x", "loss": 0.5}, "table") == "Run_id  x\nLoss    0.5\n"
+    assert shown(capsys, {"run_id": "x", "loss": 0.5}, "table") == "Run ID  x\nLoss    0.5\n"
     assert shown(capsys, {"run_id": "x", "loss": 0.5}, "table", columns=["loss"]) == "Loss  0.5\n"
     assert shown(capsys, ["a", 3], "table") == "Result\n------\na\n3\n"
     assert shown(capsys, "one", "table") == "one\n"
@@ -206,7 +206,7 @@ def test_rich_table_on_a_terminal() -> None:
     out = on_terminal(SHOW.format(data=rows, output="table"), COLUMNS="100")
     assert b"[red]x[/red]" in out and b"^[]0;pwned\\x07" in out and b"\\nforged" in out
     assert b"\x1b]" not in out and "\u202e".encode() not in out and "\x9b".encode() not in out
-    assert b"Run_id" in out and b"\x1b[1m" in out
+    assert b"Run ID" in out and b"\x1b[1m" in out
     assert b"\x1b" not in on_terminal(SHOW.format(data=rows, output="table"), COLUMNS="100", NO_COLOR="1")
 
 
@@ -216,14 +216,14 @@ def test_rich_table_is_fitted_to_the_terminal() -> None:
     assert max(map(len, out.splitlines())) <= 80
     identity = {"run_id": "demo-swift-otter-7k2q", "status": "Completed"}
     out = on_terminal(SHOW.format(data=identity, output="table"), COLUMNS="80", NO_COLOR="1").decode()
-    assert out.splitlines() == ["Run_id  demo-swift-otter-7k2q", "Status  Completed"]
+    assert out.splitlines() == ["Run ID  demo-swift-otter-7k2q", "Status  Completed"]
 
 
 @pytest.mark.parametrize("columns", ["1", "20"])
 def test_a_terminal_too_narrow_for_a_table_gets_a_line_for_each_cell(columns: str) -> None:
     rows = [{"run_id": "demo-swift-otter-7k2q", "status": status} for status in ("Completed", "Failed")]
     out = on_terminal(SHOW.format(data=rows, output="table"), COLUMNS=columns, NO_COLOR="1").decode()
-    first, second = ([f"Run_id: {row['run_id']}", f"Status: {row['status']}"] for row in rows)
+    first, second = ([f"Run ID: {row['run_id']}", f"Status: {row['status']}"] for row in rows)
     assert out.splitlines() == [*first, "", *second]  # ids are whole: they are there to be copied
     out = on_terminal(SHOW.format(data=rows[0], output="table"), COLUMNS=columns, NO_COLOR="1").decode()
     assert out.splitlines() == first

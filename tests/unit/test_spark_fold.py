@@ -111,7 +111,7 @@ def test_who_follows_is_told_each_thing_once(capsys):
     standing(RUN)
     assert capsys.readouterr().err.splitlines() == [
         "Spark: application app-20261116003435-0000 (Spark 4.3.0, master spark://head:7077)",
-        "Spark: its page is http://head:4040",
+        "Spark UI: http://head:4040",
         "Spark: executor 0 on w2 was lost: Command exited with code 137",
         "Spark: a task of stage 2 on w1 failed: ValueError: bad (train.py:7)",
     ]

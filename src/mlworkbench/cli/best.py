@@ -21,28 +21,37 @@ from ..report.values import shown
 from ..report.wishes import make_query
 from ..sweep import goal_of, suggests
 from . import render
+from .columns import dropped_line, fit
 from .filters import narrowing
 from .options import in_project, maybe_project, rendering
-from .show import fit
 
 MOST_PARAMETERS = 8  # columns
 _NAMED = 40  # metrics, where one was mistyped
 _LOOKED_AT = 500  # runs, for the names of their metrics
-_WORDS = {"max": "the largest", "min": "the smallest"}
+_WORDS = {"max": "highest", "min": "lowest"}
 _OTHER = {"max": "min", "min": "max"}
 
 
-@click.command(epilog="Example: mlw history best --metric accuracy -n 3 --where 'lr < 0.01'")
-@click.option("--metric", required=True, metavar="NAME", help="What to judge by.")
-@click.option("--goal", type=click.Choice(("max", "min")), help="Whether more is better; by the name if not given.")
-@click.option("--by", type=click.Choice(("last", "best")), default="last", help="A series by its last or best value.")
-@click.option("-n", "--limit", "most", type=click.IntRange(min=1), default=5, help="How many (5).")
-@click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
+@click.command(epilog="Example: mlw history best --metric accuracy -L 3 --where 'lr < 0.01'")
+@click.option("--metric", required=True, metavar="NAME", help="Metric that ranks the runs")
+@click.option(
+    "--goal",
+    type=click.Choice(("max", "min")),
+    help="Whether higher or lower is better (default: guessed from the name)",
+)
+@click.option(
+    "--by", type=click.Choice(("last", "best")), default="last", help="Rank a series by its last or best value"
+)
+@click.option("-L", "--limit", "-n", "most", type=click.IntRange(min=1), default=5, help="Maximum number of runs (5)")
+@click.option("-a", "--all", "everywhere", is_flag=True, help="Include all projects")
 @narrowing
 @in_project
 @rendering
 def best(metric: str, goal: str | None, by: str, most: int, **asked: Any) -> None:
-    """Show the runs with the best value of a metric, children of sweeps and of other runs among them."""
+    """Show the best runs by a metric.
+
+    Includes runs of sweeps and nested runs.
+    """
     history = History(user_paths())
     project = None if asked["everywhere"] else maybe_project(asked["folder"])
     narrow = make_query(project.id if project else None, {**asked, "children": True}, history)
@@ -61,7 +70,7 @@ def best(metric: str, goal: str | None, by: str, most: int, **asked: Any) -> Non
 def _show(runs: Sequence[Run], rows: Sequence[dict[str, Any]], ranking: Ranking, guessed: bool) -> None:
     metric, goal = ranking.metric, ranking.goal
     if not runs:
-        render.message(f"no run that fits has a number called {metric}")
+        render.message(f"no matching run has the metric {metric}")
         return
     params = differing(runs)
     names = [name for name in params if name != metric][:MOST_PARAMETERS]
@@ -75,13 +84,16 @@ def _show(runs: Sequence[Run], rows: Sequence[dict[str, Any]], ranking: Ranking,
         }
         for at, (run, row) in enumerate(zip(runs, rows, strict=True))
     ]
-    columns = fit(["run_id", metric, *names, "status", "name"], lines, render.width())
-    render.emit(lines, output="table", columns=columns)
-    why = "as its name suggests" if suggests(metric) else "assumed: its name does not say"
-    way = f" ({why}; --goal {_OTHER[goal]} turns it round)" if guessed else ""
+    titles = {"run_id": "Run ID", metric: metric, **{name: name for name in names}, "status": "Status", "name": "Name"}
+    fitted = fit(titles, lines, render.width(), keep=("run_id", metric, "status"), extras=names)
+    render.emit(fitted.rows, output="table", columns=fitted.columns)
+    if fitted.dropped:
+        render.message(dropped_line(fitted.dropped, choosable=False))
+    why = "guessed from its name" if suggests(metric) else "the default"
+    way = f" ({why}; use --goal {_OTHER[goal]} for the opposite)" if guessed else ""
     which = " of each series" if ranking.by == "best" else ""
-    render.message(f"{_WORDS[goal]} {metric}{which} is the best{way}")
-    render.message(f"see it: mlw show {runs[0].id}")
+    render.message(f"ranked by {_WORDS[goal]} {metric}{which}{way}")
+    render.message(f"hint: show the best run with: mlw show {runs[0].id}")
 
 
 def _expect(history: History, project: str | None, metric: str) -> None:

@@ -32,19 +32,19 @@ _CELL = 200
 
 @click.command(epilog="Example: mlw history compare demo-swift demo-brave --metric loss --files")
 @click.argument("runs", nargs=-1, metavar="RUN RUN…", shell_complete=complete_run)
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric; repeatable.")
-@click.option("--no-curves", is_flag=True, help="Draw nothing.")
-@click.option("--x", "axis", type=click.Choice(("step", "time")), default="step", help="What curves go over.")
-@click.option("--log", is_flag=True, help="Curves on a logarithmic scale.")
-@click.option("--files", "names_only", is_flag=True, help="Of the code only the names of the files.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Compare only this metric (repeatable)")
+@click.option("--no-curves", is_flag=True, help="Hide charts")
+@click.option("--x", "axis", type=click.Choice(("step", "time")), default="step", help="X axis")
+@click.option("--log", is_flag=True, help="Logarithmic Y axis")
+@click.option("--files", "names_only", is_flag=True, help="List changed files only, without diffs")
 @rendering
 def compare(runs: tuple[str, ...], names_only: bool, output: str, query: str | None, **asked: Any) -> None:
-    """Tell what differs between runs: parameters, metrics with their curves, environment, and the code itself.
+    """Compare runs.
 
-    Code is compared with that of the first run, line by line.
+    Shows what differs: parameters, metrics with charts, environment, and code. Code is compared with the first run.
     """
     if len(runs) < 2:
-        raise UsageError("compare needs two runs or more", "list them with: mlw history list")
+        raise UsageError("compare requires at least two runs", "list runs with: mlw history list")
     history = History(user_paths())
     found = [look_up(history, name, None) for name in runs]
     _expect(found, asked["metrics"])
@@ -78,7 +78,7 @@ def curves(history: History, runs: Sequence[Run], asked: Mapping[str, Any]) -> l
     for name in islice(names, None if asked["metrics"] else CURVES):
         lines += _chart(history, drawable[name], name, asked)
     if len(names) > CURVES and not asked["metrics"]:
-        lines += [f"and {len(names) - CURVES} more series: --metric NAME draws the one you want", ""]
+        lines += [f"and {len(names) - CURVES} more series: draw one with --metric NAME", ""]
     return lines
 
 
@@ -111,12 +111,12 @@ def show(facts: Mapping[str, Any], names_only: bool, drawn: Sequence[str] = ()) 
     """The differences as a table for each kind, curves below the metrics, and the code as a diff."""
     paper.write([*_tables(facts, _TABLES), *drawn, *_tables(facts, _MORE_TABLES)])
     if facts["packages_unknown"]:
-        render.message(f"packages are not compared: those of {', '.join(facts['packages_unknown'])} were not recorded")
+        render.message(f"packages not compared: not recorded for {', '.join(facts['packages_unknown'])}")
     for part in facts["code"]:
         _show_code(part, names_only)
     kinds = [kind for _, kind in (*_TABLES, *_MORE_TABLES)]
     if not any(facts[kind] for kind in kinds) and not any(part["files"] or "problem" in part for part in facts["code"]):
-        render.message("the runs do not differ")
+        render.message("no differences")
 
 
 def _tables(facts: Mapping[str, Any], kinds: Sequence[tuple[str, str]]) -> list[str]:
@@ -138,7 +138,7 @@ def _show_code(part: Mapping[str, Any], names_only: bool) -> None:
         render.warn(f"{part['run']}: {part['problem']}")
     if not part["files"]:
         return
-    lines = [paper.bold(f"code of {part['run']} against {part['against']}")]
+    lines = [paper.bold(f"code of {part['run']} compared with {part['against']}")]
     lines += [f"  {file['change']:8} {_safe(file['path'])}" for file in part["files"]]
     lines += [] if names_only else [_safe(line) for line in part["diff"]]
     paper.write([*lines, ""])

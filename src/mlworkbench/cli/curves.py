@@ -82,7 +82,7 @@ def chart(
     lines.append(" " * gutter + corner + flat * room)
     lines.append(" " * (gutter + 1) + _x_labels(span, room, x))
     if log and min(ends) <= 0:
-        words = "what is not above 0 is left out" if scale.log else "nothing is above 0: not logarithmic"
+        words = "values <= 0 are not shown" if scale.log else "no values > 0: linear scale"
         lines.append(plain(f"({words})", width))
     return [*lines, *_legend(kept, pens, width)]
 

@@ -23,7 +23,8 @@ from ..refresh import refresh
 from ..report.records import NOW, summary
 from . import render
 from .completion import complete_run
-from .opening import current, find_run, open_run, refuse_outside
+from .filters import choosing_columns
+from .opening import current, find_run, get_run, open_run, refuse_outside
 from .options import debugging, in_project, maybe_project, rendering
 from .show import show_run, show_runs
 from .submit import known_secrets, put_to_work
@@ -40,32 +41,33 @@ PATIENCE = 15.0  # seconds for machines elsewhere to answer
     epilog="Example: mlw experiment submit -c local train.py --lr 0.1",
     verbs={
         "submit": ("submit:submit", "Run a script of the project"),
-        "prepare": ("prepare:prepare", "Make the environment ready ahead of a run"),
-        "diagnostics": ("diagnostics:diagnostics", "Bundle all that is known of a run in a zip"),
-        "clean": ("clean:clean", "Show what can go from this machine, and remove it"),
+        "prepare": ("prepare:prepare", "Build the environment before a run"),
+        "diagnostics": ("diagnostics:diagnostics", "Create a diagnostics zip for a run"),
+        "clean": ("clean:clean", "Delete files that are no longer needed"),
     },
 )
 def experiment() -> None:
-    """Submit scripts, see and stop what runs."""
+    """Submit, follow, and cancel runs."""
 
 
 @experiment.command(epilog="Example: mlw experiment logs -f demo-swift")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
-@click.option("--raw", is_flag=True, help="Do not make terminal escapes harmless.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the run ends")
+@click.option("--raw", is_flag=True, help="Print terminal escapes unfiltered")
 @in_project
 @debugging
 def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
-    """Show the output of a run; of the newest if none is named."""
+    """Show the output of a run.
+
+    Defaults to the newest run.
+    """
     history = History(user_paths())
     follower = open_run(history, run, folder)
-    refuse_outside(
-        follower.run, "its output went where it was started", f"see what it recorded: mlw show {follower.run.id}"
-    )
+    refuse_outside(follower.run, "its output was not captured", f"show what it logged with: mlw show {follower.run.id}")
     follower.refresh()
     known = follower.run
     if not os.path.exists(history.paths.root.run(known.id).path):
-        raise HistoryError(f"the folder of run {known.id} is gone, and its log with it")
+        raise HistoryError(f"the folder of run {known.id} was deleted, including its log")
     if follow:
         return watch(follower, known_secrets(known).values(), raw=raw)
     stream(follower, secrets=known_secrets(known).values(), live=False, raw=raw)
@@ -75,25 +77,29 @@ def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
 
 @experiment.command(epilog="Example: mlw experiment status demo-swift -o json")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
-@click.option("-t", "--target", expose_value=False, help="Not needed: a run knows its target.")
+@click.option("-r", "--run", "by_option", metavar="ID", help="Same as the argument RUN")
+@click.option("-t", "--target", expose_value=False, help="Ignored; accepted for compatibility")
 @in_project
 @rendering
 def status(run: str | None, by_option: str | None, folder: str | None, output: str, query: str | None) -> None:
-    """Tell how a run stands; the newest if none is named."""
+    """Show run status.
+
+    Defaults to the newest run.
+    """
     history = History(user_paths())
     found = current(history, find_run(history, run or by_option, folder))
     if found.spec.inside:
-        render.message(f"note: run {found.id} is inside run {found.spec.folder}")
-    show_run(found, output, query)
+        render.message(f"note: run {found.id} is nested in run {found.spec.folder}")
+    show_run(found, output, query, history)
 
 
 @experiment.command(epilog="Example: mlw experiment ps -o json --query '[].run_id'")
-@click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
+@click.option("-a", "--all", "everywhere", is_flag=True, help="Include all projects")
+@choosing_columns
 @in_project
 @rendering
-def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> None:
-    """List the runs that have not ended."""
+def ps(everywhere: bool, folder: str | None, output: str, query: str | None, columns: str | None) -> None:
+    """List active runs."""
     history = History(user_paths())
     project = None if everywhere else maybe_project(folder)
     runs = refresh(history, history.unfinished(project.id if project else None), PATIENCE, render.warn)
@@ -103,47 +109,56 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None) -> 
         waiting.update(run.spec.parent for run in going if waits_for_turn(run))
         sweeps = {run.id for run in going if run.spec.sweep}
         going = [run for run in going if run.accepted is not None or run.spec.parent not in sweeps]
-    show_runs(going, output, query, NOW)
+    if not going and output == "table" and query is None:
+        render.message("no active runs")
+        render.message("hint: list finished runs with: mlw ls")
+    else:
+        show_runs(going, output, query, NOW, only=columns)
     for sweep, count in waiting.items():
-        render.message(f"{count} more wait for their turn in {sweep}")
+        render.message(f"{count} more runs of sweep {sweep} are waiting to start")
     tell_lost(runs)
     if any(run.detail == INTERRUPTED for run in runs):
-        render.message("hint: a submit was interrupted before the start; mlw experiment resume RUN, or mlw cancel RUN")
+        render.message(
+            "hint: a submission was interrupted; continue it with mlw experiment resume RUN, or mlw cancel RUN"
+        )
 
 
 @experiment.command(epilog="Example: mlw experiment cancel demo-swift")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
-@click.option("-t", "--target", expose_value=False, help="Not needed: a run knows its target.")
-@click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", help="Between TERM and KILL (30).")
-@click.option("--wait/--no-wait", default=True, help="Wait until the run has ended.")
-@click.option("--forget", is_flag=True, help="Record as lost a run whose machine is gone for good.")
+@click.option("-r", "--run", "by_option", metavar="ID", help="Same as the argument RUN")
+@click.option("-t", "--target", expose_value=False, help="Ignored; accepted for compatibility")
+@click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS", help="Time between SIGTERM and SIGKILL (30)")
+@click.option("--wait/--no-wait", default=True, help="Wait until the run has ended (default)")
+@click.option("--forget", is_flag=True, help="Mark the run as lost; for machines that no longer exist")
 @in_project
 @rendering
 def cancel(**asked: Any) -> int:
-    """Stop a run: TERM, then KILL, for all its processes."""
+    """Cancel a run.
+
+    Sends SIGTERM to all its processes, then SIGKILL.
+    """
     name = asked["run"] or asked["by_option"]
     if name is None:
-        raise UsageError("say which run to cancel", "mlw ps lists what runs")
+        raise UsageError("no run given", "list active runs with: mlw ps")
     history = History(user_paths())
     follower = open_run(history, name, asked["folder"])
-    refuse_outside(follower.run, "mlw cannot end it", "end it where it was started")
+    refuse_outside(follower.run, "mlw cannot cancel it", "stop it where it was started")
     if asked["forget"]:
         for one in (follower.run, *children_of_sweep(history, follower.run.spec)):
             with suppress(RunRemoved):  # meanwhile
                 history.note(one.id, forget)
-        words = "is given up: "
+        words = "marked as lost: "
         follower.run = history.get(follower.run.id)
     elif follower.refresh().status.final:
-        words = "has ended already: "
+        words = "has already ended: "
     elif follower.run.contact != IN_CONTACT:
         raise Unreachable(
-            f"run {follower.run.id} cannot be ended from here: {follower.run.contact}",
-            _attach_first(follower) + "if that machine is gone for good: mlw cancel --forget " + follower.run.id,
+            f"cannot cancel run {follower.run.id}: {follower.run.contact}",
+            _attach_first(follower) + "if the machine no longer exists: mlw cancel --forget " + follower.run.id,
         )
     else:
         ask_to_end(history, follower, asked["grace"])
-        words = "was asked to end: "
+        words = "is being canceled: "
         if asked["wait"]:
             words = _await_end(history, follower)
             if follower.run.spec.sweep:
@@ -163,7 +178,7 @@ def _attach_first(follower: Follower) -> str:
 
 
 def _await_end(history: History, follower: Follower) -> str:
-    render.message(f"waiting for run {follower.run.id} to end; Ctrl-C leaves it to that")
+    render.message(f"waiting for run {follower.run.id} to end; Ctrl-C stops waiting")
     while not follower.run.status.final:
         for _ in follower.chunks():
             continue
@@ -190,16 +205,21 @@ def _record_end(history: History, follower: Follower) -> None:
 @in_project
 @debugging
 def resume(run: str, folder: str | None) -> int:
-    """Finish a submit that was interrupted before the run started, then follow it."""
+    """Resume an interrupted submission.
+
+    Starts the run and follows it.
+    """
     history = History(user_paths())
-    found = history.get(run)
-    refuse_outside(found, "there is no submit to finish", "submit it with: mlw submit SCRIPT")
+    found = get_run(history, run, folder)
+    refuse_outside(found, "there is no submission to resume", "submit it with: mlw submit SCRIPT")
     if found.spec.origin is not None:
         raise UsageError(
-            f"run {found.id} was submitted from {found.spec.origin}: only that laptop can resume it",
+            f"run {found.id} was submitted from {found.spec.origin} and can only be resumed there",
             f"follow it with: mlw logs -f {found.id}",
         )
     if found.spec.inside:
-        raise UsageError(f"run {found.id} is inside run {found.spec.folder}, which made it", "name that one")
+        raise UsageError(
+            f"run {found.id} is nested in run {found.spec.folder}", f"mlw experiment resume {found.spec.folder}"
+        )
     follower = resume_run(history, found)
     return watch(follower, known_secrets(follower.run).values())

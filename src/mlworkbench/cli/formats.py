@@ -6,10 +6,12 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 
 from ..report.plain import plain
+
+Columns = Sequence[str] | Mapping[str, str]
 
 # Longer cells would make every line of a plain table as long as the longest; JSON has them whole.
 WIDEST_CELL = 200
@@ -21,16 +23,62 @@ _UNSAFE = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(:?)|\b(?:true|false|null)\b|-?\d[\d.eE+-]*')
 _KEY, _TEXT, _OTHER = "34", "32", "36"  # blue, green, cyan
 
+# Headings of keys for which a capital letter and spaces are not enough.
+HEADINGS = {
+    "run_id": "Run ID",
+    "run_number": "Run number",
+    "script_name": "Script",
+    "created_utc": "Submitted (UTC)",
+    "start_time_utc": "Started (UTC)",
+    "end_time_utc": "Finished (UTC)",
+    "age": "Submitted",
+    "gpu": "GPU",
+    "gpus": "GPUs",
+    "gpu_warning": "GPU warning",
+    "gpu_cause": "GPU cause",
+    "gpu_remedy": "GPU remedy",
+    "uuid": "UUID",
+    "log_bytes": "Log size (bytes)",
+    "output_bytes": "Output size (bytes)",
+    "leftovers": "Leftover processes",
+    "left_out": "Skipped",
+    "experiment_id": "Project ID",
+    "parent_run_id": "Parent run ID",
+    "user_id": "User",
+    "description": "Note",
+    "spark_ui": "Spark UI",
+    "spark_history": "Spark history",
+}
+_SNAKE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
+# First word of a run's status → name of a color, and its code.
+_STATES = {
+    "Completed": ("green", "32"),
+    "Failed": ("red", "31"),
+    "Canceled": ("yellow", "33"),
+    "Running": ("cyan", "36"),
+    "Preparing": ("blue", "34"),
+    "Submitting": ("blue", "34"),
+    "Queued": ("yellow", "33"),
+}
+
 
 class Grid:
     """The cells of a table, as text; without titles the first column holds the names."""
 
     def __init__(
-        self, titles: Sequence[str] | None, rows: Sequence[Sequence[str]], right: Collection[int] = ()
+        self,
+        titles: Sequence[str] | None,
+        rows: Sequence[Sequence[str]],
+        right: Collection[int] = (),
+        status: int | None = None,
     ) -> None:
         self.titles = titles
         self.rows = rows
         self.right = right  # the columns of numbers
+        self.status = status  # the column of a run's status; without titles, the row
+
+    def is_status(self, row: int, column: int) -> bool:
+        return self.status is not None and ((column if self.titles else row) == self.status)
 
 
 def simple(value: object) -> object:
@@ -88,30 +136,49 @@ def as_tsv(data: object, *, ordered: bool) -> str:
     return "".join(lines)
 
 
-def as_grid(data: object, columns: Sequence[str] | None) -> Grid | None:
-    """The table of a result; None if there is nothing to show."""
+def as_grid(data: object, columns: Columns | None, *, as_queried: bool = False) -> Grid | None:
+    """The table of a result; None if there is nothing to show. ``columns``: keys, or keys with their headings.
+
+    ``as_queried``: the keys are those that a query chose, and stay as they are.
+    """
     if data is None or data == [] or data == {}:
         return None
+    title = _capital if as_queried else heading
     if isinstance(data, dict):
-        return Grid(None, [(_title(key), _cell(data.get(key))) for key in (columns or data)])
+        keys = list(columns or data)
+        names = columns if isinstance(columns, Mapping) else {key: title(key) for key in keys}
+        status = keys.index("status") if "status" in keys else None
+        return Grid(None, [(plain(names[key]), cell_text(data.get(key))) for key in keys], status=status)
     if not isinstance(data, list):
-        return Grid(None, [(_cell(data),)])
-    titles, rows = _lay_out(data, columns)
+        return Grid(None, [(cell_text(data),)])
+    keys, titles, rows = _lay_out(data, columns, title)
     right = {index for index in range(len(titles)) if _numeric([row[index] for row in rows])}
-    return Grid(titles, [[_cell(value, WIDEST_CELL) for value in row] for row in rows], right)
+    status = keys.index("status") if "status" in keys else None
+    return Grid(titles, [[cell_text(value, WIDEST_CELL) for value in row] for row in rows], right, status)
+
+
+def heading(key: str) -> str:
+    """``Run ID`` of ``run_id``."""
+    known = HEADINGS.get(key)
+    return known or _capital(key.replace("_", " ") if _SNAKE.fullmatch(key) else key)
+
+
+def state_colour(text: str, *, code: bool = False) -> str:
+    """The color of a run's status, by name or as the number in an escape sequence; empty if it has none."""
+    return _STATES.get(text.partition(" ")[0], ("", ""))[code]
 
 
 def align(grid: Grid) -> str:
     """The table in plain columns, for files and pipes."""
     lines = [grid.titles, *grid.rows] if grid.titles else list(grid.rows)
-    widths = [max(_span(line[index]) for line in lines) for index in range(len(lines[0]))]
+    widths = [max(span(line[index]) for line in lines) for index in range(len(lines[0]))]
     if grid.titles:
         lines.insert(1, ["-" * width for width in widths])
     text = []
     for line in lines:
         cells = []
         for index, (cell, width) in enumerate(zip(line, widths, strict=True)):
-            gap = " " * (width - _span(cell))
+            gap = " " * (width - span(cell))
             cells.append(gap + cell if index in grid.right else cell + gap)
         text.append("  ".join(cells).rstrip() + "\n")
     return "".join(text)
@@ -122,7 +189,7 @@ def fits(grid: Grid, width: int) -> bool:
     lines = [grid.titles, *grid.rows] if grid.titles else list(grid.rows)
     need = 0
     for index in range(len(lines[0])):
-        longest = max((_span(word) for line in lines for word in line[index].split()), default=0)
+        longest = max((span(word) for line in lines for word in line[index].split()), default=0)
         need += min(longest, _PIECE) + _GAP
     return need - _GAP <= width
 
@@ -168,7 +235,7 @@ def _field(value: object) -> str:
     return plain(_dump(value) if isinstance(value, (dict, list)) else str(value))
 
 
-def _cell(value: object, limit: int | None = None) -> str:
+def cell_text(value: object, limit: int | None = None) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -183,31 +250,34 @@ def _keys(rows: Sequence[object]) -> list[str]:
     return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
 
 
-def _lay_out(data: list[object], columns: Sequence[str] | None) -> tuple[list[str], list[list[object]]]:
-    """Titles and rows of equal length; a query may have made any mixture."""
+def _lay_out(
+    data: list[object], columns: Columns | None, title: Callable[[str], str]
+) -> tuple[list[str], list[str], list[list[object]]]:
+    """Keys, titles, and rows of equal length; a query may have made any mixture."""
+    keys: list[str] = []
     if any(isinstance(row, dict) for row in data):
         keys = list(columns or _keys(data)) or [""]
-        titles = _titles(keys)
+        titles = [plain(columns[key]) for key in keys] if isinstance(columns, Mapping) else _titles(keys, title)
         rows = [[row.get(key) for key in keys] if isinstance(row, dict) else [row] for row in data]
     elif any(isinstance(row, list) for row in data):
         rows = [list(row) if isinstance(row, list) else [row] for row in data]
         titles = [f"Column{index + 1}" for index in range(max(1, *map(len, rows)))]
     else:
-        return ["Result"], [[value] for value in data]
-    return titles, [row + [None] * (len(titles) - len(row)) for row in rows]
+        return keys, ["Result"], [[value] for value in data]
+    return keys, titles, [row + [None] * (len(titles) - len(row)) for row in rows]
 
 
-def _titles(keys: Sequence[str]) -> list[str]:
-    """With a capital, unless two would look alike: ``loss`` and ``Loss`` are two metrics."""
-    made = [_title(key) for key in keys]
+def _titles(keys: Sequence[str], title: Callable[[str], str]) -> list[str]:
+    """As they read best, unless two would look alike: ``loss`` and ``Loss`` are two metrics."""
+    made = [plain(title(key)) for key in keys]
     return [title if made.count(title) == 1 else plain(key) for key, title in zip(keys, made, strict=True)]
 
 
-def _title(key: str) -> str:
+def _capital(key: str) -> str:
     return plain(key[:1].upper() + key[1:])
 
 
-def _span(text: str) -> int:
+def span(text: str) -> int:
     """How many columns of a terminal the text takes."""
     if text.isascii():
         return len(text)

@@ -31,15 +31,15 @@ _COLUMNS = "gpu name compute memory free load temperature power slices used_by u
     "--target",
     metavar="NAME",
     shell_complete=complete_target,
-    help="The machine of this compute target; this machine if not given.",
+    help="Compute target (default: this machine)",
 )
-@click.option("--watch", is_flag=True, help="Look again every 2 seconds, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh every 2 seconds until Ctrl-C")
 @in_project
 @rendering
 def gpus(target: str | None, watch: bool, folder: str | None, output: str, query: str | None) -> None:
-    """Show the GPUs of a machine as they are now: figures, and who uses them.
+    """Show GPUs and the processes using them.
 
-    Runs are told by their names, processes of others by their users. What a card does not tell is left empty.
+    Lists runs by ID and other processes by user. Values that a GPU does not report are left empty.
     """
     host = _host(target, folder)
     where = target or "this machine"
@@ -82,7 +82,7 @@ def section(look: Callable[[], Host], tidy: bool) -> dict[str, object]:
     try:
         found = ask_gpus(look())
     except MlwError as error:
-        render.warn(f"its GPUs are not known: {error.message}")
+        render.warn(f"cannot query GPUs: {error.message}")
         return {} if tidy else {"gpus": None}
     if not tidy:
         return {"gpus": asdict(found)}

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..errors import UnknownName
 from ..model import Run
-from ..report.groups import groups
+from ..report.groups import OWN, groups
 from . import render
-from .show import fit
+from .columns import dropped_line, fit, title
 
 _NAMED = 40
 _COLUMNS = 8
@@ -42,7 +42,7 @@ def _sorted(found: list[dict[str, Any]], name: str, sort: str | None) -> list[di
 
     if by != "runs" and not any(by in row["metrics"] for row in found):
         known = dict.fromkeys(metric for row in found for metric in row["metrics"])
-        raise UnknownName("name to sort groups by", by, [name, "runs", *list(known)[:_NAMED]])
+        raise UnknownName("sort key", by, [name, "runs", *list(known)[:_NAMED]])
     return sorted(found, key=key)
 
 
@@ -54,13 +54,14 @@ def _show(found: Sequence[dict[str, Any]], name: str) -> None:
     for row in found:
         means = {metric: _mean(amount) for metric, amount in row["metrics"].items() if metric not in (name, "runs")}
         rows.append({**means, name: "(none)" if row[name] is None else row[name], "runs": row["runs"]})
-    keep = (name, "runs")
-    columns = fit(
-        [*keep, *(metric for metric in metrics if metric not in keep)][: _COLUMNS + 2], rows, render.width(), keep
-    )
-    render.emit(rows, output="table", columns=columns)
+    others = [metric for metric in metrics if metric not in (name, "runs")][:_COLUMNS]
+    titles = {name: title(name, OWN), "runs": "Runs", **{metric: metric for metric in others}}
+    fitted = fit(titles, rows, render.width(), keep=(name, "runs"), extras=others, whole=others)
+    render.emit(fitted.rows, output="table", columns=fitted.columns)
+    if fitted.dropped:
+        render.message(dropped_line(fitted.dropped, choosable=False))
     render.message(
-        "metrics are means ± standard deviation of the runs' last values; -o json has best, least and greatest"
+        "metrics: mean ± standard deviation of the last values; use -o json for minimum, maximum, and best run"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..errors import UsageError
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
@@ -14,7 +15,8 @@ from ..report import units
 from ..report.records import LIST
 from ..report.wishes import expect, make_query
 from . import render
-from .filters import filtering
+from .command import under
+from .filters import choosing_columns, filtering
 from .options import debugging, in_project, maybe_project, rendering
 from .show import show_part, show_run, show_runs
 from .verbs import Verbs
@@ -26,46 +28,49 @@ PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is
     cls=Verbs,
     epilog="Example: mlw history list --where 'accuracy > 0.9' --sort=-accuracy",
     verbs={
-        "show": ("page:show", "Show a run on one page"),
-        "best": ("best:best", "Show the runs with the best value of a metric"),
-        "compare": ("compare:compare", "Tell what differs between runs"),
-        "metrics": ("metrics:metrics", "Show what a run measured: table, chart or points"),
-        "tag": ("annotate:tag", "Add tags to runs, or take some away"),
-        "note": ("annotate:note", "Write a note on a run"),
-        "rename": ("annotate:rename", "Give a run another name"),
-        "archive": ("annotate:archive", "Leave runs out of lists"),
-        "remove": ("remove:remove", "Delete runs, and say what that frees"),
-        "download": ("download:download", "Copy the outputs of a run to a folder"),
-        "fetch": ("history_fetch:fetch", "Take in runs that another laptop submitted"),
-        "export": ("export:export", "Write runs as CSV, JSON, a page, or into MLflow"),
-        "promote": ("asset:promote", "Keep an output of a run as an asset"),
+        "show": ("page:show", "Show a run"),
+        "best": ("best:best", "Show the best runs by a metric"),
+        "compare": ("compare:compare", "Compare runs"),
+        "metrics": ("metrics:metrics", "Show metrics as table, chart, or points"),
+        "tag": ("annotate:tag", "Add, remove, or list tags"),
+        "note": ("annotate:note", "Set or remove the note of a run"),
+        "rename": ("annotate:rename", "Rename a run"),
+        "archive": ("annotate:archive", "Hide runs from lists"),
+        "remove": ("remove:remove", "Delete runs"),
+        "download": ("download:download", "Download the outputs of a run"),
+        "fetch": ("history_fetch:fetch", "Import runs submitted from another machine"),
+        "export": ("export:export", "Export runs to CSV, JSON, HTML, or MLflow"),
+        "promote": ("asset:promote", "Promote an output of a run to an asset"),
     },
 )
 def history() -> None:
-    """Look at past runs."""
+    """List, compare, and manage runs."""
 
 
 @history.command(
-    "list", epilog="Example: mlw history list --where 'accuracy > 0.9 and lr < 0.01' --sort -accuracy -n 5"
+    "list", epilog="Example: mlw history list --where 'accuracy > 0.9 and lr < 0.01' --sort -accuracy -L 5"
 )
-@click.option("--all", "everywhere", is_flag=True, help="Of all projects, not only of this one.")
+@click.option("-a", "--all", "everywhere", is_flag=True, help="Include all projects")
 @filtering
-@click.option(
-    "--group", metavar="NAME", help="A row for each value of a parameter, tags.NAME or key: means of metrics."
+@under(
+    "Display", click.option("--group", metavar="NAME", help="Group by parameter, tags.NAME, or key; show mean metrics")
 )
 @in_project
+@choosing_columns
 @rendering
 def list_runs(everywhere: bool, folder: str | None, output: str, query: str | None, **wishes: Any) -> None:
-    """List runs, newest first; metrics are columns.
+    """List runs.
 
-    A condition compares parameters of the script (--lr 0.1 is lr; --batch-size 32 is batch_size, too), metrics and
-    keys such as status, script_name, duration (in seconds) or start_time_utc with numbers and "texts", by = != < <= >
-    >= and ~ (has in it), joined by and, or, not. Odd names go in `backticks`; params.lr and metrics.lr tell two of one
-    name apart. tags = "best" asks for a tag; of a tag team=vision, tags.team is "vision"; max.loss and min.loss are
-    the greatest and the least of a series. Several --where must all hold.
+    The newest run comes first. Columns include the parameters that differ between the runs, and metrics.
 
-    Children are left out unless something is looked for: --where, --text, --sort, --parent, --tag, --status, or
-    --children.
+    A --where condition compares script parameters (--batch-size 32 is batch_size), metrics, and keys such as status,
+    script_name, duration (in seconds), or start_time_utc with numbers and "strings". Operators: = != < <= > >= and ~
+    (contains), combined with and, or, not. Quote unusual names in `backticks`; use params.lr and metrics.lr if both
+    exist. tags = "best" matches a tag; for the tag team=vision, tags.team is "vision". max.loss and min.loss are the
+    extremes of a series. If --where is repeated, all conditions must match.
+
+    Runs of sweeps and nested runs are hidden unless you use --children, --parent, --where, --text, --sort, --tag, or
+    --status.
     """
     with _reading_folders() as progress:
         store = History(user_paths(), progress.report)
@@ -77,12 +82,24 @@ def list_runs(everywhere: bool, folder: str | None, output: str, query: str | No
         found = store.search(asked)
         if not found or asked.sort is not None:
             expect(store, asked)
+    if project is None and not everywhere:
+        render.message("note: not in a project; listing the runs of all projects")
     if wishes["group"] is None:
-        show_runs(found, output, query, LIST)
+        _show(found, output, query, wishes["columns"])
         return
+    if wishes["columns"] is not None:
+        raise UsageError("--columns and --group cannot be used together", "omit one of them")
     from .group import show_groups  # noqa: PLC0415 - most lists are of runs
 
     show_groups(found, wishes["group"], {**wishes, "output": output, "query": query})
+
+
+def _show(runs: list[Run], output: str, query: str | None, columns: str | None) -> None:
+    if not runs and output == "table" and query is None:
+        render.message("no runs")
+        return
+    projects = {run.spec.project_id for run in runs}
+    show_runs(runs, output, query, (*LIST[:3], "project", *LIST[3:]) if len(projects) > 1 else LIST, only=columns)
 
 
 def _reading_folders() -> render.Progress:
@@ -103,7 +120,7 @@ def refreshed(store: History, runs: list[Run]) -> list[Run]:
 @in_project
 @rendering
 def last(folder: str | None, output: str, query: str | None) -> None:
-    """Show the record of the newest run."""
+    """Show the newest run."""
     from .opening import look_up  # noqa: PLC0415 - see refreshed
 
     store = History(user_paths())
@@ -112,14 +129,17 @@ def last(folder: str | None, output: str, query: str | None) -> None:
 
 @history.command(epilog="Example: mlw history info demo-swift -o json")
 @click.argument("run", required=False)
-@click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
-@click.option("-a", "--artifact", metavar="PATH", help="Instead write one file of it: driver_log, or an output.")
+@click.option("-r", "--run", "by_option", metavar="ID", help="Same as the argument RUN")
+@click.option("--artifact", "-a", metavar="PATH", help="Print one file instead: driver_log, or an output")
 @in_project
 @rendering
 def info(
     run: str | None, by_option: str | None, artifact: str | None, folder: str | None, output: str, query: str | None
 ) -> None:
-    """Show all that is known of a run as one record; of the newest if none is named."""
+    """Show all facts about a run.
+
+    Defaults to the newest run.
+    """
     from .opening import look_up  # noqa: PLC0415 - see refreshed
 
     store = History(user_paths())
@@ -132,10 +152,10 @@ def info(
 @history.command(epilog="Example: mlw history rebuild")
 @debugging
 def rebuild() -> None:
-    """Make the index anew from the run folders.
+    """Rebuild the index from the run folders.
 
-    Runs can be submitted meanwhile.
+    Runs can be submitted in the meantime.
     """
     with _reading_folders() as progress:
         count = History(user_paths(), progress.report).rebuild()
-    render.message(f"the history holds {units.counted(count, 'run')}")
+    render.message(f"indexed {units.counted(count, 'run')}")

@@ -145,6 +145,6 @@ def _as_bug(error: Exception) -> MlwError:
 
     what = str(error) or type(error).__name__
     return MlwError(
-        f"mlw itself failed: {type(error).__name__}: {what}",
-        "runs are not affected, see them with mlw ps; the option --debug shows where it failed",
+        f"internal error: {type(error).__name__}: {what}",
+        "active runs are not affected; run the command again with --debug to see the traceback",
     )

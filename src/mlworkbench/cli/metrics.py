@@ -24,6 +24,7 @@ from ..paths import user_paths
 from ..report.plain import plain
 from ..report.values import finite, shown
 from . import paper, render
+from .command import GLOBAL, under
 from .completion import complete_run
 from .curves import chart, sparkline
 from .opening import look_up
@@ -43,18 +44,28 @@ Point = tuple[str, int | None, float | None, Any]  # name, step, time, value
 @click.command(epilog="Example: mlw history metrics demo-swift loss --log")
 @click.argument("run", shell_complete=complete_run)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--x", "axis", type=click.Choice(("step", "time")), default="step", help="What goes from left to right.")
-@click.option("--log", is_flag=True, help="On a logarithmic scale.")
-@click.option("--width", type=click.IntRange(_NARROW, _WIDE), help="Columns of a chart; the terminal's if not given.")
-@click.option("--height", type=click.IntRange(3, 100), default=HEIGHT, help="Lines of a chart.")
-@click.option("--query", metavar="JMESPATH", help="Pick from the result, as JMESPath.")
-@click.option("-o", "--output", type=click.Choice(_FORMATS), default="table", help="Format of the result.")
+@click.option("--x", "axis", type=click.Choice(("step", "time")), default="step", help="X axis")
+@click.option("--log", is_flag=True, help="Logarithmic Y axis")
+@click.option("--width", type=click.IntRange(_NARROW, _WIDE), help="Chart width in columns (default: terminal width)")
+@click.option("--height", type=click.IntRange(3, 100), default=HEIGHT, help="Chart height in lines")
+@under(
+    GLOBAL,
+    click.option(
+        *("-o", "--output"),
+        type=click.Choice(_FORMATS),
+        default="table",
+        metavar="FORMAT",
+        help=f"Output format: {', '.join(_FORMATS)}",
+    ),
+    click.option("--query", metavar="JMESPATH", help="Filter the result with a JMESPath expression"),
+)
 @in_project
 @debugging
 def metrics(run: str, names: tuple[str, ...], folder: str | None, **asked: Any) -> None:
-    """Show what a run measured: a table of all names, or a chart of those that are named.
+    """Show the metrics of a run.
 
-    For programs (-o json, csv, tsv) it is every point: name, step, time in seconds since 1970, and value.
+    Prints a table of all metrics, or a chart of each NAME. With -o json, csv, or tsv, prints every point: name, step,
+    time in seconds since 1970, and value.
     """
     history = History(user_paths())
     found = look_up(history, run, folder)
@@ -72,7 +83,7 @@ def metrics(run: str, names: tuple[str, ...], folder: str | None, **asked: Any) 
 def _chosen(measured: Measured, names: Sequence[str], run: Run) -> list[Name]:
     known = measured.names()
     if not known:
-        raise UsageError(f"run {run.id} has measured nothing" + ("" if run.status.final else " yet"), "see: mlw show")
+        raise UsageError(f"run {run.id} has logged no metrics" + ("" if run.status.final else " yet"), "see: mlw show")
     if not names:
         return known
     chosen: list[Name] = []
@@ -99,13 +110,13 @@ def _tabulate(run: Run, measured: Measured, known: Sequence[Name], width: int) -
     paper.write(lines_of(run, measured, known, width))
     first = next((one.name for one in known if one.kind == "number" and one.count > 1), None)
     if first is not None:
-        render.message(f"hint: a chart of one: mlw history metrics {run.id} {_quoted(first)}")
+        render.message(f"hint: draw a chart with: mlw history metrics {run.id} {_quoted(first)}")
 
 
 def lines_of(run: Run, measured: Measured, known: Sequence[Name], width: int) -> list[str]:
     """A line for each name: how many, the last, the least, the greatest, and a small curve where it fits."""
     rows = [_row(run, measured, one) for one in known]
-    titles = ["Metric", "Points", "Last", "Least", "Greatest"]
+    titles = ["Metric", "Points", "Last", "Min", "Max"]
     cells = [row[:5] for row in rows]
     room = min(SPARK, width - paper.breadth(titles, cells) - 2)
     if room < 4 or not any(row[5] for row in rows):
@@ -149,12 +160,12 @@ def _list_columns(value: Any, width: int) -> list[Column]:
 
 def _picture(run: Run, measured: Measured, one: Name, asked: dict[str, Any]) -> list[str]:
     width = min(max(_NARROW, asked["width"] or paper.width()), _WIDE)
-    over, drawn = "the list", []
+    over, drawn = "list index", []
     if one.kind == "number":
         found = measured.drawn(one.name, 2 * width, asked["axis"])
         over, drawn = over_words(asked["axis"]), since_start(found, run, asked["axis"])
         if asked["axis"] == "step" and one.count > 1 and not measured.has_steps(one.name):
-            over = "its points"
+            over = "points"
     elif one.kind == "value":
         drawn = _list_columns(_newest(measured, one.name), 2 * width)
     if not drawn:
@@ -192,7 +203,7 @@ def _texts(run: Run, measured: Measured, one: Name) -> list[str]:
 
 
 def _more(count: int) -> list[str]:
-    return [f"(the last {_TEXTS} of {count})"] if count > _TEXTS else []
+    return [f"(last {_TEXTS} of {count})"] if count > _TEXTS else []
 
 
 def _quoted(name: str) -> str:

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from ..errors import UsageError
+from difflib import get_close_matches
+
+from ..errors import UnknownName, UsageError
 from ..follow import Follower
 from ..history.query import Query
-from ..history.store import History
+from ..history.store import Ambiguous, History
 from ..model import Run
 from ..remote.folder import is_outside
 from ..targets.opening import open_target
 from . import render
 from .options import maybe_project
 
+_SUGGESTED, _LISTED = 200, 5  # runs of the project that are compared, and listed
+
 
 def find_run(history: History, prefix: str | None, folder: str | None) -> Run:
     """The run that was named, else the newest of this project; as the history has it."""
     if prefix is not None:
-        return history.get(prefix)
+        return get_run(history, prefix, folder)
     project = maybe_project(folder)
     newest = history.search(Query(project.id if project else None, hidden=True, children=False, limit=1))
     if not newest:
-        raise UsageError("there is no run yet", "start one with: mlw submit SCRIPT")
+        raise UsageError("no runs yet", "start one with: mlw submit SCRIPT")
     return newest[0]
+
+
+def get_run(history: History, prefix: str, folder: str | None) -> Run:
+    """The run that was named; if there is none, runs of this project are suggested first."""
+    try:
+        return history.get(prefix)
+    except Ambiguous:
+        raise
+    except UnknownName:
+        project = maybe_project(folder)
+        recent = history.search(Query(project.id, hidden=True, limit=_SUGGESTED)) if project else []
+        if not recent:
+            raise
+        names = [run.id for run in recent]
+        near = get_close_matches(prefix, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "list the runs of this project with: mlw ls"
+        raise UnknownName("run", prefix, names[:_LISTED], hint) from None
 
 
 def look_up(history: History, prefix: str | None, folder: str | None) -> Run:
@@ -44,7 +65,7 @@ def open_run(history: History, prefix: str | None, folder: str | None) -> Follow
     """Opened, with its log and its files; those of a run inside another one are that one's, which is said."""
     run = find_run(history, prefix, folder)
     if run.spec.inside:
-        render.message(f"note: run {run.id} is inside run {run.spec.folder}; this is of that one")
+        render.message(f"note: run {run.id} is nested in run {run.spec.folder}; showing that run")
         run = holder(history, run)
     return _Outside(history, run) if is_outside(run.id) else _follower(history, run)
 
@@ -57,7 +78,7 @@ def holder(history: History, run: Run) -> Run:
 def refuse_outside(run: Run, what: str, hint: str) -> None:
     """Of a script that ran by itself, only what it recorded is known."""
     if is_outside(run.spec.folder):
-        raise UsageError(f"run {run.id} was not submitted, its script ran by itself: {what}", hint)
+        raise UsageError(f"run {run.id} was not submitted by mlw: {what}", hint)
 
 
 def _follower(history: History, run: Run) -> Follower:

@@ -13,18 +13,20 @@ import click
 from ..config.project import Project, find_project
 from ..errors import ConfigError, UsageError
 from ..paths import user_paths
+from .command import GLOBAL, no_color, under
 from .render import FORMATS, message, terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-ALLOW_MOUNT = "Folder that containers may mount; with :ro, also those below it, read-only."
-ALLOW_NETWORK = "Network that containers may join, such as host."
+ALLOW_MOUNT = "Folder that containers may mount; with :ro read-only, including its subfolders (repeatable)"
+ALLOW_NETWORK = "Network that containers may join, such as host (repeatable)"
 
 
 def debugging(function: Function) -> Function:
-    return click.option(
-        "--debug", is_flag=True, expose_value=False, callback=_note_debugging, help="Show where an error arose."
-    )(function)
+    """The options of every command."""
+    help = "Show tracebacks"
+    debug = click.option("--debug", is_flag=True, expose_value=False, callback=_note_debugging, help=help)
+    return under(GLOBAL, debug, no_color)(function)
 
 
 def _note_debugging(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -34,10 +36,11 @@ def _note_debugging(context: click.Context, parameter: click.Parameter, wanted: 
 
 def rendering(function: Function) -> Function:
     """-o and --query, as the original had them."""
-    function = click.option("--query", metavar="JMESPATH", help="Pick from the result, as JMESPath.")(function)
+    query = click.option("--query", metavar="JMESPATH", help="Filter the result with a JMESPath expression")
     kinds = click.Choice(FORMATS)
-    function = click.option("-o", "--output", type=kinds, default="table", help="Format of the result.")(function)
-    return debugging(function)
+    help = f"Output format: {', '.join(FORMATS)}"
+    output = click.option("-o", "--output", type=kinds, default="table", metavar="FORMAT", help=help)
+    return under(GLOBAL, output, query)(debugging(function))
 
 
 def run_configuration(help: str = "aml_config/NAME.runconfig") -> Callable[[Function], Function]:
@@ -53,19 +56,19 @@ def another_target(function: Function) -> Function:
     """-t NAME."""
     from .completion import complete_target  # noqa: PLC0415 - which needs this module
 
-    help = "On aml_config/NAME.compute instead."
+    help = "Compute target, overrides the run configuration"
     return click.option("-t", "--target", metavar="NAME", shell_complete=complete_target, help=help)(function)
 
 
 def making_environments(function: Function) -> Function:
     """How the environment is made, where it is ours to make."""
     for name, help in (
-        ("--send-packages", "Send all packages from here: the target cannot fetch them."),
-        ("--unchecked", "Go on even if it cannot work there."),
-        ("--upgrade", "Solve the environment anew: packages may have newer versions."),
+        ("--send-packages", "Upload all packages from this machine; for targets without internet access"),
+        ("--unchecked", "Skip compatibility checks"),
+        ("--upgrade", "Re-resolve dependencies to their newest versions"),
     ):
         function = click.option(name, is_flag=True, help=help)(function)
-    help = "Let a source package run its build script on this machine; remembered in your settings. Repeatable."
+    help = "Let a source package run its build script on this machine; saved in your settings (repeatable)"
     return click.option("--allow-build", "allow_builds", multiple=True, metavar="NAME", help=help)(function)
 
 
@@ -78,15 +81,14 @@ def allow_builds(names: Collection[str], *, remember: bool = True) -> frozenset[
     found = frozenset(map(package_name, names))
     for name in sorted(found) if remember else ():
         if add_setting(user_paths(), "allowed-builds", name):
-            message(f"note: {name} may run its build script on this machine from now on")
-            message(f"hint: undo it with 'mlw settings remove allowed-builds {name}'")
+            message(f"note: {name} is now allowed to run its build script on this machine")
+            message(f"hint: undo with 'mlw settings remove allowed-builds {name}'")
     return found
 
 
 def in_project(function: Function) -> Function:
-    return click.option(
-        "--project", "folder", metavar="PATH", help="The project's folder; the current one if not given."
-    )(function)
+    help = "Project folder (default: the current directory)"
+    return under(GLOBAL, click.option("--project", "folder", metavar="PATH", help=help))(function)
 
 
 def the_project(folder: str | None) -> Project:
@@ -101,7 +103,7 @@ def confirm(question: str) -> None:
         if terminal(sys.stdin):
             raise
         click.echo(err=True)
-        raise UsageError("there is nobody to ask", "--yes answers in your place") from None
+        raise UsageError("cannot prompt: no terminal", "use --yes to confirm") from None
     if not agreed:
         raise click.Abort
 

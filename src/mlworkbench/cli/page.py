@@ -46,16 +46,17 @@ Lines = list[str]
 
 @click.command(epilog="Example: mlw history show demo-swift")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-r", "--run", "by_option", metavar="ID", help="The run, as the original took it.")
-@click.option("-a", "--artifact", metavar="PATH", help="Instead write one file of it: driver_log, or an output.")
+@click.option("-r", "--run", "by_option", metavar="ID", help="Same as the argument RUN")
+@click.option("--artifact", "-a", metavar="PATH", help="Print one file instead: driver_log, or an output")
 @in_project
 @rendering
 def show(
     run: str | None, by_option: str | None, artifact: str | None, folder: str | None, output: str, query: str | None
 ) -> None:
-    """Show a run on one page: how it went, parameters, metrics with curves, children, files.
+    """Show a run.
 
-    The newest one if none is named. For programs (-o json, tsv, --query) it is the record, as in history info.
+    Prints status, parameters, metrics with charts, children, and files. Defaults to the newest run. For programs, use
+    -o json.
     """
     history = History(user_paths())
     if artifact is not None:
@@ -95,10 +96,10 @@ def _head(run: Run) -> Lines:
     lost = "" if run.contact == IN_CONTACT or run.status.final else f" ({plain(run.contact)})"
     since = "" if run.status.final else "started " if run.started else "submitted "
     way = {"module": ("-m",), "command": ("--",)}.get(spec.entry.kind, ())
-    command = shlex.join((*way, spec.entry.name, *spec.entry.arguments))
-    lines = [title, f"{summary(run)}, {since}{age}{lost}", plain(command, 1000)]
+    typed = shlex.join((*way, spec.entry.name, *spec.entry.arguments))
+    lines = [title, f"{paper.status(summary(run))}, {since}{age}{lost}", plain(typed, 1000)]
     if is_outside(spec.folder):
-        lines.append(f"not submitted: the script ran by itself in {plain(spec.project_path)}")
+        lines.append(f"not submitted by mlw: the script ran in {plain(spec.project_path)}")
     else:
         configured = f", run configuration {plain(spec.runconfig)}" if spec.runconfig else ""
         lines.append(f"on {plain(spec.compute.name)}{configured}, project {plain(spec.project_name)}")
@@ -106,7 +107,7 @@ def _head(run: Run) -> Lines:
         axes = spec.sweep.get("axes") or {}
         lines.append(plain("sweep over " + " ".join(f"{name}={values}" for name, values in axes.items()), 1000))
     if spec.parent:
-        lines.append(f"{'inside' if spec.inside else 'one of the sweep'} {spec.parent}")
+        lines.append(f"{'nested in run' if spec.inside else 'part of sweep'} {spec.parent}")
     if run.noted.archived:
         lines.append("archived")
     return lines
@@ -120,7 +121,7 @@ def _trouble(history: History, run: Run) -> Lines:
     found += [(_GPU[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in _GPU]
     found += symptoms.line(symptoms.of_gpu(run.gpu))
     if run.leftovers:
-        found.append(("Left over", f"processes {', '.join(map(str, run.leftovers))} still run"))
+        found.append(("Leftover", f"processes {', '.join(map(str, run.leftovers))} still running"))
     found += left_out_pairs(run, history.paths.root.run(run.spec.folder))
     return paper.pairs(found)
 
@@ -129,14 +130,14 @@ def _spark(run: Run) -> Lines:
     spark = run.spark
     if not spark or not spark.get("app"):
         return []
-    names = {"spark": "Spark", "spark_ui": "Spark's page", "spark_history": "Spark's history"}
+    names = {"spark": "Spark", "spark_ui": "Spark UI", "spark_history": "Spark history"}
     told, tunnel = report_spark.words(spark, run.status.final), report_spark.tunnel(run)
     if tunnel and "spark_ui" in told:
-        told["spark_ui"] += f" over there; {tunnel} brings it here"
+        told["spark_ui"] += f" on the target; open a tunnel with: {tunnel}"
     found = [(names[name], text) for name, text in told.items()]
     more = [("", report_spark.kind(spark)), ("", report_spark.progress(spark))]
     found[1:1] = [(name, text) for name, text in more if text]
-    for name, lines in (("Executors", report_spark.members(spark)), ("Went wrong", report_spark.troubles(spark))):
+    for name, lines in (("Executors", report_spark.members(spark)), ("Failures", report_spark.troubles(spark))):
         found += [(name if at == 0 else "", text) for at, text in enumerate(lines[:_SPARK])]
         found += [("", text) for text in _more(len(lines) - _SPARK, "-o json")]
     return paper.pairs(found)
@@ -191,7 +192,7 @@ def _table(children: Sequence[Run], metric: str | None, first: Run | None) -> Li
     varied = {name: values for name, values in differing(children).items() if name != metric}
     names = list(varied)[:_VARIED]
     named = any(one.name and one.name != name_of(one.spec.varied) for one in children)
-    titles = ["Run_id", *(["Name"] if named else []), *names, "Status", *([metric] if metric else []), ""]
+    titles = ["Run ID", *(["Name"] if named else []), *names, "Status", *([metric] if metric else []), ""]
     rows = [
         [
             child.id,
@@ -233,11 +234,11 @@ def _grounds(run: Run) -> Lines:
     if spec.container:
         found.append(("Image", plain(spec.container.image)))
     if spec.gpus:
-        found.append(("GPUs asked for", plain(spec.gpus)))
+        found.append(("GPU request", plain(spec.gpus)))
     code = [f"snapshot {spec.snapshot[:_DIGEST]}"] if spec.snapshot else []
     if spec.git and spec.git.commit:
         branch = f" on {spec.git.branch}" if spec.git.branch else ""
-        changed = ", with changes that are not committed" if spec.git.dirty else ""
+        changed = ", with uncommitted changes" if spec.git.dirty else ""
         code.append(f"commit {spec.git.commit[:_DIGEST]}{branch}{changed}")
     if code:
         found.append(("Code", plain(", ".join(code))))
@@ -254,7 +255,7 @@ def _environment(run: Run) -> Iterable[str]:
     if lock.get("kind") == "managed":
         version = python.get("version") if isinstance(python, dict) else None
         count = units.counted(len(lock.get("conda") or ()) + len(lock.get("pip") or ()), "package")
-        yield f"Python {version or ''} with {count}, environment {str(lock.get('digest'))[:_DIGEST]}"
+        yield f"Python {version or ''}, {count}, environment {str(lock.get('digest'))[:_DIGEST]}"
     else:
         yield f"Python {lock.get('version') or ''}, {python}".replace("Python ,", "Python")
 

@@ -42,6 +42,12 @@ def faint(text: str) -> str:
     return f"\x1b[{_FAINT}m{text}\x1b[0m" if text and colourful() else text
 
 
+def status(text: str) -> str:
+    """A run's status, in its color."""
+    code = formats.state_colour(text)
+    return f"\x1b[{formats.state_colour(text, code=True)}m{text}\x1b[0m" if code and colourful() else text
+
+
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
     """Lines of a table; the titles stand out."""
     if not rows:

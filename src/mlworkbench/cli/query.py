@@ -7,7 +7,7 @@ from jmespath.exceptions import ArityError, JMESPathError, ParseError
 
 from ..errors import UsageError
 
-_HINT = 'queries are JMESPath, for example "[?loss].run_id" or "sort_by([?loss], &loss)[0]"; see https://jmespath.org'
+_HINT = 'use a JMESPath expression, such as "[?loss].run_id" or "sort_by([?loss], &loss)[0]"; see https://jmespath.org'
 
 
 def search(expression: str, data: object) -> object:
@@ -17,7 +17,7 @@ def search(expression: str, data: object) -> object:
     except JMESPathError as error:
         raise UsageError(f"--query {expression!r}: {_reason(error, expression)}", _HINT) from error
     except TypeError as error:
-        raise UsageError(f"--query {expression!r} compares values of different kinds: {error}", _HINT) from error
+        raise UsageError(f"--query {expression!r} compares values of different types: {error}", _HINT) from error
     except RecursionError as error:
         raise UsageError("--query is nested too deeply", _HINT) from error
     return found
@@ -29,5 +29,5 @@ def _reason(error: JMESPathError, expression: str) -> str:
         return str(error)
     at = error.lex_position
     if at >= len(expression):
-        return f"incomplete, something is missing after position {len(expression)}"
-    return f"cannot be understood at position {at + 1}, near {expression[at : at + 20]!r}"
+        return f"incomplete expression after position {len(expression)}"
+    return f"syntax error at position {at + 1}, near {expression[at : at + 20]!r}"

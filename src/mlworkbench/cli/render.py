@@ -11,7 +11,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import MlwError, UnknownName, details_of
@@ -41,10 +41,11 @@ class OutputClosed(SystemExit):
         super().__init__(128 + 13)
 
 
-def emit(data: object, *, output: str, query: str | None = None, columns: Sequence[str] | None = None) -> None:
+def emit(data: object, *, output: str, query: str | None = None, columns: formats.Columns | None = None) -> None:
     """Write a result: a dict, a list of dicts, a list of scalars or a scalar.
 
-    ``columns`` names the keys of a table and their order; a query makes a new shape, which is shown whole.
+    ``columns`` names the keys of a table and their order, with headings or without; a query makes a new shape, which
+    is shown whole.
     """
     if output not in FORMATS:
         raise UnknownName("output format", output, FORMATS)
@@ -54,7 +55,7 @@ def emit(data: object, *, output: str, query: str | None = None, columns: Sequen
 
         data, columns = search(query, data), None
     if output == "table":
-        _write(_table(data, columns))
+        _write(_table(formats.as_grid(data, columns, as_queried=query is not None)))
     elif output == "tsv":
         _write(formats.as_tsv(data, ordered=query is not None))
     else:
@@ -188,8 +189,7 @@ class Progress:
         self._next = math.inf
 
 
-def _table(data: object, columns: Sequence[str] | None) -> str:
-    grid = formats.as_grid(data, columns)
+def _table(grid: formats.Grid | None) -> str:
     if grid is None:
         return ""
     if not terminal(sys.stdout):
@@ -270,14 +270,19 @@ def _encoding(stream: TextIO | None) -> str:
 
 
 def width() -> int | None:
-    """Columns of the terminal that results go to; None if they go elsewhere."""
-    return _width() if terminal(sys.stdout) else None
+    """Columns of the terminal that results go to, or as COLUMNS says; None if neither is known."""
+    return _width() if terminal(sys.stdout) else _given_width()
+
+
+def _given_width() -> int | None:
+    given = os.environ.get("COLUMNS", "")
+    return int(given) or None if given.isdecimal() else None
 
 
 def _width() -> int:
-    wish = os.environ.get("COLUMNS", "")
-    if wish.isdecimal() and int(wish):
-        return int(wish)
+    given = _given_width()
+    if given:
+        return given
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             return os.get_terminal_size(stream.fileno()).columns or 80

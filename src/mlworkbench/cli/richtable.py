@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .formats import Grid
+from .formats import Grid, state_colour
 
 
 def draw(grid: Grid, *, width: int, colour: bool) -> str:
@@ -43,7 +43,12 @@ def _table(grid: Grid) -> Table:
             # Folded, not cut: ids are there to be copied.
             overflow="fold",
         )
-    for row in grid.rows:
+    for at, row in enumerate(grid.rows):
         # Text, not str: rich takes "[red]" in a str for markup.
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(
+            *(
+                Text(cell, style=state_colour(cell) if grid.is_status(at, index) else "")
+                for index, cell in enumerate(row)
+            )
+        )
     return table

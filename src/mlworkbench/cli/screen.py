@@ -31,9 +31,18 @@ _SUSPECT = bytes(sorted(set(range(256)) - _HARMLESS))
 _HIDDEN = re.compile("[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\udc80-\udcff]")
 
 
+_forbidden = False
+
+
+def forbid_colours() -> None:
+    """``--no-color``."""
+    global _forbidden
+    _forbidden = True
+
+
 def colours() -> bool:
     """Whether the user lets us colour what goes to a terminal (https://no-color.org)."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return not _forbidden and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class Screen:

@@ -5,37 +5,37 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, zip_longest
 from math import isfinite
 from typing import Any
 
-from ..errors import HistoryError
+from ..errors import HistoryError, UsageError
 from ..history.children import search_children
+from ..history.parameters import of_run
 from ..history.query import Query
 from ..history.store import History
 from ..model import Run
 from ..paths import RunFolder
 from ..report import units
 from ..report.records import children_ids, for_people, gpu_word, outcome, record
-from ..report.telling import common_metrics
-from ..report.values import finite, is_long
+from ..report.telling import common_metrics, varying_parameters
+from ..report.values import finite, is_long, shown
 from ..runfiles.manifest import read_outputs
 from ..runfiles.mask import Mask
 from ..runfiles.outputfile import as_typed, open_output
 from . import render
+from .columns import PARAMS, chosen, dropped_line, fit, title
+from .formats import heading
 from .screen import Screen
 
 LOGS = ("driver_log", "log")  # the original's name for it, and ours
 _CHUNK = 1 << 20
-_METRICS = 8  # as many columns of a list at most
-_GAP = 3
+_METRICS, _PARAMETERS = 8, 6  # as many columns of a list at most
 _ATTACHED = 1000  # outputs named in a record at most
-# What goes first when a terminal is narrow; run_id and status never do.
-_DISPENSABLE = (
-    *("archived", "tags", "name", "target", "arguments", "start_time_utc", "gpu", "script_name"),
-    *("duration", "children", "age"),
-)
+_LEADING = 4  # columns of a list before the parameters and metrics
 
 
 def show_run(run: Run, output: str, query: str | None, history: History | None = None) -> None:
@@ -48,7 +48,13 @@ def show_run(run: Run, output: str, query: str | None, history: History | None =
             facts["children"] = [one.id for one in search_children(history, run.spec, Query(hidden=True))]
         if not tidy:
             _lengthen(facts, history, run)
-    render.emit({**for_people(facts), **_odd(run)} if tidy else facts, output=output, query=query)
+    if not tidy:
+        render.emit(facts, output=output, query=query)
+        return
+    shown = {**for_people(facts), **_odd(run)}
+    own = record(replace(run, metrics={}))
+    ordered = sorted(shown, key=lambda key: key not in own and key in run.metrics)  # metrics last
+    render.emit(shown, output=output, columns={key: heading(key) if key not in run.metrics else key for key in ordered})
 
 
 def _lengthen(facts: dict[str, Any], history: History, run: Run) -> None:
@@ -77,7 +83,7 @@ def show_part(history: History, prefix: str | None, folder: str | None, artifact
     follower = open_run(history, prefix, folder)
     run = follower.refresh()
     if artifact in LOGS:
-        refuse_outside(run, "its output went where it was started", f"see what it recorded: mlw show {run.id}")
+        refuse_outside(run, "its output was not captured", f"show what it logged with: mlw show {run.id}")
         stream(follower, secrets=known_secrets(run).values(), live=False)
     else:
         show_artifact(history.paths.root.run(run.id), artifact, known_secrets(run).values())
@@ -93,22 +99,42 @@ def _attachments(folder: RunFolder) -> str:
     return ",".join(["driver_log", *outputs])
 
 
-def show_runs(runs: Sequence[Run], output: str, query: str | None, columns: Sequence[str]) -> None:
-    """A list; its table has the columns that fit, with the metrics that most of the runs have."""
+def show_runs(
+    runs: Sequence[Run], output: str, query: str | None, columns: Sequence[str], *, only: str | None = None
+) -> None:
+    """A list; its table has the columns that fit, with the parameters that differ and the most common metrics.
+
+    ``only``: the columns that the user chose.
+    """
     if output != "table" or query is not None:
+        if only is not None:
+            raise UsageError("--columns applies to tables only", "select keys with --query, for example '[].run_id'")
         render.emit([record(run) for run in runs], output=output, query=query)
         return
-    if not runs:
-        render.message("no runs")
-        return
     rows = [_row(run) for run in runs]
+    if not rows:
+        return
+    keys = set(record(replace(runs[0], metrics={})))
+    if only is not None:
+        wanted = chosen(only, rows, keys)
+        fitted = fit(wanted, rows, render.width(), keep=wanted)
+        render.emit(fitted.rows, output=output, columns=fitted.columns)
+        return
     metrics = common_metrics(runs)
-    shown = fit([*columns[:2], *metrics[:_METRICS], *columns[2:]], rows, render.width())
-    render.emit(rows, output=output, columns=shown)
-    hidden = [name for name in metrics if name not in shown]
-    if hidden:
-        more = units.counted(len(hidden), "more metric")
-        render.message(f"and {more}; see them with -o json, or mlw history info RUN")
+    params = [PARAMS + name.replace("-", "_") for name in varying_parameters(runs)]
+    extras = [one for pair in zip_longest(params[:_PARAMETERS], metrics[:_METRICS]) for one in pair if one is not None]
+    titles = {key: title(key, keys) for key in columns}
+    titles |= {key: title(key, keys) for key in extras}
+    for key in params:  # a parameter and a metric of the same name
+        if key.removeprefix(PARAMS) in metrics and key in titles:
+            titles[key] = key
+    order = [*columns[:_LEADING], *params[:_PARAMETERS], *metrics[:_METRICS], *columns[_LEADING:]]
+    fitted = fit({key: titles[key] for key in order}, rows, render.width(), extras=extras)
+    render.emit(fitted.rows, output=output, columns=fitted.columns)
+    hidden = len(metrics) - len(metrics[:_METRICS])
+    dropped = [*fitted.dropped, *([units.counted(hidden, "more metric")] if hidden else [])]
+    if dropped:
+        render.message(dropped_line(dropped, choosable=True))
 
 
 def _row(run: Run) -> dict[str, Any]:
@@ -116,6 +142,12 @@ def _row(run: Run) -> dict[str, Any]:
     facts["status"] = outcome(run)
     facts["gpu"] = gpu_word(run.gpu)
     facts["children"] = len(children_ids(run) or ()) or None
+    if run.duration is not None:
+        facts["duration"] = units.duration(run.duration)
+    if run.started is not None:
+        facts["start_time_utc"] = units.age(max(0.0, time.time() - run.started))
+    for name, value in of_run(run).items():
+        facts[PARAMS + name.replace("-", "_")] = "yes" if value is None else shown(value)
     if run.spec.entry.arguments:
         facts["arguments"] = shlex.join(run.spec.entry.arguments)
     if run.tags:
@@ -126,25 +158,6 @@ def _row(run: Run) -> dict[str, Any]:
 def _odd(run: Run) -> dict[str, str]:
     """NaN and infinities, which are nothing to a query and yet worth seeing."""
     return {name: str(value) for name, value in run.metrics.items() if isinstance(value, float) and not isfinite(value)}
-
-
-def fit(
-    columns: list[str], rows: Sequence[dict[str, Any]], width: int | None, keep: Sequence[str] = ("run_id", "status")
-) -> list[str]:
-    """The columns that have something to show and fit into the width."""
-    shown = [name for name in columns if name in keep or any(row.get(name) is not None for row in rows)]
-    need = {name: max(len(name), *(len(_text(row.get(name))) for row in rows)) + _GAP for name in shown}
-    metrics = [name for name in shown if name not in _DISPENSABLE and name not in keep]
-    for name in (*_DISPENSABLE, *reversed(metrics)):
-        if width is None or sum(need[one] for one in shown) <= width:
-            break
-        if name in shown:
-            shown.remove(name)
-    return shown
-
-
-def _text(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def show_artifact(run: RunFolder, artifact: str, secrets: Iterable[str]) -> None:

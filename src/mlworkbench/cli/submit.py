@@ -28,6 +28,7 @@ from ..secret import find_secret, known_values, registry_password
 from ..targets.opening import open_target
 from ..targets.target import Target
 from . import render, sweepwords
+from .command import Command, under
 from .misplaced import misplaced
 from .options import (
     ALLOW_MOUNT,
@@ -46,7 +47,7 @@ from .view import detached, hint_back, watch
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
-class SubmitCommand(click.Command):
+class SubmitCommand(Command):
     """Options of ours end at the script, at ``-m MODULE`` or at ``--``; all after that belongs to the user."""
 
     takes = "script"  # what TAB proposes there
@@ -90,36 +91,45 @@ class SubmitCommand(click.Command):
 )
 @run_configuration()
 @another_target
-@click.option("--wait/--detach", default=True, help="Stream the output until the end (default), or return at once.")
-@click.option("--dry-run", is_flag=True, help="Print what would be run, as JSON, and do nothing.")
-@click.option("--name", help="A name for people, beside the run's id.")
-@click.option("--tag", "tags", multiple=True, metavar="TEXT", help="May be given several times.")
-@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable for the script.")
-@click.option(
-    "--secret",
-    "secrets",
-    multiple=True,
-    metavar="NAME",
-    help="Give the script a secret as a variable; from the environment, the keyring, or asked for.",
+@click.option("--wait/--detach", default=True, help="Stream the output until the run ends (default), or return at once")
+@click.option("--dry-run", is_flag=True, help="Print the run specification as JSON; submit nothing")
+@click.option("--name", help="Display name")
+@click.option("--tag", "tags", multiple=True, metavar="TEXT", help="Add a tag (repeatable)")
+@click.option("--timeout", metavar="TIME", help="Stop the run after this time: 90, 90s, 15m, 2h, 7d")
+@click.option("--key", metavar="TEXT", help="Idempotency key; submitting the same key again returns the same run")
+@under(
+    "GPUs",
+    click.option(
+        "--gpus",
+        metavar="REQUEST",
+        help="Request exclusive GPUs; wait until they are free: 2, all, free, none, 0,2, a UUID, h200, 1:40g",
+    ),
 )
-@click.option("--allow-mount", "mounts", multiple=True, metavar="PATH[:ro]", help=ALLOW_MOUNT)
-@click.option("--allow-network", "networks", multiple=True, metavar="NETWORK", help=ALLOW_NETWORK)
-@click.option("--locked", metavar="RUN", help="In the very environment of an earlier run.")
-@making_environments
-@click.option(
-    "--gpus",
-    metavar="WHICH",
-    help="Wait for GPUs and have them alone: 2, all, free, none, 0,2, a UUID, h200, 1:40g.",
+@under("Sweeps", sweepwords.sweeping)
+@under(
+    "Environment",
+    click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable (repeatable)"),
+    click.option(
+        "--secret",
+        "secrets",
+        multiple=True,
+        metavar="NAME",
+        help="Pass a secret as a variable; read from the environment, the keyring, or a prompt (repeatable)",
+    ),
+    click.option("--locked", metavar="RUN", help="Reuse the exact environment of RUN"),
+    making_environments,
 )
-@sweepwords.sweeping
-@click.option("--timeout", metavar="TIME", help="Stop the run after 90, 90s, 15m, 2h or 7d.")
-@click.option("--key", metavar="TEXT", help="The same key is the same run: repeating is harmless.")
+@under(
+    "Containers",
+    click.option("--allow-mount", "mounts", multiple=True, metavar="PATH[:ro]", help=ALLOW_MOUNT),
+    click.option("--allow-network", "networks", multiple=True, metavar="NETWORK", help=ALLOW_NETWORK),
+)
 @in_project
 @rendering
 def submit(**asked: Any) -> int:
-    """Run a script of the project, stream its output, and keep it in the history.
+    """Run a script of the project.
 
-    Returns the script's exit code. Ctrl-C leaves the run alone.
+    Streams the output and returns the exit code of the script. Ctrl-C detaches; the run continues.
     """
     paths = user_paths()
     history = History(paths)
@@ -143,7 +153,7 @@ def submit(**asked: Any) -> int:
         render.emit(_planned(made), output="json", query=asked["query"])
         _say_untried(made)
         files = units.counted(made.parts.snapshot.files, "file")
-        render.message(f"the snapshot has {files}, {units.size(made.parts.snapshot.size)}")
+        render.message(f"snapshot: {files}, {units.size(made.parts.snapshot.size)}")
         return 0
     secrets = secrets_of(made.spec)
     stored, new = submitting.record(history, made)
@@ -158,7 +168,7 @@ def submit(**asked: Any) -> int:
         detached(follower.run)
         raise
     except (HostError, LaunchError, SolveError) as error:
-        later = f"mlw experiment resume {stored.id} goes on with it, mlw cancel {stored.id} gives it up"
+        later = f"continue with mlw experiment resume {stored.id}, or give up with mlw cancel {stored.id}"
         error.hint = f"{error.hint}; {later}" if error.hint else later
         raise
     return _finish(follower, asked, secrets)
@@ -181,9 +191,9 @@ def _planned(made: submitting.Draft) -> dict[str, Any]:
 def _say_untried(made: submitting.Draft) -> None:
     found = made.parts.settled.interpreter
     if made.parts.settled.lock["kind"] == "existing" and not any(found.version):
-        render.message(f"note: {found.path} was not tried: a dry run starts no program that the project names")
+        render.message(f"note: {found.path} was not checked: a dry run starts no programs of the project")
     if made.spec.spark is not None:
-        render.message("note: Spark and Java were not looked for: a dry run starts no Python of the target")
+        render.message("note: Spark and Java were not checked: a dry run starts no programs on the target")
 
 
 def secrets_of(spec: RunSpec) -> dict[str, str]:
@@ -209,19 +219,23 @@ def _announce(spec: RunSpec) -> None:
     if spec.sweep:
         drawn = f", drawn with --seed {spec.sweep['seed']}" if spec.sweep["seed"] is not None else ""
         runs = units.counted(len(spec.sweep["children"]), "run")
-        render.message(f"a sweep of {runs}: {', '.join(spec.sweep['axes'])}{drawn}")
+        render.message(f"sweep of {runs}: {', '.join(spec.sweep['axes'])}{drawn}")
 
 
 def _go_on(history: History, run: Run, asked: dict[str, Any], request: Request) -> int:
     """A run with this key exists: put it to work if that was interrupted, and go on watching it."""
     if request.entry is not None and _words(request.entry) != _words(run.spec.entry):
         words = " ".join((run.spec.entry.name, *run.spec.entry.arguments))
-        raise UsageError(f"key {request.key!r} is that of run {run.id}, which ran: {words}", "use another key")
+        raise UsageError(f"key {request.key!r} belongs to run {run.id}, which ran: {words}", "use another key")
     axes = {axis.name: axis.text for axis in request.sweep.axes} if request.sweep else None
     if axes != (run.spec.sweep or {}).get("axes"):
-        raise UsageError(f"key {request.key!r} is that of run {run.id}, whose --sweep was another", "use another key")
+        raise UsageError(
+            f"key {request.key!r} belongs to run {run.id}, which has a different --sweep", "use another key"
+        )
     _announce(run.spec)
-    render.message(f"note: this key is that of an earlier submit ({units.age(time.time() - run.spec.created)})")
+    render.message(
+        f"note: this key was submitted before ({units.age(time.time() - run.spec.created)}); showing that run"
+    )
     while True:
         follower = resume(history, run)
         code = _finish(follower, asked, known_secrets(run))
@@ -237,7 +251,7 @@ def known_secrets(run: Run) -> dict[str, str]:
     """The run's secrets as far as they can be had without asking, to mask them on the screen."""
     values, unknown = known_values(run.spec.secrets)
     for name in unknown:
-        render.warn(f"the secret {name} is not known here; if the script prints it, it is shown")
+        render.warn(f"secret {name} is not available here, so it cannot be masked in the output")
     return values
 
 
@@ -248,7 +262,7 @@ def resume(history: History, run: Run) -> Follower:
     if follower.refresh().detail == INTERRUPTED:
         if in_sweep(run):
             raise UsageError(
-                f"run {run.id} is one of sweep {run.spec.parent}, whose submit was interrupted",
+                f"run {run.id} is part of sweep {run.spec.parent}, whose submission was interrupted",
                 f"mlw experiment resume {run.spec.parent}",
             )
         follower.run = put_to_work(history, run.spec, target, secrets_of(run.spec))
@@ -293,9 +307,9 @@ def _request(asked: dict[str, Any], history: History) -> Request:
     if kind == "script" and words and words[0].endswith((RUNCONFIG_SUFFIX, OLD_SUFFIX)):
         runconfig, words = _named_by_file(words, runconfig), ()
     if asked["locked"] and asked["upgrade"]:
-        raise UsageError("--locked repeats an environment, --upgrade makes a new one", "leave one of them out")
+        raise UsageError("--locked and --upgrade cannot be used together", "omit one of them")
     if kind != "script" and not words:
-        raise UsageError("nothing was named after " + ("--" if kind == "command" else "-m"))
+        raise UsageError("no command given after --" if kind == "command" else "no module given after -m")
     return Request(
         runconfig=runconfig,
         target=asked["target"],
@@ -320,8 +334,8 @@ def _request(asked: dict[str, Any], history: History) -> Request:
 def _lock_of(run: Run) -> dict[str, Any] | None:
     if run.spec.origin is not None:
         raise UsageError(
-            f"the environment of run {run.id} is not known here: it was submitted from {run.spec.origin}",
-            "name a run that was submitted from this laptop",
+            f"the environment of run {run.id} is not available: it was submitted from {run.spec.origin}",
+            "choose a run that was submitted from this machine",
         )
     return run.spec.lock
 
@@ -332,7 +346,7 @@ def _named_by_file(words: tuple[str, ...], runconfig: str | None) -> str:
     if runconfig is not None or len(words) > 1:
         raise UsageError(
             f"{words[0]} is a run configuration, not a script",
-            f"name the script after it: mlw submit -c {name} SCRIPT [ARGS]...",
+            f"use: mlw submit -c {name} SCRIPT [ARGS]...",
         )
     if suffix == OLD_SUFFIX:
         render.message(f"hint: {OLD_SUFFIX} is now {RUNCONFIG_SUFFIX}: mlw submit -c {name}")
@@ -341,7 +355,7 @@ def _named_by_file(words: tuple[str, ...], runconfig: str | None) -> str:
 
 def _text(option: str, value: str | None) -> str | None:
     if value is not None and not value.isprintable():
-        raise UsageError(f"{option} has characters that cannot be printed", "use letters, digits and signs")
+        raise UsageError(f"{option} contains unprintable characters", "use letters, digits, and punctuation")
     return value
 
 
@@ -351,20 +365,20 @@ def _gpus(text: str | None) -> str | None:
     try:
         parse(text)
     except ValueError as error:
-        raise UsageError(f"--gpus {text}: {error}", f"for example {EXAMPLES}") from None
+        raise UsageError(f"--gpus {text}: {error}", f"for example: {EXAMPLES}") from None
     return text.strip()
 
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
-        raise UsageError(f"{text!r} is not the name of a variable", "letters, digits and _ only")
+        raise UsageError(f"{text!r} is not a valid variable name", "use letters, digits, and _")
     return text
 
 
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"--env {name} has no value", f"write --env {name}=VALUE, or --secret {name} to hide it")
+        raise UsageError(f"--env {name} has no value", f"use --env {name}=VALUE, or --secret {name} to hide the value")
     return _name(name), value
 
 
@@ -374,5 +388,5 @@ def _seconds(text: str) -> float:
     whole = whole and (len(parts) == 1 or all(unit for _, unit in parts))  # what 1h30 means is anybody's guess
     seconds = sum(float(number) * _UNITS.get(unit, float("nan")) for number, unit in parts)
     if not whole or not seconds > 0:
-        raise UsageError(f"--timeout {text} is not a time", "for example 90, 90s, 15m, 2h, 1h30m or 7d")
+        raise UsageError(f"--timeout: invalid duration {text!r}", "for example: 90, 90s, 15m, 2h, 1h30m, 7d")
     return seconds

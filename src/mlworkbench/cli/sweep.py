@@ -79,23 +79,24 @@ def show_children(parent: Run, children: Sequence[Run]) -> None:
     rows = [_row(run, metric, run is first) for run in ordered[:_SHOWN]]
     axes = list((parent.spec.sweep or {}).get("axes", ()))
     columns = ["", *axes, "status", *([metric] if metric else []), "run_id"]
-    grid = formats.as_grid([{key: row.get(key) for key in columns} for row in rows], columns)
+    titles = {key: formats.heading(key) if key in ("status", "run_id") else key for key in columns}
+    grid = formats.as_grid([{key: row.get(key) for key in columns} for row in rows], titles)
     if grid is not None:
         render.message("\n" + formats.align(grid).rstrip("\n"))
     if len(children) > _SHOWN:
         render.message(f"and {len(children) - _SHOWN} more: mlw history list --parent {parent.id}")
     failed = next((run for run in children if run.status is Status.FAILED), None)
     if failed is not None:
-        render.message(f"hint: mlw logs {failed.id} shows what the first one that failed said")
+        render.message(f"hint: show the log of the first failed run with: mlw logs {failed.id}")
     if first is not None:
         words = "highest" if goal == "max" else "lowest"
         value = f"{number(first, str(metric)):.6g}"
         render.message(f"best: {first.id}  {plain(first.spec.name or '')}  {plain(str(metric))} {value} ({words})")
     elif metric:
-        render.message(f"no run that got through has a number called {plain(metric)}")
+        render.message(f"no completed run has the metric {plain(metric)}")
     elif any(run.metrics for run in children):
         names = list(dict.fromkeys(name for run in children for name in run.metrics))
-        render.message(f"hint: --metric NAME marks the best one; there is {plain(', '.join(names[:8]))}")
+        render.message(f"hint: mark the best run with --metric NAME; available: {plain(', '.join(names[:8]))}")
 
 
 def _row(run: Run, metric: str | None, is_best: bool) -> dict[str, Any]:

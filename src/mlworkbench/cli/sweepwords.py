@@ -27,19 +27,21 @@ def sweeping(function: Function) -> Function:
                 "axes",
                 multiple=True,
                 metavar="NAME=VALUES...",
-                help="Run it once for each combination: lr=0.1,0.01 depth=2..8; may stand behind the script, too.",
+                help="Run once per combination of values: lr=0.1,0.01 depth=2..8; also accepted after the script",
             ),
-            click.option("--random/--grid", "drawn", default=None, help="Draw the values, or take all (default)."),
-            click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="So many runs at most."),
+            click.option(
+                "--random/--grid", "drawn", default=None, help="Draw random values, or run all combinations (default)"
+            ),
+            click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="Maximum number of runs"),
             click.option(
                 "--parallel",
                 type=click.IntRange(min=1),
                 metavar="N",
-                help="So many of them at a time; 1 if not given, with --gpus N as many as there are GPUs for.",
+                help="Maximum runs in parallel (default: 1; with --gpus N, as many as the GPUs allow)",
             ),
-            click.option("--seed", type=int, metavar="N", help="The same seed draws the same values."),
-            click.option("--metric", metavar="NAME", help="What tells the best run of a sweep."),
-            click.option("--goal", type=click.Choice(["max", "min"]), help="Whether more of it is better, or less."),
+            click.option("--seed", type=int, metavar="N", help="Random seed; the same seed draws the same values"),
+            click.option("--metric", metavar="NAME", help="Metric that ranks the runs"),
+            click.option("--goal", type=click.Choice(["max", "min"]), help="Whether higher or lower values are better"),
         )
     ):
         function = option(function)
@@ -105,8 +107,8 @@ def refuse_mistyped(theirs: list[str]) -> None:
             wrong = word
         else:
             continue
-        own = "an option of the script's own: mlw submit -- python SCRIPT --sweep VALUE"
-        raise UsageError(f"{wrong} names no values", f"write --sweep NAME=VALUES, as in --sweep lr=0.1,0.01; {own}")
+        own = "if --sweep is an option of the script: mlw submit -- python SCRIPT --sweep VALUE"
+        raise UsageError(f"{wrong} has no values", f"use --sweep NAME=VALUES, for example --sweep lr=0.1,0.01; {own}")
 
 
 def _first_sweep(theirs: list[str]) -> int | None:
@@ -126,18 +128,16 @@ def asked_sweep(asked: dict[str, Any]) -> Any:
         given = next((name for name in _WORDS if asked[name] is not None), None)
         if given is not None:
             option = {"drawn": "--random", "max_runs": "--max-runs"}.get(given, f"--{given}")
-            raise UsageError(f"{option} is for sweeps, and there is no --sweep", "for example --sweep lr=0.1,0.01")
+            raise UsageError(f"{option} requires --sweep", "for example: --sweep lr=0.1,0.01")
         return None
     from ..sweep import GRID, RANDOM, Sweep, goal_of, plan_sweep, read_axis  # noqa: PLC0415 - as above
 
     way = RANDOM if asked["drawn"] else GRID
     seed = asked["seed"]
     if seed is not None and way == GRID:
-        raise UsageError(
-            "--seed is for --random, and this sweep draws nothing", "for the script, put it before --sweep"
-        )
+        raise UsageError("--seed requires --random", "if --seed is an option of the script, put it before --sweep")
     if asked["goal"] and not asked["metric"]:
-        raise UsageError("--goal says of which metric more or less is better", "add --metric NAME")
+        raise UsageError("--goal requires --metric", "add --metric NAME")
     if way == RANDOM and seed is None:
         seed = int.from_bytes(os.urandom(4), "big")
     return plan_sweep(

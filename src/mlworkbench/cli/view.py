@@ -83,12 +83,14 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
         detached(follower.run)
         raise
     if follower.run.detail == INTERRUPTED:
-        render.message(f"the submit of run {follower.run.id} was interrupted before it started")
-        render.message(f"hint: mlw experiment resume {follower.run.id}, or mlw cancel {follower.run.id}")
+        render.message(f"the submission of run {follower.run.id} was interrupted before the run started")
+        render.message(
+            f"hint: continue with mlw experiment resume {follower.run.id}, or give up with mlw cancel {follower.run.id}"
+        )
         return LaunchError.exit_code
     if follower.log_was_shortened():
         where = plain(follower.run.spec.compute.name)
-        render.message(f"warning: the log on {where} was shortened while the run went on; lines may be missing here")
+        render.message(f"warning: the log on {where} was truncated during the run; lines may be missing here")
     closing(follower.run, follower.history.paths.root.run(follower.run.id))
     if family:
         from ..history.children import children_of_sweep  # noqa: PLC0415 - other runs do without
@@ -143,7 +145,7 @@ class Standing:
             self._say(f"Spark: application {plain(str(spark['app']), 200)}" + (f" ({kind})" if kind else ""))
         page, tunnel = report_spark.link(spark, "ui"), report_spark.tunnel(run)
         if page and not run.status.final:
-            self._say(f"Spark: its page is {page}" + (f" over there; {tunnel} brings it here" if tunnel else ""))
+            self._say(f"Spark UI: {page}" + (f" on the target; open a tunnel with: {tunnel}" if tunnel else ""))
         for one in spark.get("troubles") or []:
             if isinstance(one, dict) and one.get("what") in ("executor", "task", "stage"):
                 self._say(f"Spark: {report_spark.trouble(one)}", str(one.get("number")))
@@ -157,9 +159,7 @@ class Standing:
                 self._say(plain(start_line(gpu)))
         replaced = got.get("replaced")
         if replaced:
-            by = (
-                " by the GPUs that the run got through its request" if got.get("held") else ": the run asked for no GPU"
-            )
+            by = " by the GPUs allocated to the run" if got.get("held") else ": the run requested no GPU"
             self._say("note: " + plain(f'CUDA_VISIBLE_DEVICES="{replaced}" is replaced{by}'))
         idle = told.get("idle") or {}
         if warn and idle.get("warning"):
@@ -176,16 +176,16 @@ class Standing:
 def tell_contact(run: Run) -> None:
     """Lost contact is no failure of the run: said once, and once more when it is back."""
     if run.contact == IN_CONTACT:
-        render.message("in contact again")
+        render.message("reconnected")
     else:
-        render.message(f"{run.contact}; the run goes on, and so do the attempts (Ctrl-C leaves it alone)")
+        render.message(f"{run.contact}; the run continues, reconnecting … (Ctrl-C detaches)")
 
 
 def tell_lost(runs: Iterable[Run]) -> None:
     """Which machines could not be asked: what is shown of their runs is as old as the last contact."""
     lost = {(run.spec.compute.name, run.contact) for run in runs if run.contact != IN_CONTACT and not run.status.final}
     for name, words in sorted(lost):
-        render.message(f"{name}: {words}; its runs go on, and are shown as last known")
+        render.message(f"{name}: {words}; its runs continue and are shown in their last known state")
 
 
 def fetch_outputs(follower: Follower) -> None:
@@ -199,7 +199,7 @@ def fetch_outputs(follower: Follower) -> None:
         with render.Progress("outputs") as progress:
             brought = bring_outputs(run, host, follower.history.paths.root.run(run.id), progress.report)
     except HostError as error:
-        render.warn(f"the outputs are not here yet: {error.message}")
+        render.warn(f"outputs not downloaded: {error.message}")
         render.message(f"hint: mlw history download -r {run.id}")
         return
     if brought is None:
@@ -208,8 +208,8 @@ def fetch_outputs(follower: Follower) -> None:
         render.warn(f"output {plain(path)}: {why}")
     if brought.left:
         render.message(
-            f"{brought.left} outputs ({units.size(brought.left_bytes)}) stay on {run.spec.compute.name}:"
-            f" mlw history download -r {run.id}"
+            f"{brought.left} outputs ({units.size(brought.left_bytes)}) remain on {run.spec.compute.name};"
+            f" download them with: mlw history download -r {run.id}"
         )
 
 
@@ -217,15 +217,15 @@ def detached(run: Run) -> None:
     if run.status.final:
         return
     if run.detail == INTERRUPTED or run.accepted is None:
-        render.message(f"\nrun {run.id} was not started; mlw experiment resume {run.id} starts it")
+        render.message(f"\nrun {run.id} was not started; start it with: mlw experiment resume {run.id}")
         return
-    render.message(f"\ndetached; run {run.id} goes on")
+    render.message(f"\ndetached; run {run.id} continues")
     hint_back(run)
 
 
 def hint_back(run: Run) -> None:
-    render.message(f"  come back: mlw logs -f {run.id}")
-    render.message(f"  stop it:   mlw cancel {run.id}")
+    render.message(f"  follow: mlw logs -f {run.id}")
+    render.message(f"  cancel: mlw cancel {run.id}")
 
 
 def closing(run: Run, folder: RunFolder) -> None:
@@ -247,8 +247,8 @@ def closing(run: Run, folder: RunFolder) -> None:
         lines.append(("Outputs", _outputs(run, folder)))
     if run.leftovers:
         pids = ", ".join(str(pid) for pid in run.leftovers)
-        verb = "still runs" if len(run.leftovers) == 1 else "still run"
-        lines.append(("Left over", f"{units.counted(len(run.leftovers), 'process', 'processes')} {verb}: {pids}"))
+        count = units.counted(len(run.leftovers), "process", "processes")
+        lines.append(("Leftover", f"{count} still running: {pids}"))
     lines += left_out_pairs(run, folder)
     render.message("\nExecution Summary\n=================")
     for name, text in lines:

@@ -29,20 +29,20 @@ def code_difference(root: Root, old: Run, new: Run, budget: LineDiff) -> dict[st
     """Which files differ, how, and the lines; ``budget``: what may still be compared and shown."""
     for run in (old, new):
         if not run.spec.snapshot:
-            return {"files": [], "diff": [], "problem": f"run {run.id} was not submitted, and its code was not kept"}
+            return {"files": [], "diff": [], "problem": f"run {run.id} was not submitted by mlw: no code recorded"}
     if old.spec.snapshot == new.spec.snapshot:
         return {"files": [], "diff": []}
     try:
         before, after = _files(root, old), _files(root, new)
     except OSError as error:
-        return {"files": [], "diff": [], "problem": f"the code of a run is no longer stored: {error.strerror}"}
+        return {"files": [], "diff": [], "problem": f"the code of a run is no longer available: {error.strerror}"}
     return _told(before, after, partial(_text, root), partial(_text, root), budget)
 
 
 def folder_difference(root: Root, run: Run, folder: str, budget: LineDiff) -> dict[str, Any]:
     """The same between the code of a run and a project's folder as it is now."""
     if not run.spec.snapshot:
-        return {"files": [], "diff": [], "problem": f"run {run.id} was not submitted, and its code was not kept"}
+        return {"files": [], "diff": [], "problem": f"run {run.id} was not submitted by mlw: no code recorded"}
     try:
         before = _files(root, run)
         home, base = os.path.realpath(root.path), os.path.realpath(folder)
@@ -51,7 +51,7 @@ def folder_difference(root: Root, run: Run, folder: str, budget: LineDiff) -> di
             after = _files_now(scan, handles)
             return _told(before, after, partial(_text, root), partial(_text_now, handles), budget)
     except OSError as error:
-        return {"files": [], "diff": [], "problem": f"the code cannot be compared: {error.strerror}"}
+        return {"files": [], "diff": [], "problem": f"cannot compare code: {error.strerror}"}
 
 
 def _told(before: dict[str, File], after: dict[str, File], old: Lines, new: Lines, budget: LineDiff) -> dict[str, Any]:
@@ -98,11 +98,11 @@ def _diff(
         return [f"--- {path}", f"+++ {path}", f"mode {before[2]:o} -> {after[2]:o}"]
     old, new = read_old(path, before), read_new(path, after)
     if old is None or new is None:
-        return [f"--- {path}", f"+++ {path}", "(not shown: binary, large or no longer stored)"]
+        return [f"--- {path}", f"+++ {path}", "(not shown: binary, too large, or no longer available)"]
     names = path if before else "(nothing)", path if after else "(nothing)"
     found = budget.unified(old, new, *names)
     if found is None:
-        return [f"--- {path}", f"+++ {path}", "(not shown: too many different lines to compare)"]
+        return [f"--- {path}", f"+++ {path}", "(not shown: too many differences)"]
     if len(found) > LINES:
         found[LINES:] = [f"({len(found) - LINES} more lines)"]
     return found

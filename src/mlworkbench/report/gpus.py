@@ -9,7 +9,7 @@ _GIB = 1 << 30
 
 def summary(found: Gpus) -> str:
     told = [f"NVIDIA driver {found.driver}" if found.driver else None, f"CUDA {found.cuda}" if found.cuda else None]
-    told += ["asked through nvidia-smi, as NVML could not be loaded"] if found.source == "nvidia-smi" else []
+    told += ["reported by nvidia-smi because NVML could not be loaded"] if found.source == "nvidia-smi" else []
     return ", ".join(one for one in told if one)
 
 
@@ -38,11 +38,11 @@ def gib(count: int | None) -> str | None:
 def used_by(gpu: Gpu) -> str | None:
     """Why it cannot be used, or by whom it is; None if it is free, as far as the card tells."""
     if gpu.error:
-        return f"does not answer: {gpu.error}"
+        return f"not responding: {gpu.error}"
     words = [_process(one) for one in gpu.processes or () if one.kind != "graphics"]
     drawing = sum(one.kind == "graphics" for one in gpu.processes or ())
     if drawing:
-        words.append(f"{drawing} drawing")
+        words.append(f"{drawing} graphics")
     if gpu.held and gpu.held.run not in {one.run for one in gpu.processes or ()}:
         words.insert(0, _held(gpu.held))
     return "; ".join(words) or None
@@ -82,6 +82,6 @@ def line(gpu: Gpu) -> str:
         facts["power"],
         facts["slices"],
         gpu.uuid,
-        facts["used_by"] or "nobody uses it",
+        facts["used_by"] or "not in use",
     ]
     return ", ".join(str(one) for one in words if one)

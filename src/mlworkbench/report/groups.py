@@ -13,7 +13,7 @@ from ..model import Run
 from ..sweep import goal_of
 from .values import shown
 
-_OWN: dict[str, Callable[[Run], Any]] = {
+OWN: dict[str, Callable[[Run], Any]] = {
     "status": lambda run: run.status.value,
     "target": lambda run: run.spec.compute.name,
     "script_name": lambda run: run.spec.entry.name,
@@ -37,12 +37,12 @@ _TAKEN = ("runs", "metrics")
 def groups(runs: Sequence[Run], name: str) -> list[dict[str, Any]]:
     """A row for each value: numbers first, in their order; last those runs that have none."""
     if name in _TAKEN:
-        raise UsageError(f"{name} is a column of every group", f"write params.{name}, tags.{name} or metrics.{name}")
+        raise UsageError(f"--group {name} is reserved", f"use params.{name}, tags.{name}, or metrics.{name}")
     together: dict[Any, list[Run]] = {}
     for run in runs:
         together.setdefault(_plain(value_of(run, name)), []).append(run)
-    if runs and set(together) == {None} and name not in _OWN:
-        raise UnknownName("name to group by", name, _names(runs))
+    if runs and set(together) == {None} and name not in OWN:
+        raise UnknownName("group key", name, _names(runs))
     return [
         {name: value, "runs": len(together[value]), "metrics": _amounts(together[value])}
         for value in sorted(together, key=_order)
@@ -58,8 +58,8 @@ def value_of(run: Run, name: str) -> Any:
         return _parameter(run, name[len(_PARAMETER) :])
     if name.startswith(_METRIC):
         return run.metrics.get(name[len(_METRIC) :])
-    if name in _OWN:
-        return _OWN[name](run)
+    if name in OWN:
+        return OWN[name](run)
     for find in (_parameter, _tag):
         found = find(run, name)
         if found is not None:
@@ -104,7 +104,7 @@ def _names(runs: Iterable[Run]) -> list[str]:
         for run in runs
         for name in (*of_run(run), *(f"tags.{tag.partition('=')[0]}" for tag in run.tags if "=" in tag))
     )
-    return [*list(found)[:_NAMED], *_OWN]
+    return [*list(found)[:_NAMED], *OWN]
 
 
 def _amounts(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:

@@ -15,15 +15,15 @@ def outputs_place(run: Run, folder: RunFolder) -> str:
     """The folder here, or the target and the command that fetches them."""
     if run.spec.compute.address is None or os.path.exists(folder.home):
         return f"in {plain(folder.outputs)}"
-    return f"on {plain(run.spec.compute.name)}; fetch: mlw history download -r {run.id}"
+    return f"on {plain(run.spec.compute.name)}; download: mlw history download -r {run.id}"
 
 
 def left_out_pairs(run: Run, folder: RunFolder) -> list[tuple[str, str]]:
     """What was left out, line by line, and the folder that has what could not be collected."""
     lines = left_out(run)
     if any(line.rpartition(": ")[2] in ONLY_THERE for line in run.left_out):
-        lines.append(f"what was not collected is in {plain(work_place(run, folder))}")
-    return [("Left out" if at == 0 else "", line) for at, line in enumerate(lines)]
+        lines.append(f"files that were not collected are in {plain(work_place(run, folder))}")
+    return [("Skipped" if at == 0 else "", line) for at, line in enumerate(lines)]
 
 
 def work_place(run: Run, folder: RunFolder) -> str:

@@ -19,19 +19,19 @@ from .spark import words as spark_words
 from .values import finite
 
 LIST = (
-    *("run_id", "status", "script_name", "arguments", "children", "target", "start_time_utc", "duration", "gpu"),
+    *("run_id", "status", "start_time_utc", "script_name", "arguments", "children", "target", "duration", "gpu"),
     *("name", "tags", "archived"),
 )
-NOW = ("run_id", "status", "script_name", "arguments", "children", "target", "age", "name", "tags")
+NOW = ("run_id", "status", "age", "script_name", "arguments", "children", "target", "name", "tags")
 
 
 _LEFT_OUT = {
     "events": f"{{count:,}} events: at most {MOST_WRITERS} writers, with names of up to {LONGEST_WRITER} characters",
     "files": f"metric files: the first {MOST_FILES:,} are read",
-    "metrics": "{count:,} metric values: their names, or their texts, are too many or too long",
-    "records": "{count:,} parameters, tags, files, or runs inside the run: they are too many or too long",
-    "listed": "{count:,} metrics, parameters, and tags in lists: no search and no order by them",
-    "all": "all metrics, parameters, tags, and files: they are too large for the run history",
+    "metrics": "{count:,} metric values: too many or too long names or texts",
+    "records": "{count:,} parameters, tags, files, or nested runs: too many or too long",
+    "listed": "{count:,} metrics, parameters, and tags are not indexed: cannot be searched or sorted by",
+    "all": "all metrics, parameters, tags, and files: too large for the run history",
 }
 # Said by other keys, or always the same.
 _UNSAID = ("metrics", "environment", "heartbeat_enabled", "attachments", "sweep")

@@ -83,7 +83,7 @@ def trouble(one: JsonDict) -> str:
         "task": f"a task of stage {one.get('stage')}{host} failed",
         "stage": f"stage {one.get('stage')}{name} failed",
         "job": f"job {one.get('job')} failed",
-    }.get(str(one.get("what")), "something failed")
+    }.get(str(one.get("what")), "unknown failure")
     return plain(words + (f": {one['reason']}" if one.get("reason") else ""), _SHOWN)
 
 

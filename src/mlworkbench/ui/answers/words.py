@@ -2,67 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-_SUBMIT = ("experiment", "submit", "--detach", "-o", "json")
-
-
-def option(name: str, value: object) -> list[str]:
-    """``--name=value``: whatever the value begins with, it stays one."""
-    return [] if value is None else [f"--{name}={value}"]
-
-
-@dataclass(frozen=True)
-class Submit:
-    """``mlw experiment submit --detach -o json …``. ``script`` must not begin with a dash; secrets are names only."""
-
-    configuration: str | None = None
-    target: str | None = None
-    script: str | None = None
-    module: str | None = None
-    command: str | None = None
-    arguments: Sequence[str] = ()
-    name: str | None = None
-    tags: Sequence[str] = ()
-    gpus: str | None = None
-    timeout: str | None = None
-    key: str | None = None
-    locked: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    secrets: Sequence[str] = ()
-    sweep: Mapping[str, Any] | None = None
-
-    def words(self) -> list[str]:
-        words = list(_SUBMIT)
-        words += [*option("run-configuration", self.configuration), *option("target", self.target)]
-        for name in ("name", "gpus", "timeout", "key", "locked"):
-            words += option(name, getattr(self, name))
-        words += [f"--tag={tag}" for tag in self.tags]
-        words += [f"--env={one}={value}" for one, value in self.environment.items()]
-        words += [f"--secret={one}" for one in self.secrets]
-        words += _sweep(self.sweep) if self.sweep else []
-        if self.command is not None:
-            return [*words, "--", self.command, *self.arguments]
-        if self.module is not None:
-            return [*words, "-m", self.module, *self.arguments]
-        return [*words, self.script, *self.arguments] if self.script is not None else words
-
-    def typed(self) -> str:
-        """As one would type it."""
-        first = ["-c", self.configuration] if self.configuration is not None else []
-        rest = replace(self, configuration=None).words()[len(_SUBMIT) :]
-        return shlex.join(["mlw", "submit", *first, *rest])
-
-
-def _sweep(sweep: Mapping[str, Any]) -> list[str]:
-    words = [f"--sweep={axis}" for axis in sweep["axes"]]
-    words += ["--random"] if sweep.get("random") else []
-    for name in ("max_runs", "parallel", "seed", "metric", "goal"):
-        words += option(name.replace("_", "-"), sweep.get(name))
-    return words
+from ...resubmit import Submit as Submit
+from ...resubmit import option
 
 
 def prepare_words(
