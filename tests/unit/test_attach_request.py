@@ -47,7 +47,9 @@ def test_with_replace_the_files_of_the_same_target_stay(project):
 
 @pytest.mark.parametrize("other", [{"jump": "ada@gate"}, {"port": 22}, {"username": "ada"}, {"address": "gpu.corp"}])
 def test_another_way_needs_another_file(project, other):
-    with pytest.raises(UsageError, match="already exists for another machine: remote eve@old.example:2222 through x@evil") as caught:
+    with pytest.raises(
+        UsageError, match="already exists for another machine: remote eve@old.example:2222 through x@evil"
+    ) as caught:
         request.complete(project, Wish("box", **other))
     assert "--replace" in caught.value.hint
 
@@ -68,7 +70,9 @@ def test_what_comes_from_the_file_is_asked_about(project, answer):
     if answer:
         request.confirm_way(typed, filled, machine, person)
     else:
-        with pytest.raises(UsageError, match=f"nothing was attached: aml_config/box.compute contains the address {machine}") as caught:
+        with pytest.raises(
+            UsageError, match=f"nothing was attached: aml_config/box.compute contains the address {machine}"
+        ) as caught:
             request.confirm_way(typed, filled, machine, person)
         assert caught.value.hint.endswith("add: --port 2222 --jump x@evil")
     assert person.asked == [f"Connect to {machine}, the address in aml_config/box.compute?"]
