@@ -18,7 +18,7 @@ def test_through_an_edge_node(laptop, machine):
     done = laptop.mlw(*words, cwd=project, input=SECRET + "\n")
     assert done.code == 0, done
     assert f"attached hdi: cluster at {host.user}@{host.address}" in done.err
-    assert "warning: spark: Spark was not found" in done.err and "hint: list pyspark among the packages" in done.err
+    assert "warning: spark: Spark was not found" in done.err and "hint: add pyspark to the packages" in done.err
     compute = yaml.safe_load((project / "aml_config" / "hdi.compute").read_text())
     told = {name: value for name, value in compute.items() if value is not None}
     assert told == {
@@ -64,7 +64,11 @@ def test_a_master_that_does_not_answer_changes_nothing(user):
     before = sorted((project / "aml_config").iterdir())
     attach = ["computetarget", "attach", "cluster", "-n", "here", "--master"]
     done = user.mlw(*attach, f"spark://127.0.0.1:{port}", cwd=project)
-    assert done.code == 75 and "nothing was attached: spark://127.0.0.1:" in done.err and "hint: start it" in done.err
+    assert (
+        done.code == 75
+        and "nothing was attached: this machine cannot reach spark://127.0.0.1:" in done.err
+        and "hint: start it" in done.err
+    )
     wrong = user.mlw(*attach, "127.0.0.1:7077", cwd=project)
     assert wrong.code == 2 and "is not a valid Spark master" in wrong.err and "spark://host:7077" in wrong.err
     for slip in ("localhost:7077", "yarn-cluster"):

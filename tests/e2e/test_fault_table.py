@@ -234,7 +234,7 @@ def laptop_disk_full(case):
         _, err = case.follower.communicate(timeout=90)
         code, case.follower = case.follower.returncode, None
         assert code != 0 and b"Traceback" not in err, err
-        assert b"has room for 0 B" in err or b"No space" in err, err
+        assert b"has only 0 B" in err or b"No space" in err, err
         listed = case.away.mlw("ps", "-o", "json")
         assert listed.code == 0 and "Traceback" not in listed.err, listed
         assert case.run in listed.err and "room" in listed.err, "the list says of which run it has no news, and why"

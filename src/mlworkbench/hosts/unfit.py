@@ -37,7 +37,7 @@ def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
         hint = f"the account needs a login shell and a key without a forced command; {_STARTUP}"
         return HostError(what, hint, more="unfit-target")
     return HostError(
-        f"connected to {where}, but it runs no commands: its shell exits with code {error.code}; the usual cause"
+        f"connected to {where}, but it runs no commands: its shell ended with exit code {error.code}; the usual cause"
         " is a startup file such as ~/.bashrc",
         _STARTUP,
         more="unfit-target",

@@ -18,7 +18,7 @@ def require_room(folder: str, size: int, what: str) -> None:
         from ..snapshot.notes import amount  # noqa: PLC0415 - for a message only
 
         raise HistoryError(
-            f"{what} needs {amount(size)}, but the disk that holds {folder} has only {amount(max(0, free))}",
+            f"{what} needs {amount(size)}, but the disk that holds {folder} has only {amount(max(0, free))} available",
             "free disk space and run the command again: it continues where it stopped",
             more="disk-full",
         )
