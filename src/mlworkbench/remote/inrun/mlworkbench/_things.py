@@ -17,7 +17,7 @@ _MOST_DEPTH = 20
 def log_params(params=None, **more):
     """``log_params({"lr": 0.1, "optimizer": {"name": "adam"}})``, keyword arguments, or an argparse namespace.
 
-    Nested names are joined with dots. Values other than numbers, strings, and lists are stored as text. The last one wins.
+    Nested names are joined with dots. Values other than numbers, strings, and lists become text. The last one wins.
     """
     if params is None:
         params = {}
