@@ -193,7 +193,7 @@ def test_a_copy_that_differs_from_its_record_is_not_sent(tmp_path, monkeypatch, 
         pack("uv", tool.version, LINUX, VERSION, tmp_path / "cache")
     (entry,), files = find({**environ, "PIP_NO_INDEX": "1"}, tmp_path / "cache", said, conda=False)
     assert files == {} and entry["sha256"] in tool.wheels
-    assert len(said) == 1 and said[0].endswith("; it is not sent to targets")
+    assert len(said) == 1 and said[0].endswith("; file not sent to targets")
     assert list((tmp_path / "cache").rglob("*.whl")) == []
 
 

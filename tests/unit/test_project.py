@@ -298,7 +298,7 @@ def test_references(bare: Project) -> None:
         "aml_config/a.runconfig:2: unknown compute target 'locl' (error)",
         "aml_config/b.runconfig: aml_config/conda_dependencies.yml does not exist (error)",
         "aml_config/d.runconfig: aml_config/spark_dependencies.yml does not exist (warning)",
-        "aml_config/d.runconfig:1: the script no.py does not exist (warning)",
+        "aml_config/d.runconfig:1: script no.py does not exist (warning)",
     ]
 
 
