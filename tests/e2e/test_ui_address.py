@@ -234,7 +234,7 @@ def test_a_squatter_on_the_port_of_a_killed_server_gives_no_link(user, tmp_path)
         for facts in (left, alive):
             file.write_text(json.dumps(facts))
             done = user.mlw("ui", "--no-browser", "--port", port)
-            assert done.code != 0 and f"port {port} is taken" in done.err, done
+            assert done.code != 0 and f"port {port} is already in use" in done.err, done
             assert "evil" not in done.out + done.err and "http://" not in done.err
         with workbench(user, user.home, tmp_path) as again:  # at another port
             assert again.link.startswith(f"http://{secret_of(user.store)}.localhost:{again.port}/login?code=")

@@ -179,7 +179,7 @@ def test_a_taken_port_is_said_and_another_one_found(user, tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         done = user.mlw("ui", "--no-browser", "--port", str(port))
-        assert done.code != 0 and f"port {port} is taken" in done.err and "hint:" in done.err
+        assert done.code != 0 and f"port {port} is already in use" in done.err and "hint:" in done.err
     elsewhere = {**user.env, "MLW_HOME": str(tmp_path / "other")}  # another user, who has the first free port already
     with workbench(user, user.home, tmp_path) as mine:
         user.env = elsewhere
