@@ -289,8 +289,6 @@ _HINTS = (
     ("mapping values are not allowed", "put a value that contains ': ' in quotes, and check the indentation"),
     ("cannot start any token", "put the value in quotes"),
     ("could not find expected ':'", "write one `key: value` per line"),
-    ("expected ',' or ']'", "close the list with ']', and separate its items with ','"),
-    ("expected ',' or '}'", "close the mapping with '}', and separate its entries with ','"),
     ("did not find expected key", "check the indentation and that quotes are closed"),
     ("unexpected end of stream", "a quote or bracket is not closed"),
 )
@@ -300,8 +298,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str, shown: str) -> ConfigError:
     problem = str(error.problem or error.context or "unexpected text")
     mark = error.problem_mark or error.context_mark
     # For these the parser notices at the end what went wrong at the beginning.
-    late = ("could not find expected ':'", "end of stream", "expected ',' or")
-    if error.context_mark and any(part in problem for part in late):
+    if error.context_mark and ("could not find expected ':'" in problem or "end of stream" in problem):
         mark = error.context_mark
     lines = text.splitlines() or [""]
     line = min(mark.line + 1, len(lines)) if mark else len(lines)
