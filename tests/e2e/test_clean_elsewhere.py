@@ -51,7 +51,7 @@ def test_what_has_come_home_can_go(box):
         path: what for path, what in before.items() if "/lib/" not in path
     }, "nothing goes without --yes"
     told = laptop.mlw("experiment", "clean", "-t", "box", cwd=project, check=True)
-    assert "remove it with: mlw experiment clean -t box --yes" in told.err and "Can_go" in told.out
+    assert "delete with: mlw experiment clean -t box --yes" in told.err and "Deletable" in told.out
     gone = clean(laptop, project, "--yes")
     assert gone["runs"]["things"] == 2 and gone["runs"]["bytes"] == shown["runs"]["can_go_bytes"]
     assert list((root / "runs").iterdir()) == [] and not list((root / "blobs").glob("??/*"))

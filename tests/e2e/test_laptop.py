@@ -49,7 +49,7 @@ def test_a_laptop_that_is_well(quiet):
     assert {row["state"] for row in rows.values()} == {"ok"}, rows
     assert str(quiet.store) in rows["data folder"]["found"] and "MLW_HOME" in rows["data folder"]["found"]
     assert rows["history"]["found"].startswith("0 runs, 0 not finished")
-    assert rows["completion"]["found"] == "not set up for bash; mlw completion bash prints what to add"
+    assert rows["completion"]["found"] == "not set up for bash; see 'mlw completion bash'"
     assert done.err == "", "nothing to be done"
 
 

@@ -82,7 +82,7 @@ def test_delete_asks_on_a_terminal(user, project, answer, code, gone):
     path = project / "aml_config" / "docker.runconfig"
     command = ["runconfiguration", "delete", "-n", "docker"]
     child = pexpect.spawn("mlw", command, cwd=str(project), env=user.env, timeout=60, encoding="utf-8")
-    child.expect_exact("delete aml_config/docker.runconfig? [y/N]:")
+    child.expect_exact("Delete aml_config/docker.runconfig? [y/N]:")
     child.sendline(answer)
     child.expect_exact("deleted aml_config/docker.runconfig" if gone else "nothing was deleted")
     child.expect(pexpect.EOF)
@@ -138,7 +138,7 @@ def test_project_of_may_2017(user):
     assert (done.code, done.out) == (0, "['--lr', '0.5']\n"), done
     done = user.mlw("runconfiguration", "list", "-o", "tsv", "--query", "[].[name, script]", cwd=project)
     assert done.out == "local\ttrain.py\n"
-    assert "hint: aml_config/local.amb has an old extension; rename it to local.runconfig" in done.err
+    assert "hint: aml_config/local.amb has an outdated extension; rename it to local.runconfig" in done.err
     problems = json.loads(user.mlw("project", "validate", "-o", "json", cwd=project).out)
     assert "rename the file to local.runconfig" in [problem["hint"] for problem in problems]
     again = user.mlw("runconfiguration", "create", "-n", "local", "-t", "local", cwd=project)

@@ -77,13 +77,6 @@ def test_mistakes_get_a_hint(text: str, hint: str, loader: type) -> None:
     assert caught.value.hint == hint
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-def test_an_unclosed_bracket_is_reported_where_it_opens(loader: type) -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse(b"Target: local\nArgumentVector: [train.py\nFramework: Python\n", "f", loader)
-    assert caught.value.line == 2
-
-
 def test_mistakes_do_not_show_passwords() -> None:
     for text in ("password:hunter2", "type: remote\npassword:hunter2\n", "a: 'x\npassword: hunter2"):
         with pytest.raises(ConfigError) as caught:

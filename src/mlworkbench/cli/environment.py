@@ -21,6 +21,8 @@ from .verbs import Verbs
 
 _DAY = 86400.0
 _COLUMNS = ("environment", "python", "packages", "size", "own", "built", "last_used", "runs", "state")
+# Reasons for which most environments are kept: not worth a line. The first is that of targets with an older mlw.
+_RECENTLY = ("it was used lately", "it was used recently")
 # Keys of a record as a table shows them.
 _HEADINGS = {
     "bytes": "size",
@@ -170,7 +172,7 @@ def _tell(found: Removed, output: str, query: str | None, dry: bool, target: str
     size = units.size(found.size)
     render.message(f"{size} can be removed{there}" if dry else f"removed {size}{there}")
     for one in found.kept:
-        if not one.named and one.why != "it was used recently":
+        if not one.named and one.why not in _RECENTLY:
             render.message(f"environment {one.name[:SHORT]} is kept: {_why(one.why, one.runs)}")
     refused = [one for one in found.kept if one.named]
     if refused:

@@ -1,0 +1,54 @@
+"""``-o`` and ``--to`` of commands that write a file."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from mlworkbench.cli.output_option import output_options, split_output
+from mlworkbench.errors import UsageError
+
+FORMATS = ("csv", "json")
+
+
+@pytest.mark.parametrize(
+    ("word", "to", "kind", "path", "hint"),
+    [
+        (None, None, None, None, False),
+        (None, "a.csv", None, "a.csv", False),
+        ("json", None, "json", None, False),
+        ("JSON", "a.txt", "json", "a.txt", False),
+        ("report.csv", None, None, "report.csv", True),
+        ("-", None, None, "-", True),
+    ],
+)
+def test_what_o_and_to_mean(word, to, kind, path, hint, capsys):
+    assert split_output(word, to, FORMATS) == (kind, path)
+    said = capsys.readouterr().err
+    assert (f"use '--to {word}'" in said) == hint and bool(said) == hint
+
+
+def test_an_unknown_format_beside_a_file():
+    with pytest.raises(UsageError, match="unknown output format 'xml'") as caught:
+        split_output("xml", "a.csv", FORMATS)
+    assert caught.value.hint == "available: csv, json"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "path"),
+    [
+        (["-o", "json"], "json", None),
+        (["--output", "csv", "--to", "x"], "csv", "x"),
+        (["--format", "json", "--file", "x"], "json", "x"),
+        (["-o", "x.csv"], None, "x.csv"),
+    ],
+)
+def test_every_spelling_reaches_the_command(words, kind, path):
+    @click.command()
+    @output_options(FORMATS, format_help="Format", file_help="File")
+    def export(kind, path):
+        return kind, path
+
+    assert export.main(words, standalone_mode=False) == (kind, path)
+    shown = export.get_help(click.Context(export))
+    assert "--to FILE" in shown and "[csv|json]" in shown and "--file" not in shown and "--format" not in shown
