@@ -412,7 +412,7 @@ def test_every_list_has_all_formats(user, ran, words):
             assert isinstance(json.loads(done.out), list)
     assert int(user.mlw(*words.split(), "-o", "tsv", "--query", "length(@)", cwd=project).out) >= 0
     wrong = user.mlw(*words.split(), "--query", "[", cwd=project)
-    assert wrong.code == 2 and "incomplete" in wrong.err and "hint: queries are JMESPath" in wrong.err
+    assert wrong.code == 2 and "incomplete" in wrong.err and "hint: use a JMESPath" in wrong.err
 
 
 def test_the_queries_that_were_documented(user, project):
