@@ -129,7 +129,7 @@ def test_a_run_configuration_in_place_of_a_script(user, project):
         done = user.mlw("submit", *words, cwd=project)
         name = words[0] if words[0] == "old.amb" else words[-1]
         assert done.code == 2
-        assert f"error: {name} is a run configuration, not a script\nhint: name the script after it" in done.err
+        assert f"error: {name} is a run configuration, not a script\nhint: use: mlw submit -c" in done.err
 
 
 # -- the words of the original ---------------------------------------------------------------------
