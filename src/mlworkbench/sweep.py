@@ -125,7 +125,7 @@ def read_axis(word: str) -> Axis:
     if not equals or not WORD.fullmatch(word):
         bare = word.lstrip("-")
         hint = f"write --sweep {bare}" if bare != word and WORD.fullmatch(bare) else EXAMPLE
-        raise UsageError(f"--sweep {word} names no values", hint)
+        raise UsageError(f"--sweep {word} has no values", hint)
     words = [part.replace("\\,", ",").strip() for part in re.split(r"(?<!\\),", text)]
     if not text or "" in words:
         raise UsageError(f"--sweep {word}: a value is missing", EXAMPLE)

@@ -68,7 +68,7 @@ def test_values_of_an_axis(word, expected):
         ("lr=lin:1..2", "lin:1..2 is not a range"),
         ("lr=log10:0.1..1", "is not a range"),
         ("lr=0.1, ", "a value is missing"),
-        ("--lr=0.1", "--sweep --lr=0.1 names no values"),
+        ("--lr=0.1", "--sweep --lr=0.1 has no values"),
     ],
 )
 def test_axes_that_mean_nothing(word, words):
