@@ -129,7 +129,7 @@ def test_a_run_configuration_in_place_of_a_script(user, project):
         done = user.mlw("submit", *words, cwd=project)
         name = words[0] if words[0] == "old.amb" else words[-1]
         assert done.code == 2
-        assert f"error: {name} is a run configuration, not a script\nhint: name the script after it" in done.err
+        assert f"error: {name} is a run configuration, not a script\nhint: use: mlw submit -c" in done.err
 
 
 # -- the words of the original ---------------------------------------------------------------------
@@ -412,7 +412,7 @@ def test_every_list_has_all_formats(user, ran, words):
             assert isinstance(json.loads(done.out), list)
     assert int(user.mlw(*words.split(), "-o", "tsv", "--query", "length(@)", cwd=project).out) >= 0
     wrong = user.mlw(*words.split(), "--query", "[", cwd=project)
-    assert wrong.code == 2 and "incomplete" in wrong.err and "hint: queries are JMESPath" in wrong.err
+    assert wrong.code == 2 and "incomplete" in wrong.err and "hint: use a JMESPath" in wrong.err
 
 
 def test_the_queries_that_were_documented(user, project):

@@ -73,7 +73,7 @@ def test_compare_without_the_code(two):
         path.unlink()
     done = user.mlw("history", "compare", first, second, cwd=project)
     assert done.code == 0
-    assert "no longer stored" in done.err
+    assert "no longer available" in done.err
 
 
 def test_list_is_narrowed(two):

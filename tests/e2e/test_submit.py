@@ -412,7 +412,7 @@ def test_a_key_belongs_to_its_project_and_its_words(user):
     first = user.mlw("submit", "--key", "k", "train.py", cwd=one)
     assert user.mlw("submit", "--key", "k", "train.py", cwd=two).out == "two\n"
     again = user.mlw("submit", "--key", "k", "train.py", cwd=one)
-    assert "note: this key is that of an earlier submit" in again.err
+    assert "note: this key was submitted before" in again.err
     other = user.mlw("submit", "--key", "k", "train.py", "--lr", "1", cwd=one)
     assert other.code == 2
     assert f"key 'k' belongs to run {first.run}, which ran: train.py" in other.err

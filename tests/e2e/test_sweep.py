@@ -149,8 +149,8 @@ def test_what_is_planned_and_what_makes_no_sense(user):
     assert user.runs() == []
     for words, said in (
         (["train.py", "--sweep", "lr=0.1..0.5"], "a grid cannot cover the continuous range lr=0.1..0.5"),
-        (["--max-runs", "3", "train.py"], "--max-runs is for sweeps"),
-        (["train.py", "--sweep", "lr=1,2", "--seed", "3"], "--seed is for --random"),
+        (["--max-runs", "3", "train.py"], "--max-runs requires --sweep"),
+        (["train.py", "--sweep", "lr=1,2", "--seed", "3"], "--seed requires --random"),
         (["train.py", "--sweep", "lr=1,2", "--parallel", "0"], "--parallel"),
         (["--sweep", "train.py"], "has no values"),
     ):
