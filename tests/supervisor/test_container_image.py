@@ -42,7 +42,7 @@ def test_a_private_image_without_the_right_password(spot, registry, password):
     told = spot.ended(folder)
     assert told["ending"] == "could not start"
     assert registry.image in told["cause"]
-    assert "log-in" in told["cause"]
+    assert "login" in told["cause"]
     assert shm(spot) == []
 
 
@@ -67,7 +67,7 @@ def test_there_is_no_such_image(spot, registry):
     spot.start("r", message={"secrets": {REGISTRY_PASSWORD: registry.password}})
     told = spot.ended(folder)
     assert told["ending"] == "could not start"
-    assert told["cause"].startswith(f"image {image} is gone")
+    assert told["cause"].startswith(f"image {image} was withdrawn")
     assert "set baseDockerImage" in told["cause"]
 
 

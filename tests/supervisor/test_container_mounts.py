@@ -84,7 +84,7 @@ def test_a_source_below_what_a_running_container_can_write(spot, tmp_path):
     spot.start("r1")
     spot.up(first)
     cause = could_not_start(spot, (str(data / "sub"), "/given", "ro"), run="r2")
-    assert f"the container of run r1 can write {data}" in cause and "hint:" in cause
+    assert f"the container of run r1 can write to {data}" in cause and "hint:" in cause
     itself = spot.run("r3", LIST, container={"mounts": [[str(data), "/given", "ro"]]})
     spot.start("r3")
     assert spot.ended(itself)["ending"] == "succeeded"
