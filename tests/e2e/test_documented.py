@@ -326,17 +326,6 @@ def test_shared_data(walk, project, machine):
     assert (project / "results" / "model.ckpt").read_text() == "weights"
 
 
-def attached_along_the_page(walk, host):
-    """The page attaches this machine for containers, whose image has all that is needed."""
-    reach(walk.laptop, host.address, host)
-    walk.laptop.knows(host)
-    walk.words[r"10\.0\.0\.7"] = host.address
-    compute = walk.laptop.home / "demo" / "aml_config" / "my_dsvm.compute"
-    keys = f"userManagedEnvironment: true\nbaseDockerImage: {host.engine.image}\n"
-    command = "mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada"
-    walk.at(command, after=lambda _: merge(compute, keys))
-
-
 @follows("docs/how-to/hugging-face-caches.md")
 def test_hugging_face_caches(walk, machine):
     """The library is not needed: the page's script shows the folder that it would use."""
@@ -345,7 +334,7 @@ def test_hugging_face_caches(walk, machine):
     cache.mkdir()
     os.chown(cache, host.uid, host.uid)
     walk.words = {"/data/huggingface": str(cache)}
-    attached_along_the_page(walk, host)
+    attached_by_page(walk, host, "remotedocker")
     walk.laptop.env["HF_TOKEN"] = "canary-word"
     walk.put("import os\n\nos.environ.setdefault", None)
     walk.through()
@@ -354,7 +343,7 @@ def test_hugging_face_caches(walk, machine):
 @follows("docs/how-to/wandb.md")
 def test_wandb(walk, machine):
     """With a stand-in for the package: it has no server here."""
-    attached_along_the_page(walk, machine(docker="yes"))
+    attached_by_page(walk, machine(docker="yes"), "remotedocker")
     walk.laptop.env["WANDB_API_KEY"] = "canary-word"
     walk.put("dependencies:", lambda _: (walk.place / "wandb.py").write_text(WANDB))
     walk.through()

@@ -148,7 +148,7 @@ async def _bundle(desk: Desk, run: str) -> int:
     folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="mlw-diagnostics-")
     try:
         place = os.path.join(folder, "bundle.zip")
-        await desk.errands.do("experiment", "diagnostics", f"--run={run}", f"--output={place}", "--yes")
+        await desk.errands.do("experiment", "diagnostics", f"--run={run}", f"--to={place}", "--yes")
         return os.open(place, READ)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

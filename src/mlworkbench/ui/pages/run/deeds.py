@@ -107,7 +107,7 @@ async def diagnostics(context: Context) -> None:
         ui.label(f"mlw experiment diagnostics {plain(run.id, 100)}").classes("mlw-mono mlw-faint mlw-said")
         answers_of(dialog, "Save file")
     if await dialog and place.value:
-        words = ["experiment", "diagnostics", f"--run={run.id}", f"--output={place.value}", "--yes"]
+        words = ["experiment", "diagnostics", f"--run={run.id}", f"--to={place.value}", "--yes"]
         errand = await carried_out(context.desk, "Diagnostics", *words, telling=False)
         if not errand.failed and errand.lines:
             ui.notify(plain(errand.lines[-1], 300), type="positive", timeout=8000)
