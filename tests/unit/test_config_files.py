@@ -238,7 +238,11 @@ RUNCONFIG_ERRORS = [
         ":1: ArgumentVector must be a list, not 'train.py --lr 1'",
         "write each argument",
     ),
-    ("ArgumentVector:\n- a.py\n- b: c", ":3: an item of ArgumentVector must be a string, not a mapping", "quote an item"),
+    (
+        "ArgumentVector:\n- a.py\n- b: c",
+        ":3: an item of ArgumentVector must be a string, not a mapping",
+        "quote an item",
+    ),
     ("ArgumentVector:\n- a.py\n- # no", ":3: an item of ArgumentVector is empty", 'use ""'),
     ("Target: ../local", ":1: Target must be the name of a .compute file, not '../local'", "without folder"),
     ("Target: -x", ":1: Target must be the name", None),

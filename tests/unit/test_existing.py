@@ -178,7 +178,9 @@ def test_real_interpreters(python: Path) -> None:
     )
     version = tuple(map(int, asked.stdout.split(".")))
     if version < (3, 5):
-        with pytest.raises(ConfigError, match=f"{python} is Python {asked.stdout.strip()}, but scripts require Python 3.5"):
+        with pytest.raises(
+            ConfigError, match=f"{python} is Python {asked.stdout.strip()}, but scripts require Python 3.5"
+        ):
             find_python(str(python), dict(os.environ), None)
     else:
         assert find_python(str(python), dict(os.environ), None) == Interpreter(

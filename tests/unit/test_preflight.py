@@ -370,7 +370,10 @@ PYTHONS = [
 
 @pytest.mark.parametrize(("text", "new"), PYTHONS)
 def test_a_python_that_no_source_has(tmp_path: Path, text: str, new: str) -> None:
-    check(examine(case(tmp_path, text, CPU)), [Row("python", 2, "uv" if "3.19" not in text else "Python 3.19 does not exist", new)])
+    check(
+        examine(case(tmp_path, text, CPU)),
+        [Row("python", 2, "uv" if "3.19" not in text else "Python 3.19 does not exist", new)],
+    )
 
 
 def test_pythons_of_other_machines_and_channels(tmp_path: Path) -> None:
