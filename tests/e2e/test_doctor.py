@@ -136,7 +136,7 @@ def test_a_project_of_the_original_gets_an_image_that_is_there(user, project):
     (project / "aml_config" / "conda_dependencies.yml").write_text("dependencies:\n- pip: [tensorflow]\n")
     said = json.loads(user.mlw("project", "validate", "-o", "json", cwd=project).out)
     assert [(row["severity"], row["file"], row["line"]) for row in said] == [("warning", "aml_config/gpu.compute", 2)]
-    assert "withdrawn" in said[0]["message"] and f"write {DEFAULT_IMAGE}" in said[0]["hint"]
+    assert "withdrawn" in said[0]["message"] and f"use {DEFAULT_IMAGE}" in said[0]["hint"]
     done = user.mlw("project", "doctor", "--fix", cwd=project)
     assert (done.code, done.out) == (0, ""), done
     assert done.err.endswith(f"no problems left\n{NOT_DONE}"), done

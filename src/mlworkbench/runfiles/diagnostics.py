@@ -212,7 +212,7 @@ def _zip_name(name: str) -> str:
 def refuse_there(path: str) -> None:
     """Nothing is written over; better told before a long list than after it."""
     if os.path.lexists(path):
-        raise UsageError(f"{path} already exists", "choose another file with -o, or move the existing one")
+        raise UsageError(f"{path} already exists", "choose another file with --to, or move the existing one")
 
 
 def write_bundle(path: str, members: Iterable[Member], filters: Filters, report: Callable[[int], None]) -> int:
