@@ -99,8 +99,7 @@ def _kind_of_file(path: str | None) -> str:
     ending = os.path.splitext(path)[1].lower().lstrip(".")
     if ending and ending not in _ENDINGS:
         raise UsageError(
-            f"{path}: .{ending} is no format that can be written",
-            f"available: {', '.join(KINDS)}; or add --format NAME",
+            f"{path}: .{ending} is no format that can be written", f"available: {', '.join(KINDS)}; or add --format NAME"
         )
     return _ENDINGS.get(ending, "csv")
 
