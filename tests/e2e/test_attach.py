@@ -277,7 +277,7 @@ def test_where_a_logout_ends_all_processes(laptop, machine, project):
     assert docker.code == 75 and not mark.exists(), "taken back with the rest"
     done = attached(laptop, host, project)
     assert mark.exists() and "enabled lingering so that runs survive logout" in done.err
-    assert "excepted" in _checked(laptop, project)["sessions"]["found"]
+    assert "lingering is enabled" in _checked(laptop, project)["sessions"]["found"]
     gone = laptop.mlw("computetarget", "detach", "box", cwd=project, check=True)
     assert not mark.exists() and "disabled lingering" in gone.err
 
@@ -357,11 +357,14 @@ def test_a_cloned_project_is_not_trusted(laptop, machine, project):
     files, before = tree(clone), gateway.log
     short = ("computetarget", "attach", "--name", "box", "--host-key", host.host_key_fingerprint)
     refused = laptop.mlw(*short, "--password-stdin", cwd=clone, input=f"{SECRET}\n")
-    assert refused.code == 2 and f"box.compute says {machine_there}, and there is no terminal" in refused.err, refused
+    assert (
+        refused.code == 2
+        and f"box.compute contains the address {machine_there}, and there is no terminal" in refused.err
+    ), refused
     typed = ["--address", host.address, "--port", "2222", "--jump", f"ada@{gateway.address}"]
     assert f"add: {shlex.join(typed)}" in refused.err
     terminal = laptop.spawn(*short, cwd=clone)
-    terminal.expect_exact(f"Connect to {machine_there}, as aml_config/box.compute says? [y/N]")
+    terminal.expect_exact(f"Connect to {machine_there}, the address in aml_config/box.compute? [y/N]")
     terminal.sendline("n")
     terminal.expect(pexpect.EOF)
     assert gateway.log == before, "nobody was called, neither there nor on the way"

@@ -101,6 +101,7 @@ def test_a_run_springs_them(stage):
 RUNS = {
     "submit": "runs a script of the project",
     "experiment submit": "runs a script of the project",
+    "rerun": "runs a script of the project",
     "experiment resume": "starts the run that it finishes to submit",
     "experiment prepare": "builds the project's environment, and tries its Python",
     "doctor gpu": "tries the target's Python and its frameworks",
@@ -130,6 +131,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "experiment status": ("RUN",),
     "explain": ("", "not-attached"),
     "gpus": ("", "-t local", "-t far", "-t docker"),
+    "help": ("", "submit", "history list"),
     "history archive": ("RUN --undo",),
     "history best": ("--metric loss",),
     "history compare": ("RUN OTHER",),
@@ -148,6 +150,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "history show": ("RUN",),
     "history tag": ("RUN --add good",),
     "logs": ("RUN",),
+    "ls": ("", "--all"),
     "project create": ("--name inner --path {place}",),
     "project doctor": ("", "-c made", "-c docker", "--fix"),
     "project init": ("--path {place}/outputs",),
@@ -167,6 +170,13 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "settings remove": ("index-hosts index.example.org",),
     "show": ("RUN",),
     "status": ("RUN",),
+    "target attach": ("--help",),  # the same commands as those of computetarget
+    "target check": ("local",),
+    "target detach": ("--help",),
+    "target list": ("",),
+    "target reset-key": ("--help",),
+    "target show": ("local",),
+    "target update": ("--help",),
     "ui": ("--help",),  # its pages are visited below
 }
 DRY = tuple("local absolute named searched docker image shared far cluster spark plugin".split())

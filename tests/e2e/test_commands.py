@@ -49,7 +49,7 @@ def test_prepare_says_which_python_and_that_nothing_is_built(user, project):
     run = user.mlw("submit", "-c", "local", "train.py", cwd=project).run
     assert user.info(run, project)["python"] == said["python"]
     table = user.mlw("experiment", "prepare", "-t", "local", cwd=project)
-    assert f"Python_version     {said['python_version']}" in table.out
+    assert f"Python version     {said['python_version']}" in table.out
 
 
 @pytest.mark.parametrize("location", ["/nonexistent/python", "/bin/ls", "nosuchpython"])

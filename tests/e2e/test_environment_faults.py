@@ -127,8 +127,8 @@ def test_a_damaged_environment_is_built_anew(user, project):
     module.unlink()
     done = submit(user, project)
     assert done.code == 0 and "hello from" in done.out, done
-    assert "was damaged" in done.err and "hello.py is missing" in done.err
-    assert "was damaged" not in submit(user, project).err
+    assert "rebuilding the damaged environment" in done.err and "hello.py is missing" in done.err
+    assert "damaged" not in submit(user, project).err
 
 
 def test_what_a_run_does_to_its_environment_stays_without_effect(user, project):

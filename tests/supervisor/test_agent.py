@@ -287,7 +287,7 @@ def test_freeing_space(place, agent):
     assert not done.exists() and going.exists()
     snapshot = json.loads((going / "spec.json").read_text())["snapshot"]
     assert [path.stem for path in (place.root / "snapshots").glob("*.json")] == [snapshot]
-    assert "going on: going" in agent.ask({"do": "purge", "runs": {"going": "ended"}})["problem"]
+    assert "runs are active: going" in agent.ask({"do": "purge", "runs": {"going": "ended"}})["problem"]
     place.call("cancel", "going", "me", "0")
     place.ended(going)
     until(lambda: "not listed: going" in agent.ask({"do": "purge", "runs": {}})["problem"])

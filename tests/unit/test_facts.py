@@ -213,7 +213,7 @@ def test_what_podman_lacks_for_an_ordinary_user(tmp_path, monkeypatch):
     files["/etc/nsswitch.conf"] += "subid: sss\n"
     assert engine_facts.podman_trouble("ada", "") is None, "a directory service has them"
     monkeypatch.setattr(engine_facts, "which", lambda name: None)
-    assert engine_facts.podman_trouble("ada", "").startswith("newuidmap is not installed")
+    assert engine_facts.podman_trouble("ada", "").startswith("newuidmap, which rootless podman needs, is not installed")
 
 
 # -- the whole -------------------------------------------------------------------------------------
