@@ -63,7 +63,7 @@ def test_compare_of_one_with_itself_and_of_too_few(two):
     user, project, first, _ = two
     same = user.mlw("history", "compare", first, first, cwd=project)
     assert (same.code, same.out) == (0, "")
-    assert "do not differ" in same.err
+    assert "no differences" in same.err
     assert user.mlw("history", "compare", first, cwd=project).code == 2
 
 

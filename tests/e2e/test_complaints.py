@@ -68,7 +68,7 @@ def test_the_interpreter_is_checked_before_the_run(user, version):
     configure(project, "local.compute", f"pythonLocation: {python}")
     done = user.mlw("submit", "train.py", cwd=project)
     assert done.code == 78 and str(python) in done.err, done
-    assert "needs 3." in done.err if version else "does not answer like a Python" in done.err, done
+    assert "require Python 3." in done.err if version else "is not a working Python interpreter" in done.err, done
     assert "hint: set pythonLocation" in done.err
     assert user.runs() == [], "told before anything was recorded"
 

@@ -190,7 +190,8 @@ class Metrics:
     def _show_machine(self, gauges: list[answers_samples.Gauge]) -> None:
         if not gauges:
             return
-        heading("GPU and CPU")
+        has_gpu = any(gauge.title.startswith("GPU ") for gauge in gauges)
+        heading("GPU and CPU" if has_gpu else "CPU and memory")
         with ui.element("div").classes("mlw-run-charts"):
             for gauge in gauges:
                 series = [
