@@ -258,7 +258,7 @@ def test_exported_again_it_is_brought_up_to_date(server, ran):
     history.close()
     done = export(user, server, run)
     assert done.code == 1 and "updated" in done.out, done
-    assert f"the log of run {run} is not sent: its secret WORD is not known here" in done.err
+    assert f"the log of run {run} was not sent: its secret WORD is not set here" in done.err
     (after,) = server.holds()[run]
     assert after["id"] == before["id"]
     assert after["name"] == after["tags"]["mlflow.runName"] == "the good one"

@@ -237,7 +237,7 @@ def laptop_disk_full(case):
         assert b"has only 0 B" in err or b"No space" in err, err
         listed = case.away.mlw("ps", "-o", "json")
         assert listed.code == 0 and "Traceback" not in listed.err, listed
-        assert case.run in listed.err and "room" in listed.err, "the list says of which run it has no news, and why"
+        assert case.run in listed.err and "has only 0 B available" in listed.err, "the list says of which run it has no news, and why"
     case.must_be_whole()
 
 
@@ -324,7 +324,7 @@ def log_truncated(case):
     case.away.await_end(case.run)
     out, err = case.follower.communicate(timeout=90)
     assert case.follower.returncode == 0 and b"Traceback" not in err, err
-    assert b"warning: the log on box was shortened" in err, err
+    assert b"warning: the log on box was truncated" in err, err
     assert out.startswith(before), "nothing that was shown is taken back"
     record = case.laptop.info(case.run)
     assert (record["status"], record["ending"]) == ("Completed", "succeeded"), record

@@ -49,6 +49,7 @@ HEADINGS = {
     "spark_ui": "Spark UI",
     "spark_history": "Spark history",
 }
+_ABBREVIATIONS = {"cpu": "CPU", "gpu": "GPU", "id": "ID", "mlflow": "MLflow", "url": "URL"}
 _SNAKE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+")
 # First word of a run's status → name of a color, and its code.
 _STATES = {
@@ -160,7 +161,8 @@ def as_grid(data: object, columns: Columns | None, *, as_queried: bool = False) 
 def heading(key: str) -> str:
     """``Run ID`` of ``run_id``."""
     known = HEADINGS.get(key)
-    return known or _capital(key.replace("_", " ") if _SNAKE.fullmatch(key) else key)
+    words = [_ABBREVIATIONS.get(word, word) for word in key.split("_")]
+    return known or _capital(" ".join(words) if _SNAKE.fullmatch(key) else key)
 
 
 def state_colour(text: str, *, code: bool = False) -> str:
