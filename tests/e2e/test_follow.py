@@ -71,10 +71,10 @@ def test_ctrl_c_detaches_and_says_how_to_come_back(user):
     screen = on_a_terminal(user, "submit", "train.py", cwd=project)
     screen.expect("tick 5")
     screen.sendintr()
-    screen.expect(r"detached; run (\S+) goes on")
+    screen.expect(r"detached; run (\S+) continues")
     run = screen.match.group(1).decode()
     screen.expect(f"follow: mlw logs -f {run}")
-    screen.expect(f"stop it: +mlw cancel {run}")
+    screen.expect(f"cancel: +mlw cancel {run}")
     screen.expect(pexpect.EOF)
     screen.close()
     assert screen.signalstatus == 2, "a loop in a shell ends only if it dies of the signal"

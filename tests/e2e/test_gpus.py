@@ -47,7 +47,7 @@ def test_what_there_is_and_who_uses_it(user, gpus):
         first, second = done.out.splitlines()[1:3] if "---" not in done.out else done.out.splitlines()[2:4]
         for word in ("NVIDIA H200", "9.0", "141.0 GiB", "139.0 GiB", "93 %", "61 °C", "612 W of 700", "GPU-a"):
             assert word in first, (word, done)
-        assert f"{owner} (python -c {process.pid}, 2.0 GiB); 1 drawing" in first
+        assert f"{owner} (python -c {process.pid}, 2.0 GiB); 1 graphics" in first
         assert "NVIDIA A100" in second and "8.0" in second and "1g.10gb" in second and " W" not in second
         assert "NVIDIA driver 580.159.04, CUDA 13.0" in done.err
     finally:
