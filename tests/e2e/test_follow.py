@@ -85,7 +85,7 @@ def test_ctrl_c_detaches_and_says_how_to_come_back(user):
     screen.expect("up")
     screen.expect("tick 5")
     screen.sendintr()
-    screen.expect("goes on")
+    screen.expect("continues")
     assert user.info(run)["status"] == "Running"
     user.mlw("cancel", run, cwd=project)
     assert user.info(run)["status"] == "Canceled"

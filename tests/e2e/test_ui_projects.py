@@ -48,7 +48,7 @@ def create(page) -> None:
     expect(dialog.get_by_role("radio")).to_have_count(1)
     dialog.get_by_label("Name").fill("--bad name")
     dialog.get_by_role("button", name="Create").click()
-    expect(page.get_by_text("cannot be the name of a project")).to_be_visible()
+    expect(page.get_by_text("invalid project name")).to_be_visible()
     page.get_by_role("button", name="Close").click()
     dialog.get_by_label("Name").fill("moons")
     dialog.get_by_role("button", name="Create").click()
