@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD_DOCS := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+# End-to-end tests wait for processes and sockets a third of the time.
+E2E_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(max(2, os.cpu_count() * 3 // 2))')
 # Set in some shells; they hide bugs that users would meet.
 unexport PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONPATH
 
@@ -52,7 +54,7 @@ quick: $(VENV)/.dev
 
 e2e: $(VENV)/.dev
 	@sh scripts/test-tools
-	$(BIN)/python -m tests tests/e2e -n auto --dist worksteal
+	$(BIN)/python -m tests tests/e2e -n $(E2E_WORKERS) --dist worksteal
 
 docs: $(VENV)/.dev
 	$(BUILD_DOCS)
