@@ -142,7 +142,7 @@ RUNCONFIG = (
     Key("Gpus", "gpus", "GPUs to wait for and use exclusively: 2, all, free, none, 0,2, a UUID, h200, or 1:40g"
         " (ML Workbench only)", "gpus"),
     Key("Description", "ignored", "Description in files created before September 2017; ignored"),
-    Key("ManagedEnvironment", "flag", 
+    Key("ManagedEnvironment", "flag",
         "Before September 2017, false meant that users managed the Python packages themselves",
         instead="userManagedEnvironment in the .compute file"),
 )
