@@ -160,7 +160,7 @@ def endings_page() -> str:
     for name in endings.ALL:
         status = fold._STATUS.get(name, model.Status.FAILED).value
         rows.append([f"`{name}`", f"`{status}`", prose.ENDINGS[name], _returns(name)])
-    more = "\nA run without an ending has not finished, or its target cannot be reached: see `contact` in its JSON record.\n"
+    more = "\nIf a run has no ending, it has not finished, or its target is unreachable (see `contact` in the JSON).\n"
     text = _head("Endings", "src/mlworkbench/remote/endings.py", prose.ENDINGS_TEXT)
     return f"{text}\n{table(['ending', 'status', 'meaning', 'exit code of `submit`'], rows)}{more}"
 

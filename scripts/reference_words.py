@@ -187,13 +187,19 @@ READ = (
 GIVEN = (
     ("MLW_RUN_ID", "Run ID"),
     ("MLW_RUN_FOLDER", "Run folder on the target"),
-    ("AZUREML_NATIVE_SHARE_DIRECTORY", "Shared folder of the project, which mlw keeps after runs; ends with a path separator"),
+    (
+        "AZUREML_NATIVE_SHARE_DIRECTORY",
+        "Shared folder of the project, which mlw keeps after runs; ends with a path separator",
+    ),
     ("MLFLOW_TRACKING_URI", "`mlw:run`, so that MLflow logs to the run. A value that you set takes precedence"),
     ("PYTHONPATH", "Starts with the in-run library, followed by your value"),
     ("PYTHONUNBUFFERED", "`1`, so that output appears immediately. A value that you set takes precedence"),
     ("CUDA_VISIBLE_DEVICES", "UUIDs of the GPUs that the run holds; empty with `--gpus none`"),
     ("CUDA_DEVICE_ORDER", "`PCI_BUS_ID` if the run holds GPUs"),
-    ("VIRTUAL_ENV", "The environment, if mlw created it (`CONDA_PREFIX` for conda environments); `PYTHONNOUSERSITE` is then `1`"),
+    (
+        "VIRTUAL_ENV",
+        "The environment, if mlw created it (`CONDA_PREFIX` for conda environments); `PYTHONNOUSERSITE` is then `1`",
+    ),
     ("MLW_TRACKING", "`off` if the run configuration contains `TrackedRun: false`"),
 )
 

@@ -131,7 +131,9 @@ def test_an_engine_that_is_elsewhere(visitor, tmp_path):
     path = programs(tmp_path / "bin", podman="exit 1") + f":{visitor.env['PATH']}"
     done = demo(visitor, DOCKER_HOST="tcp://127.0.0.1:1", PATH=path)
     assert done.code == 1, done
-    assert done.err.startswith("\nerror: Docker is configured to use a different machine: tcp://127.0.0.1:1\nhint: "), done
+    assert done.err.startswith("\nerror: Docker is configured to use a different machine: tcp://127.0.0.1:1\nhint: "), (
+        done
+    )
 
 
 def programs(folder: Path, **scripts: str) -> str:

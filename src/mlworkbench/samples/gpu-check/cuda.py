@@ -135,7 +135,7 @@ class Gpu:
         return f"{kind}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def work(self, seconds):
-        """Keeps the GPU busy for the given time. Yields (elapsed seconds, operations per second) about every 0.1 seconds."""
+        """Keeps the GPU busy for the given time. Yields (elapsed seconds, operations per second) every 0.1 seconds."""
         context = ctypes.c_void_p()
         self._driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         try:
