@@ -119,7 +119,7 @@ def plot(curves, path):
 
 
 def check_gpus(gpus, seconds):
-    """Measures the GPUs one after the other; returns a curve for each."""
+    """Measures the GPUs one after the other; returns a curve for each GPU."""
     curves = {}
     for gpu in gpus:
         size = f"{gpu.memory / 2**30:.1f} GiB"

@@ -1,4 +1,4 @@
-"""Scores all models that earlier runs saved to the shared folder of this machine.
+"""Scores all models that earlier runs saved to the shared folder on this machine.
 
     mlw submit -c local iris_score.py
 
@@ -45,7 +45,7 @@ def draw(rows):
 def main():
     models = read_models(flowers.shared_folder())
     if not models:
-        print("no models found in the shared folder of this machine", file=sys.stderr)
+        print("no models found in the shared folder on this machine", file=sys.stderr)
         print("hint: run `mlw submit iris_sklearn.py 0.01` with the same -c", file=sys.stderr)
         return 1
     _, judge, _ = flowers.load()
