@@ -118,7 +118,8 @@ def _option(option: click.Option) -> list[str]:
         names += " / " + ", ".join(f"`{name}`" for name in option.secondary_opts)
     value = _value(option)
     words = " ".join((option.help or "").split()).rstrip(".").replace("<", "&lt;").replace("*", "\\*")
-    more = [word for word, holds in (("required", option.required), ("repeatable", option.multiple)) if holds]
+    marks = (("required", option.required), ("repeatable", option.multiple))
+    more = [word for word, holds in marks if holds and f"({word})" not in words]
     shown = " or ".join(_code(one) for one in value.split("|"))  # a pipe in code is read in two ways
     return [f"{names} {shown}" if value else names, words + (f" ({', '.join(more)})" if more else "")]
 
@@ -159,20 +160,20 @@ def endings_page() -> str:
     for name in endings.ALL:
         status = fold._STATUS.get(name, model.Status.FAILED).value
         rows.append([f"`{name}`", f"`{status}`", prose.ENDINGS[name], _returns(name)])
-    more = "\nA run without an ending has not finished, or its target cannot be reached: see *contact* in its record.\n"
+    more = "\nIf a run has no ending, it has not finished, or its target is unreachable (see `contact` in the JSON).\n"
     text = _head("Endings", "src/mlworkbench/remote/endings.py", prose.ENDINGS_TEXT)
     return f"{text}\n{table(['ending', 'status', 'meaning', 'exit code of `submit`'], rows)}{more}"
 
 
 def _returns(name: str) -> str:
     if name == endings.FAILED:
-        return "the exit code of the script, or 128 + the signal"
+        return "the script's exit code, or 128 + the signal number"
     if name == endings.OUT_OF_MEMORY:
-        return "137 after SIGKILL, else the exit code of the script; 75 if that is 0"
+        return "137 after SIGKILL, otherwise the script's exit code; 75 if that is 0"
     known = {endings.SUCCEEDED: 0, endings.TIMEOUT: errors.EXIT_TIMEOUT}
     known.update(dict.fromkeys((endings.CANCELLED, endings.CANCELLED_FORCED), 143))
     if name == endings.ENGINE_STOPPED:
-        return "as for `failed`; 75 if neither is known"
+        return "the same as for `failed`; 75 if neither is known"
     if name == endings.ENVIRONMENT_FAILED:
         return f"{errors.LaunchError.exit_code}; {errors.NotFetched.exit_code} if something could not be fetched"
     return str(known.get(name, errors.LaunchError.exit_code))
@@ -188,7 +189,7 @@ def exit_codes_page() -> str:
         words = (
             " ".join((kind.__doc__ or "").split()).rstrip(".")
             if kind is not errors.MlwError
-            else "An internal error of mlw"
+            else "Internal error in mlw"
         )
         codes.setdefault(kind.exit_code, []).append(words)
     own = [[str(code), ". ".join(words)] for code, words in sorted(codes.items())]
@@ -239,7 +240,7 @@ def variables_page() -> str:
             "On `local` and `remote`, scripts inherit only these variables. This makes runs reproducible and protects"
             " secrets:\n",
             inherited + ".\n",
-            "In containers, scripts get the environment of the image.\n",
+            "In containers, scripts inherit the image's environment.\n",
         ]
     )
 
@@ -297,7 +298,7 @@ def _signature(function: Any) -> str:
 def _doc(thing: Any) -> str:
     text = inspect.getdoc(thing)
     if not text:
-        return "Set several tags at once, from a dict." if thing.__name__ == "set_tags" else ""
+        return ""
     return text.replace("``", "`").replace(" -> ", " → ").replace("<name>", "NAME")
 
 

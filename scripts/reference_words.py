@@ -17,24 +17,24 @@ This page lists all commands and their options, as does `mlw COMMAND --help`. Mo
 | `--query JMESPATH` | Filter the result with a JMESPath expression |
 | `-h`, `--help` | Show help for the command |
 
-To name a run, use its ID, any unique part of the ID, or its name. Commands and options of earlier versions still work and print a hint.
+To specify a run, use its ID, any unique part of the ID, or its name. Commands and options of earlier versions still work and print a hint.
 """
 
 TROUBLE = """
-Every error message has a description (`error:`) and a suggestion (`hint:`). Some hints name a section of this page: `for details run 'mlw explain NAME'`. The command works on any machine and needs no network. `mlw explain` lists all sections by topic, and
-`mlw explain MESSAGE` finds the section for an error message. In this page, `…` stands for names and numbers.
+Every error message has a description (`error:`) and a suggestion (`hint:`). Some hints refer to a section of this page: `for details run 'mlw explain NAME'`. This command needs no network access. `mlw explain` lists all sections by topic, and
+`mlw explain MESSAGE` finds the section for an error message. On this page, `…` stands for names and numbers.
 
 Start with these commands:
 
 | command | shows |
 | --- | --- |
 | `mlw show RUN` | status, cause, GPU use, children, and files of a run |
-| `mlw logs RUN` | the output of the script |
-| `mlw doctor` | problems of this machine |
-| `mlw project validate`, `mlw project doctor` | problems in the files of the project |
+| `mlw logs RUN` | the script's output |
+| `mlw doctor` | problems on this machine |
+| `mlw project validate`, `mlw project doctor` | problems in the project's files |
 | `mlw computetarget check NAME` | what is missing on the target, and how to fix it |
 | `mlw doctor gpu -t NAME` | each step from the GPU driver to the framework |
-| `mlw experiment diagnostics RUN` | a zip file with all data of a run, secrets masked |
+| `mlw experiment diagnostics RUN` | a zip file with all data of a run; secrets are masked |
 | any command with `--debug` | the traceback of an error |
 """
 
@@ -49,7 +49,7 @@ SHORT = {
 
 ENDINGS = {
     endings.SUCCEEDED: "The script returned 0.",
-    endings.FAILED: "The script returned another code (`failed (exit 3)`), or a signal ended it (`failed (signal 15)`). The cause contains the exception and the line in your code.",
+    endings.FAILED: "The script returned a nonzero exit code (`failed (exit 3)`), or a signal ended it (`failed (signal 15)`). The cause contains the exception and the line in your code.",
     endings.OUT_OF_MEMORY: "The kernel killed the script, or a child process in its container, because memory ran out. The script itself may still have returned 0, but its results may be incomplete.",
     endings.TIMEOUT: "The run reached its `--timeout` and was stopped.",
     endings.CANCELLED: "The run was canceled. It stopped after SIGTERM, or had not started.",
@@ -59,28 +59,28 @@ ENDINGS = {
     endings.TARGET_REBOOTED: "The machine was rebooted during the run.",
     endings.TARGET_RESTARTED: "The target is a container (a rented pod) and was restarted during the run.",
     endings.TARGET_LOST: "The run folder on the machine was deleted, or you ended the run with `mlw cancel --forget`.",
-    endings.ENGINE_STOPPED: "The container engine, or a user of it, stopped the container.",
+    endings.ENGINE_STOPPED: "The container engine or a user stopped the container.",
     endings.EXIT_UNKNOWN: "The process has ended, but no exit status was recorded. The cause gives the reason. The log and outputs may be complete.",
 }
 
 ENDINGS_TEXT = """
-The ending describes how a run ended. `mlw show RUN` prints it, and JSON output has it in the key `ending`. It is more specific than the status. The supervisor on the target determines it from the exit code, the signal, cancel requests, and kernel
+The ending describes how a run ended. `mlw show RUN` prints it, and JSON output contains it in the key `ending`. It is more specific than the status. The supervisor on the target determines it from the exit code, the signal, cancel requests, and kernel
 counters.
 """
 
 EXIT_TEXT = """
-`mlw submit` and `mlw logs -f` exit with the exit code of the script. Failures of mlw itself have codes that scripts rarely use.
+`mlw submit` and `mlw logs -f` exit with the script's exit code. For its own failures, mlw uses codes that scripts rarely use.
 """
 
 OF_RUNS = (
     ("0", "Success; for a run: the script returned 0"),
     (
         "1–125",
-        "For a run: the exit code of the script. For other commands, 1 means that a check found errors (`doctor`, `project validate`, `project doctor`), or that some files could not be copied or sent",
+        "For a run: the script's exit code. For other commands, 1 means that a check found errors (`doctor`, `project validate`, `project doctor`), or that some files could not be copied or sent",
     ),
-    ("128 + *n*", "For a run: signal *n* ended the script; 137 is SIGKILL, 139 a segmentation fault"),
-    (str(errors.EXIT_TIMEOUT), "For a run: it reached its time limit"),
-    ("143", "For a run: canceled"),
+    ("128 + *n*", "For a run: signal *n* ended the script; 137 is SIGKILL, and 139 is a segmentation fault"),
+    (str(errors.EXIT_TIMEOUT), "For a run: the run reached its time limit"),
+    ("143", "For a run: the run was canceled"),
     (str(errors.EXIT_DETACHED), "You pressed Ctrl-C. The run continues"),
 )
 
@@ -91,9 +91,9 @@ EVENTS = {
     ),
     "step": (
         "A preparation step began",
-        "`step`: `code` (with `snapshot`), `environment` (with `digest`) or `image` (with `image`, which is being pulled)",
+        "`step`: `code` (with `snapshot`), `environment` (with `digest`), or `image` (with `image`, the image that is being pulled)",
     ),
-    "queued": ("The run waits for GPUs; repeated when the reason changes", "`reason`, as text"),
+    "queued": ("The run is waiting for GPUs; repeated when the reason changes", "`reason`, as text"),
     "gpus": (
         "The GPUs that the run holds or can see",
         "`gpus`: a list of `index`, `uuid`, `name`, `capability`, `bus_id`, `memory_clock`, `memory_total`, `memory_free`; `driver`; `cuda`; `held`: whether the run has exclusive use; `asked`",
@@ -112,16 +112,16 @@ EVENTS = {
         "`jobs`, `stages`, `tasks`, `executors`: names and counts; `members`: the executors; `ended`",
     ),
     "spark_trouble": (
-        "A lost executor, a failed task or stage",
+        "An executor was lost, or a task or stage failed",
         "`number`, `app`, `what`, `reason`, `executor`, `host`, `stage`, `name`, `job`",
     ),
     "stopping": (
         "A signal is sent to the script",
-        "`why`: `cancel` or `timeout`; `grace` in seconds; `stuck`: processes that ignore SIGKILL",
+        "`why`: `cancel` or `timeout`; `grace`: grace period in seconds; `stuck`: processes that ignore SIGKILL",
     ),
     "collecting": (
         "The script ended; the supervisor lists its outputs",
-        "`ending`, `cause`, `exit`, `signal`, `ended`, `elapsed`, `log_size`, as in `finished`",
+        "`ending`, `cause`, `exit`, `signal`, `ended`, `elapsed`, and `log_size`, as in `finished`",
     ),
     "finished": (
         "The run ended. This is the last event",
@@ -130,77 +130,83 @@ EVENTS = {
 }
 
 EVENTS_TEXT = """
-The file `events.jsonl` in the run folder is the event journal: one JSON object per line. The supervisor only appends to it. The state of a run is computed from these events only.
+The file `events.jsonl` in the run folder is the event journal: one JSON object per line. The supervisor only appends to it. mlw computes the state of a run only from these events.
 
 ```json
 {"w": "sup", "seq": 3, "t": 1794793719.808, "kind": "started", "data": {"pid": 13097, "time": 1794793719.801}}
 ```
 
-`w` is the writer, `seq` its line number, `t` the time on the target (seconds since 1970), and `kind` one of the values below. Readers ignore unknown kinds and fields. An incomplete last line is still
+`w` is the writer, `seq` is the writer's line number, `t` is the time on the target (seconds since 1970), and `kind` is one of the values below. Readers ignore unknown kinds and fields. If the last line is incomplete, it is still
 being written.
 """
 
 READ = (
     (
         "MLW_HOME",
-        "Data folder with history, keys, and caches (default on Linux: `~/.local/share/mlworkbench`, or below `XDG_DATA_HOME`). Only you may have access",
+        "Data folder with history, keys, and caches (default on Linux: `~/.local/share/mlworkbench`, or under `XDG_DATA_HOME`). Other users must not have access",
     ),
     ("MLW_DEBUG", "Any value: show tracebacks, as with `--debug`"),
     ("MLW_TRACKING", "`off`: scripts record nothing"),
     (
         "MLW_REGISTRY_PASSWORD",
-        "Password of a private registry; used only if `MLW_REGISTRY_SERVER` is the server of the image",
+        "Password of a private registry; used only if `MLW_REGISTRY_SERVER` is the image's registry server",
     ),
     ("MLW_REGISTRY_SERVER", "Server of the private registry; see `MLW_REGISTRY_PASSWORD`"),
     (
         "MLW_SECRET_",
-        "Prefix: `MLW_SECRET_TOKEN` is the value of `--secret TOKEN` and takes precedence over `TOKEN`",
+        "Prefix: `MLW_SECRET_TOKEN` contains the value for `--secret TOKEN` and takes precedence over `TOKEN`",
     ),
     ("NO_COLOR", "Any value: no colors"),
     ("COLUMNS", "Width of tables"),
     ("XDG_RUNTIME_DIR", "Folder for the sockets of shared SSH connections"),
-    ("SSH_AUTH_SOCK", "Socket of your SSH agent, as for ssh"),
+    ("SSH_AUTH_SOCK", "Socket of your SSH agent, as used by ssh"),
     ("DOCKER_HOST", "Container engine for `docker` targets on this machine"),
     (
         "UV_INDEX_URL",
-        "Package index. Other settings of uv (`UV_DEFAULT_INDEX`, `UV_EXTRA_INDEX_URL`, `UV_FIND_LINKS`, …) also apply, and take precedence over those of pip",
+        "Package index. Other uv settings (`UV_DEFAULT_INDEX`, `UV_EXTRA_INDEX_URL`, `UV_FIND_LINKS`, …) also apply and take precedence over pip settings",
     ),
     (
         "PIP_CONFIG_FILE",
-        "Configuration file of pip. `PIP_INDEX_URL`, `PIP_EXTRA_INDEX_URL`, `PIP_FIND_LINKS`, and `PIP_NO_INDEX` also apply",
+        "pip configuration file. `PIP_INDEX_URL`, `PIP_EXTRA_INDEX_URL`, `PIP_FIND_LINKS`, and `PIP_NO_INDEX` also apply",
     ),
     (
         "UV_PYTHON_DOWNLOADS_JSON_URL",
         "URL of uv's list of Python downloads, for a mirror; also used for targets",
     ),
-    ("UV_PYTHON_INSTALL_MIRROR", "Mirror for Python downloads of uv, on this machine and on targets"),
+    ("UV_PYTHON_INSTALL_MIRROR", "Mirror for uv's Python downloads, on this machine and on targets"),
     (
         "NETRC",
-        "File with credentials of package indexes, for HTTPS and for addresses that you configured (default: `~/.netrc`)",
+        "File with credentials for package indexes; used for HTTPS URLs and for URLs that you configured (default: `~/.netrc`)",
     ),
     (
         "MLFLOW_TRACKING_USERNAME",
-        "Credentials for `history export --mlflow`, with `MLFLOW_TRACKING_PASSWORD`, or use `MLFLOW_TRACKING_TOKEN`. Certificates: `MLFLOW_TRACKING_SERVER_CERT_PATH`, `MLFLOW_TRACKING_CLIENT_CERT_PATH`, `MLFLOW_TRACKING_INSECURE_TLS`. Timeout: `MLFLOW_HTTP_REQUEST_TIMEOUT`",
+        "User name for `history export --mlflow`. Also set `MLFLOW_TRACKING_PASSWORD`, or set only `MLFLOW_TRACKING_TOKEN`. Certificates: `MLFLOW_TRACKING_SERVER_CERT_PATH`, `MLFLOW_TRACKING_CLIENT_CERT_PATH`, `MLFLOW_TRACKING_INSECURE_TLS`. Timeout: `MLFLOW_HTTP_REQUEST_TIMEOUT`",
     ),
 )
 
 GIVEN = (
     ("MLW_RUN_ID", "Run ID"),
     ("MLW_RUN_FOLDER", "Run folder on the target"),
-    ("AZUREML_NATIVE_SHARE_DIRECTORY", "Shared folder of the project, kept after runs; ends with a separator"),
+    (
+        "AZUREML_NATIVE_SHARE_DIRECTORY",
+        "Shared folder of the project, which mlw keeps after runs; ends with a path separator",
+    ),
     ("MLFLOW_TRACKING_URI", "`mlw:run`, so that MLflow logs to the run. A value that you set takes precedence"),
     ("PYTHONPATH", "Starts with the in-run library, followed by your value"),
     ("PYTHONUNBUFFERED", "`1`, so that output appears immediately. A value that you set takes precedence"),
     ("CUDA_VISIBLE_DEVICES", "UUIDs of the GPUs that the run holds; empty with `--gpus none`"),
     ("CUDA_DEVICE_ORDER", "`PCI_BUS_ID` if the run holds GPUs"),
-    ("VIRTUAL_ENV", "Or `CONDA_PREFIX`: the environment, if mlw created it; `PYTHONNOUSERSITE` is then `1`"),
+    (
+        "VIRTUAL_ENV",
+        "The environment, if mlw created it (`CONDA_PREFIX` for conda environments); `PYTHONNOUSERSITE` is then `1`",
+    ),
     ("MLW_TRACKING", "`off` if the run configuration contains `TrackedRun: false`"),
 )
 
 PYTHON_TEXT = """
 ## In a script
 
-`import mlworkbench` works in every run with Python 3.6 or newer; nothing needs to be installed. In a script that you start without mlw, install `mlworkbench` in its Python; the script is then also recorded as a run. A call takes about a microsecond and
+`import mlworkbench` works in every run with Python 3.6 or newer; nothing needs to be installed. If you start a script without mlw, install `mlworkbench` in the Python that runs the script; mlw then also records it as a run. A call takes about a microsecond and
 does not wait for the disk or the network.
 """
 
@@ -213,7 +219,7 @@ The current run: `run.id`, `run.folder`, `run.outputs` (the folder `outputs/`), 
 PROGRAM_TEXT = """
 ## In a program or notebook
 
-Requires `mlworkbench` in the Python that you use. Anything that is not on this page may change without notice.
+Install `mlworkbench` in the Python that you use. Anything that is not on this page can change without notice.
 
 ```python
 from mlworkbench import History
@@ -224,12 +230,12 @@ for run in history.list("accuracy > 0.9", sort="-accuracy", limit=5):
 ```
 """
 
-AFTER_CHECKS = "`computetarget check` and `doctor gpu` exit with 75 if a requirement of runs is missing, and with 69 if the machine cannot be reached."
+AFTER_CHECKS = "`computetarget check` and `doctor gpu` exit with 75 if something that runs require is missing, and with 69 if the machine cannot be reached."
 
-AFTER_EVENTS = "The run folder also contains `log` (output of the script), `metrics/` (logged metrics), `gpu.jsonl` (GPU samples), and `exit.json` (exit status of the process). See [how a run works](../explanation/how-a-run-works.md#on-disk)."
+AFTER_EVENTS = "The run folder also contains `log` (the script's output), `metrics/` (logged metrics), `gpu.jsonl` (GPU samples), and `exit.json` (the process's exit status). See [how a run works](../explanation/how-a-run-works.md#on-disk)."
 
-IN_CONTAINERS = "In containers, `HOME`, `USER`, and `LOGNAME` are also set. Variables from `EnvironmentVariables` of the run configuration, `--env`, and `--secret` are added last."
+IN_CONTAINERS = "In containers, `HOME`, `USER`, and `LOGNAME` are also set. mlw adds variables from `EnvironmentVariables` in the run configuration, `--env`, and `--secret` last."
 
 AFTER_METRICS = "`metrics` returns an object with three arrays of equal length: `steps`, `times`, and `values`. All errors are subclasses of `MlwError` in `mlworkbench.errors` and have `message`, `hint`, `more` (a page of `mlw explain`, or None), and `exit_code`."
 
-PROJECT_TEXT = "Attributes: `root`, `id`, and `name`. `computes()` and `runconfigs()` return the names of compute targets and run configurations. `compute(name)` and `runconfig(name)` return the checked content of a file."
+PROJECT_TEXT = "Attributes: `root`, `id`, and `name`. `computes()` and `runconfigs()` return the names of compute targets and run configurations. `compute(name)` and `runconfig(name)` read and validate a file and return its content."

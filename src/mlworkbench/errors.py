@@ -75,7 +75,7 @@ class ConfigError(MlwError):
 
 
 class UnknownName(MlwError):
-    """A name that does not exist; the message is ``summary`` and ``available``, the list of existing names."""
+    """A name does not exist; the message lists the available names."""
 
     exit_code = 66
 
@@ -111,13 +111,13 @@ def _listed(name: str) -> str:
 
 
 class PreflightError(MlwError):
-    """The project cannot work on the target; nothing was sent."""
+    """The project is not compatible with the target; nothing was sent."""
 
     exit_code = 78
 
 
 class SolveError(MlwError):
-    """The dependencies cannot be resolved; the message contains the output of the resolver."""
+    """The dependencies cannot be resolved; the message contains the resolver's output."""
 
     exit_code = 78
 
@@ -129,7 +129,7 @@ class NotFetched(SolveError):
 
 
 class SnapshotError(MlwError):
-    """The files of the project could not be read completely."""
+    """Some project files could not be read."""
 
     exit_code = 74
 

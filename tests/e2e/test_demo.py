@@ -21,7 +21,7 @@ def test_from_a_sample_to_the_best_of_a_sweep(user, tmp_path):
     shown = re.findall(r"^\$ (mlw \S+ \S+)", done.out, re.MULTILINE)
     assert shown == [
         "mlw project create",
-        "mlw experiment submit",
+        "mlw submit -c",
         "mlw history metrics",
         "mlw submit train.py",
         "mlw history list",
@@ -33,6 +33,7 @@ def test_from_a_sample_to_the_best_of_a_sweep(user, tmp_path):
         assert f"\n  {word}  " in done.out
     (place,) = tmp_path.glob("mlw-demo.*")
     assert f"rm -r {place}\n" in done.out
+    assert f'export MLW_HOME="{place}/home" PATH=' in done.out.partition("Next steps")[0]
     outputs = Path(re.search(r"^Outputs: (.+)$", done.out, re.MULTILINE)[1])
     assert (outputs / "loss.svg").is_file()
     assert list(user.home.iterdir()) == [] and not user.store.exists(), "nothing outside of its folder"

@@ -66,7 +66,7 @@ def test_the_whole_walk(visitor, engine, tmp_path):
         "mlw computetarget check",
         "mlw project validate",
         "mlw experiment prepare",
-        "mlw experiment submit",
+        "mlw submit -c",
         "mlw history list",
         "mlw history metrics",
         "mlw history download",
@@ -131,7 +131,9 @@ def test_an_engine_that_is_elsewhere(visitor, tmp_path):
     path = programs(tmp_path / "bin", podman="exit 1") + f":{visitor.env['PATH']}"
     done = demo(visitor, DOCKER_HOST="tcp://127.0.0.1:1", PATH=path)
     assert done.code == 1, done
-    assert done.err.startswith("\nerror: Docker is configured to use another machine: tcp://127.0.0.1:1\nhint: "), done
+    assert done.err.startswith("\nerror: Docker is configured to use a different machine: tcp://127.0.0.1:1\nhint: "), (
+        done
+    )
 
 
 def programs(folder: Path, **scripts: str) -> str:

@@ -55,7 +55,7 @@ def submit(user, root: Path, *words: str, fault: str = ""):
 def test_with_a_gpu(user, gpus, project):
     done = submit(user, project, "--seconds", "2")
     assert done.code == 0, done
-    assert "gpus of the machine: NVIDIA H200, 139.0 GiB" in done.out.splitlines()
+    assert "GPUs on this machine: NVIDIA H200, 139.0 GiB" in done.out.splitlines()
     assert "this run has 1 GPU; the driver supports CUDA up to 12.8" in done.out
     assert "GPU 0: NVIDIA H200, 139.0 GiB, compute capability 9.0, GPU-00010203-0405-" in done.out
     assert "billion operations per second; result verified" in done.out
@@ -65,7 +65,7 @@ def test_with_a_gpu(user, gpus, project):
     outputs = user.folder(done.run) / "work" / "outputs"
     assert (outputs / "speed.svg").read_text().count("<polyline") == 1
     found = json.loads((outputs / "gpu.json").read_text())
-    assert (found["gpus of the run"], found["cuda"]) == (["NVIDIA H200"], "12.8")
+    assert (found["GPUs of this run"], found["cuda"]) == (["NVIDIA H200"], "12.8")
     assert found["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
 
 

@@ -76,7 +76,7 @@ def test_arguments_and_the_shared_folder(user, project):
 
 
 def test_the_sweep_of_the_readme(user, project):
-    (line,) = re.findall(r"^mlw (experiment submit .*--sweep.*)$", (project / "readme.md").read_text(), re.MULTILINE)
+    (line,) = re.findall(r"^mlw (submit .*--sweep.*)$", (project / "readme.md").read_text(), re.MULTILINE)
     assert "reg=10,1,0.1,0.01,0.001" in line
     done = user.mlw(
         *line.replace("10,1,0.1,0.01,0.001", "10,0.1").split(), cwd=project, timeout=LONG

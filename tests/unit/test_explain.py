@@ -57,6 +57,8 @@ TOGETHER = {
         "and newer",
     ),
     "… cannot be used: permission denied": ("cannot be used:", "permission denied"),
+    "… cannot be used: Cannot connect to the Docker daemon …": ("cannot be used:", "cannot connect"),
+    "not valid YAML: did not find expected ',' or ']'": ("not valid YAML: …",),
     "GPU used: no": ("GPU used: ", "no"),
     "GPU used: partly": ("GPU used: ", "partly"),
     "GPU used: unknown": ("GPU used: ", "unknown"),

@@ -57,7 +57,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         sys.modules.pop(name, None)
 
 
-AROUND: dict[str, Any] = {"container": False, "device files": [], "gpus of the machine": []}
+AROUND: dict[str, Any] = {"container": False, "device files": [], "GPUs on this machine": []}
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ AROUND: dict[str, Any] = {"container": False, "device files": [], "gpus of the m
         ({}, "this machine has no GPU"),
         ({"container": True}, "nvidiaDocker: true"),
         ({"container": True, "device files": ["/dev/nvidia0"]}, "mlw doctor gpu"),
-        ({"gpus of the machine": ["NVIDIA H200"]}, "mlw doctor gpu"),
-        ({"gpus of the machine": ["NVIDIA H200"], "CUDA_VISIBLE_DEVICES": ""}, "--gpus 1"),
+        ({"GPUs on this machine": ["NVIDIA H200"]}, "mlw doctor gpu"),
+        ({"GPUs on this machine": ["NVIDIA H200"], "CUDA_VISIBLE_DEVICES": ""}, "--gpus 1"),
     ],
 )
 def test_what_is_proposed_where_no_gpu_is(check: ModuleType, more: dict[str, Any], words: str) -> None:

@@ -59,20 +59,20 @@ COMPUTE = (
     Key("jumpHost", "word", "SSH jump host, as user@host:port (ML Workbench only)", "jump_host", types=OVER_SSH),
     Key("password", "secret", "Password reference written by Azure ML Workbench; ML Workbench stores no passwords in"
         " files", "password", types=OVER_SSH),
-    Key("baseDockerImage", "word", "Image of the container", "base_docker_image",
+    Key("baseDockerImage", "word", "Container image", "base_docker_image",
         default=DEFAULT_IMAGE, types=IN_CONTAINER, modern=("environment.docker.baseImage",)),
-    Key("sharedVolumes", "flag", "Accepted for compatibility, without effect: containers mount the run's working copy"
-        " of the project and the shared folder, never the project folder itself", "shared_volumes",
+    Key("sharedVolumes", "flag", "Accepted for compatibility, but has no effect: containers mount the run's"
+        " working copy of the project and the shared folder, never the project folder itself", "shared_volumes",
         default=False, types=IN_CONTAINER, modern=("environment.docker.sharedVolumes",)),
     Key("nativeSharedDirectory", "text",
         "Folder that persists across runs; scripts read its path from AZUREML_NATIVE_SHARE_DIRECTORY",
         "native_shared_directory", types=TYPES),
     Key("nvidiaDocker", "flag", "Make the machine's NVIDIA GPUs available in the container", "nvidia_docker",
         default=False, types=IN_CONTAINER, modern=("environment.docker.gpuSupport",)),
-    Key("mounts", "texts", "Folders of the machine to mount into the container: /data, or /data:/inside:ro;"
+    Key("mounts", "texts", "Folders on the machine to mount into the container, such as /data or /data:/inside:ro;"
         " allow them with `computetarget update --allow-mount` (ML Workbench only)", "mounts", types=IN_CONTAINER),
-    Key("shmSize", "amount", "Shared memory of the container, such as 8g; PyTorch data loaders need it"
-        " (ML Workbench only)", "shm_size", types=IN_CONTAINER),
+    Key("shmSize", "amount", "Shared memory size of the container, such as 8g; needed by PyTorch data loaders with"
+        " workers (ML Workbench only)", "shm_size", types=IN_CONTAINER),
     Key("memory", "amount", "Memory limit of the container, such as 16g (ML Workbench only)", "memory",
         types=IN_CONTAINER),
     Key("cpus", "number", "CPU limit of the container, such as 2.5 (ML Workbench only)", "cpus",
@@ -80,12 +80,12 @@ COMPUTE = (
     Key("network", "choice", "Network of the container; allow networks other than bridge and none with"
         " `computetarget update --allow-network` (ML Workbench only)", "network", types=IN_CONTAINER,
         choices=("bridge", "none", "host"), open=True),
-    Key("keepEntrypoint", "flag", "Start the script through the ENTRYPOINT of the image (ML Workbench only)",
+    Key("keepEntrypoint", "flag", "Start the script through the image's ENTRYPOINT (ML Workbench only)",
         "keep_entrypoint", default=False, types=IN_CONTAINER),
     Key("registryUsername", "word", "User name for the image's private registry; mlw prompts for the password or reads"
         " it from the keyring (ML Workbench only)", "registry_username", types=IN_CONTAINER),
-    Key("userManagedEnvironment", "flag", "true: you manage the Python packages yourself, the default on local and"
-        " remote; false: mlw installs the packages of CondaDependenciesFile, the default on all other types",
+    Key("userManagedEnvironment", "flag", "true: you manage the Python packages yourself (default on local and"
+        " remote); false: mlw installs the packages in CondaDependenciesFile (default on all other types)",
         "user_managed_environment", types=TYPES,
         modern=("environment.python.userManagedDependencies",)),
     Key("pythonLocation", "text", "Python interpreter that runs the script: a path, or a name to look up on PATH",
@@ -98,28 +98,30 @@ COMPUTE = (
     Key("yarnDeployMode", "choice", "Where YARN runs the driver: client (on the target) or cluster (inside the cluster,"
         " where mlw cannot collect metrics and outputs)", "yarn_deploy_mode",
         default="cluster", types=("cluster",), choices=("cluster", "client"), modern=("hdi.yarnDeployMode",)),
-    Key("cluster", "flag", "Format of May 2017: with native, true means type cluster, and false means remotedocker",
+    Key("cluster", "flag", "May 2017 format. If native is also set, true selects type cluster, and false selects"
+        " remotedocker",
         instead="type: cluster"),
-    Key("native", "flag", "Format of May 2017: with cluster, true means type cluster, and false means remotedocker",
+    Key("native", "flag", "May 2017 format. If cluster is also set, true selects type cluster, and false selects"
+        " remotedocker",
         instead="type: remote"),
 )
 
 RUNCONFIG = (
     Key("ArgumentVector", "arguments",
-        "Script and arguments to run when the command names no script; $file is the file selected in the app",
+        "Script and arguments to run if no script is given on the command line; $file is the file selected in the app",
         "argument_vector", default=(), modern=("script", "arguments")),
-    Key("Target", "name", "Name of the .compute file of the target; default: the name of this file", "target",
+    Key("Target", "name", "Name of the target's .compute file; default: the name of this file", "target",
         modern=("target",)),
     Key("EnvironmentVariables", "variables", "Environment variables for the script", "environment_variables",
         modern=("environment.environmentVariables",)),
     Key("Framework", "choice", "Python, or PySpark to run the script with Spark", "framework",
         default="PySpark", choices=("Python", "PySpark"), open=True, plugins="frameworks", modern=("framework",)),
-    Key("CondaDependenciesFile", "inside", "File with the packages of the environment, relative to the project",
+    Key("CondaDependenciesFile", "inside", "File that lists the environment's packages, relative to the project",
         "conda_dependencies_file", default="aml_config/conda_dependencies.yml", was=("CondaFile",),
         modern=("environment.python.condaDependenciesFile",)),
     Key("EnvironmentPlugin", "word", "Name of an installed plugin that provides the environment instead of"
         " CondaDependenciesFile (ML Workbench only)", "environment"),
-    Key("SparkDependenciesFile", "inside", "File with the packages and settings of Spark, relative to the project",
+    Key("SparkDependenciesFile", "inside", "File with Spark packages and settings, relative to the project",
         "spark_dependencies_file", default="aml_config/spark_dependencies.yml"),
     Key("PrepareEnvironment", "flag", "Build the environment as part of the run; false: build it beforehand with"
         " `mlw experiment prepare`",
@@ -132,36 +134,37 @@ RUNCONFIG = (
     Key("UseSampling", "flag", "Use the active sample of each data source instead of all data", "use_sampling",
         default=True),
     Key("DataSourceSettings", "tree", "Sample to use for each .dsource or .dprep file", "data_source_settings"),
-    Key("DataSourceSubstitutions", "texts_by_name", "Replace a .dsource file with another without changing code",
-        "data_source_substitutions"),
+    Key("DataSourceSubstitutions", "texts_by_name",
+        "Replace a .dsource file with a different one without changing code", "data_source_substitutions"),
     Key("FetchOutputs", "fetch",
         "Outputs to download after the run: all, none, or files up to a size such as 500 MB (ML Workbench only)",
         "fetch_outputs", default="all"),
     Key("Gpus", "gpus", "GPUs to wait for and use exclusively: 2, all, free, none, 0,2, a UUID, h200, or 1:40g"
         " (ML Workbench only)", "gpus"),
-    Key("Description", "ignored", "Description in files from before September 2017; ignored"),
-    Key("ManagedEnvironment", "flag", "Before September 2017, false meant that you manage the Python packages yourself",
+    Key("Description", "ignored", "Description in files created before September 2017; ignored"),
+    Key("ManagedEnvironment", "flag",
+        "Before September 2017, false meant that users managed the Python packages themselves",
         instead="userManagedEnvironment in the .compute file"),
 )
 
 # What a run configuration of April 2018 has beyond the names that other keys have there (``modern``).
 APRIL = (
     Key("script", "text", "Script to run; script and arguments together correspond to ArgumentVector"),
-    Key("arguments", "arguments", "Arguments of the script"),
-    Key("environment.docker.enabled", "flag", "Run in a container, even if the type of the target has none"),
-    Key("environment.docker.baseImageRegistry.address", "word", "Registry of the image, prepended to its name"),
+    Key("arguments", "arguments", "Arguments for the script"),
+    Key("environment.docker.enabled", "flag", "Run in a container, even if the target type does not use containers"),
+    Key("environment.docker.baseImageRegistry.address", "word", "Image registry; mlw adds it before the image name"),
     Key("environment.docker.baseImageRegistry.username", "unused", "User name for the registry",
         instead="`docker login` on the target"),
     Key("environment.docker.baseImageRegistry.password", "unused", "Password for the registry; never read",
         instead="`docker login` on the target"),
-    Key("batchai", "elsewhere", "Settings of Azure Batch AI; not supported"),
-    Key("containerInstance", "elsewhere", "Settings of Azure Container Instances; not supported"),
+    Key("batchai", "elsewhere", "Azure Batch AI settings; not supported"),
+    Key("containerInstance", "elsewhere", "Azure Container Instances settings; not supported"),
 )
 
 DEPENDENCIES = (
     Key("name", "text", "Name of the environment", "name", default="project_environment"),
     Key("channels", "texts", "Conda channels in order of priority; default: conda-forge", "channels", default=()),
-    Key("dependencies", "packages", "Conda packages; pip packages in a nested list named pip", "dependencies"),
+    Key("dependencies", "packages", "Conda packages, and pip packages in a nested list named pip", "dependencies"),
     Key("prefix", "ignored", "Folder of the exported environment; ignored"),
     Key("variables", "retired", "Environment variables of a conda environment",
         instead="EnvironmentVariables in the run configuration"),
@@ -169,7 +172,7 @@ DEPENDENCIES = (
 
 SPARK_DEPENDENCIES = (
     Key("configuration", "texts_by_name", "Spark properties", "configuration", modern=("spark.configuration",)),
-    Key("repositories", "texts", "Maven repositories besides Maven Central", "repositories", default=(),
+    Key("repositories", "texts", "Maven repositories in addition to Maven Central", "repositories", default=(),
         modern=("environment.spark.repositories",)),
     Key("packages", "coordinates", "Maven packages: group, artifact, version", "packages", default=(),
         modern=("environment.spark.packages",)),

@@ -47,7 +47,7 @@ _NAME_RULE = "1 to 64 letters, digits, dashes, underscores, and dots; start with
 
 @dataclass(frozen=True)
 class Project:
-    """A project folder. Its id ties runs to it wherever the folder is moved."""
+    """A project folder. Runs stay linked to the project through its ID, even if the folder is moved."""
 
     root: Path
     id: str
@@ -105,7 +105,7 @@ class Project:
 
 
 def find_project(start: Path) -> Project:
-    """The project that a folder belongs to: the nearest one at or above it. Writes nothing."""
+    """Return the project that contains a folder: the folder itself or its nearest parent that is a project."""
     root = find_root(str(start))
     if root is not None:
         refuse_planted(root, str(start))

@@ -18,15 +18,15 @@ PLACE = Path(__file__).parent
 # Folder → what its texts are about, in the order of the page.
 GROUPS = {
     "project": "Commands and projects",
-    "python": "Python of scripts",
+    "python": "Python for scripts",
     "connection": "Attaching and connecting",
     "packages": "Packages and environments",
     "containers": "Containers and images",
     "gpu": "GPUs",
     "runs": "Runs",
     "history": "History and disk space",
-    "browser": "Browser",
-    "tools": "SSH, Spark, and MLflow",
+    "browser": "Browser UI",
+    "tools": "Spark and MLflow",
 }
 _LEAST = 8  # letters of a message that must be there to know it by
 _LONGEST = 2000  # letters of a message that are looked at: it may come from a target, and nobody's words are longer

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class History(store.History):
-    """The runs of this user, in the folder that ``MLW_HOME`` names or in the usual one."""
+    """The run history in the data folder (``MLW_HOME``)."""
 
     def list(  # noqa: PLR0913 - each is a word of its own, by name
         self,
@@ -33,9 +33,10 @@ class History(store.History):
         children: bool = True,
         archived: bool = False,
     ) -> Runs:
-        """The runs that fit, newest first unless sorted: ``list("accuracy > 0.9", sort="-accuracy", limit=5)``.
+        """List matching runs, newest first by default: ``list("accuracy > 0.9", sort="-accuracy", limit=5)``.
 
-        The words are those of ``mlw history list``; ``project`` is the id of one, and all are looked through without.
+        The arguments correspond to the options of ``mlw history list``. ``project`` is a project ID; the default is all
+        projects.
         """
         by, descending = parse_sort(sort) if sort else (None, False)
         return self.search(
@@ -54,7 +55,7 @@ class History(store.History):
         )
 
     def metrics(self, run: Run | str, *names: str) -> dict[str, Points]:
-        """Every number that a run has logged: name → steps, times, values."""
+        """Return all numeric metrics of a run as a dict: name → steps, times, and values."""
         from .series.measured import Measured  # noqa: PLC0415 - most programs need no series
 
         if not isinstance(run, (str, Run)):
@@ -67,13 +68,16 @@ class History(store.History):
             return {name: measured.points(name) for name in names or known}
 
     def metrics_dataframe(self, run: Run | str, *names: str) -> DataFrame:
-        """The same as a pandas DataFrame with the columns name, step, time, value."""
+        """Return the metrics of a run as a pandas DataFrame with the columns name, step, time, and value."""
         from .frames import points_frame  # noqa: PLC0415 - loads pandas
 
         return points_frame(self.metrics(run, *names))
 
-    def runs_dataframe(self, where: str | None = None, **wishes: Any) -> DataFrame:
-        """What ``list`` finds as a pandas DataFrame, with columns such as metrics.loss and params.lr."""
+    def runs_dataframe(self, where: str | None = None, **options: Any) -> DataFrame:
+        """Return runs as a pandas DataFrame with columns such as metrics.loss and params.lr.
+
+        The arguments are the same as for ``list``.
+        """
         from .frames import runs_frame  # noqa: PLC0415 - loads pandas
 
-        return runs_frame(self.list(where, **wishes))
+        return runs_frame(self.list(where, **options))

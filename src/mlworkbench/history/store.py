@@ -150,7 +150,7 @@ class History:
     # -- reading -----------------------------------------------------------------------------------
 
     def get(self, prefix: str) -> Run:
-        """The run with this id, or the only one whose id begins so, has it in it, or whose name it is."""
+        """Return the run with this ID, unique part of an ID, or name."""
         self._take_outside()
         found = self._database.read(lambda connection: self._look_up(connection, prefix))
         if len(found) == 1:

@@ -1,6 +1,6 @@
 """Trains a classifier for two half-moons, using only the standard library.
 
-    mlw experiment submit -c local train.py --lr 0.5 --epochs 60
+    mlw submit -c local train.py --lr 0.5 --epochs 60
 
 Logistic regression with gradient descent. Each epoch logs its loss and accuracy to the run. The model and a plot of
 the loss are saved to outputs/, which mlw keeps with the run.
@@ -34,7 +34,7 @@ def make_moons(count, noise, seed):
 
 
 def features(x, y):
-    """Returns polynomial features: a straight line cannot separate the moons, a cubic curve can."""
+    """Returns polynomial features: a straight line cannot separate the moons, but a cubic curve can."""
     return (1.0, x, y, x * x, x * y, y * y, x * x * x, x * x * y, x * y * y, y * y * y)
 
 
@@ -92,7 +92,7 @@ def main():
     rows = [features(x, y) for x, y in points]
     weights = [0.0] * len(rows[0])
     losses = []
-    print(f"training on {len(rows)} points, lr {options.lr}, {options.epochs} epochs")
+    print(f"training on {len(rows)} points, lr {options.lr}, {options.epochs} epoch{'s' * (options.epochs > 1)}")
     for epoch in range(1, options.epochs + 1):
         weights, loss, accuracy = train_epoch(weights, rows, labels, options.lr)
         losses.append(loss)

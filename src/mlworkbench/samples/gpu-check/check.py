@@ -1,9 +1,10 @@
-"""Shows which GPU this run has, and uses it for some seconds. Needs no framework and no packages.
+"""Shows which GPU this run has, and uses it for a few seconds. Needs no framework and no packages.
 
-    mlw experiment submit -c local check.py --seconds 4
+    mlw submit -c local check.py --seconds 4
 
 On a GPU, each thread repeats a multiplication and an addition, and the script verifies the result. Without a GPU, it
-prints what is missing and computes the same on the CPU. It logs the speed, and writes a report and a plot to outputs/.
+prints what is missing and runs the same computation on the CPU. It logs the speed, and writes a report and a plot
+to outputs/.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def look_around():
         "machine": platform.node(),
         "container": any(map(os.path.exists, ("/.dockerenv", "/run/.containerenv"))),
         "driver": driver,
-        "gpus of the machine": cards,
+        "GPUs on this machine": cards,
         "device files": sorted(glob.glob("/dev/nvidia[0-9]*")),
         **{name: os.environ[name] for name in SPOKEN if name in os.environ},
     }
@@ -59,11 +60,11 @@ def remedy(around):
     """Returns a hint with the most likely reason for a missing GPU."""
     if around.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
         return "CUDA_VISIBLE_DEVICES hides all GPUs from the run; request one with --gpus 1"
-    if around["device files"] or around["gpus of the machine"]:
+    if around["device files"] or around["GPUs on this machine"]:
         return "the machine has a GPU that the run cannot use; run `mlw doctor gpu`"
     if around["container"]:
         return "the container has no GPU; set nvidiaDocker: true in the .compute file (see docker-gpu)"
-    return "this machine has no GPU; attach another one, see `mlw computetarget attach remotedocker --help`"
+    return "this machine has no GPU; to attach another machine, see `mlw computetarget attach remotedocker --help`"
 
 
 def work_on_cpu(seconds):
@@ -79,7 +80,7 @@ def work_on_cpu(seconds):
 
 
 def measure(points, what):
-    """Logs each data point; returns all as (seconds, billions of operations per second)."""
+    """Logs each data point; returns all points as (seconds, billions of operations per second)."""
     found = []
     for step, (seconds, speed) in enumerate(points, 1):
         found.append((seconds, speed / 1e9))
@@ -118,7 +119,7 @@ def plot(curves, path):
 
 
 def check_gpus(gpus, seconds):
-    """Measures the GPUs one after the other; returns a curve for each."""
+    """Measures the GPUs one after the other; returns a curve for each GPU."""
     curves = {}
     for gpu in gpus:
         size = f"{gpu.memory / 2**30:.1f} GiB"
@@ -130,7 +131,7 @@ def check_gpus(gpus, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Show which GPU a run has, and use it for some seconds.")
+    parser = argparse.ArgumentParser(description="Show which GPU a run has, and use it for a few seconds.")
     parser.add_argument("--seconds", type=float, default=4.0, help="duration for each GPU (%(default)s)")
     parser.add_argument("--require", action="store_true", help="fail with exit code 1 if there is no GPU")
     options = parser.parse_args()
@@ -159,7 +160,7 @@ def main():
 
     os.makedirs("outputs", exist_ok=True)
     with open("outputs/gpu.json", "w", encoding="utf-8") as file:
-        json.dump({**around, "gpus of the run": names, "cuda": version, "missing": missing}, file, indent=2)
+        json.dump({**around, "GPUs of this run": names, "cuda": version, "missing": missing}, file, indent=2)
     plot(curves, "outputs/speed.svg")
     print("wrote outputs/gpu.json and outputs/speed.svg")
     if options.require and not gpus:

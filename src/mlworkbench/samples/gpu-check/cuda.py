@@ -1,7 +1,7 @@
 """Calls the NVIDIA driver without a framework: libcuda with ctypes.
 
-Every machine with a driver has this library, and every framework uses it. So if this works, the machine, the driver,
-and the container are set up correctly, and remaining errors come from packages.
+Every machine with a driver has this library, and every framework uses it. If this module works, the machine, the
+driver, and the container are set up correctly, and remaining errors come from packages.
 """
 
 import array
@@ -54,7 +54,7 @@ _DIALECTS = (("6.0", "sm_52"), ("7.0", "sm_80"), ("8.7", "sm_100"))  # oldest fi
 
 
 class NoGpu(Exception):
-    """No GPU is available; the message names what is missing."""
+    """No GPU is available; the message states what is missing."""
 
 
 class CudaError(Exception):
@@ -135,7 +135,7 @@ class Gpu:
         return f"{kind}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def work(self, seconds):
-        """Computes for a time. Yields (seconds since the start, operations per second) about every 0.1 seconds."""
+        """Keeps the GPU busy for the given time. Yields (elapsed seconds, operations per second) every 0.1 seconds."""
         context = ctypes.c_void_p()
         self._driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         try:

@@ -1,4 +1,4 @@
-"""Lists the GPUs of the machine, whether or not this run can use them: NVML, the library of nvidia-smi, with ctypes."""
+"""Lists the machine's GPUs, whether or not this run can use them. Calls NVML, the library behind nvidia-smi."""
 
 import ctypes
 

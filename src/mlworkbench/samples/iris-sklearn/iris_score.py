@@ -1,8 +1,8 @@
-"""Scores all models that earlier runs saved to the shared folder of this machine.
+"""Scores all models that earlier runs saved to the shared folder on this machine.
 
-    mlw experiment submit -c local iris_score.py
+    mlw submit -c local iris_score.py
 
-Models are pickle files, and loading one can run any code: load only models that you trust.
+Models are pickle files, and loading a pickle file can run any code: load only models that you trust.
 """
 
 import glob
@@ -23,7 +23,7 @@ except ImportError:  # started without mlw: python iris_score.py
         """Outside a run, nothing is recorded."""
 
 
-matplotlib.use("Agg")  # plots go to files: there is no display
+matplotlib.use("Agg")  # write plots to files: there is no display
 import matplotlib.pyplot as plt  # noqa: E402 - after selecting the backend
 
 
@@ -45,8 +45,8 @@ def draw(rows):
 def main():
     models = read_models(flowers.shared_folder())
     if not models:
-        print("no models found in the shared folder of this machine", file=sys.stderr)
-        print("hint: run `mlw experiment submit iris_sklearn.py 0.01` with the same -c", file=sys.stderr)
+        print("no models found in the shared folder on this machine", file=sys.stderr)
+        print("hint: run `mlw submit iris_sklearn.py 0.01` with the same -c", file=sys.stderr)
         return 1
     _, judge, _ = flowers.load()
     rows = []

@@ -1,10 +1,10 @@
 """Trains a logistic regression on the iris dataset and saves the model for other runs.
 
-    mlw experiment submit -c local iris_sklearn.py 0.01
+    mlw submit -c local iris_sklearn.py 0.01
 
 The argument is the regularization rate. If it is too low, the model also fits the noise in the data; if it is too high,
-the model learns too little. The script logs rate and accuracy, and writes the model, the confusion matrix, and the ROC
-curves to outputs/. It also saves the model to the shared folder for iris_score.py.
+the model learns too little. The script logs the rate and the accuracy, and writes the model, the confusion matrix, and
+the ROC curves to outputs/. It also saves the model to the shared folder for iris_score.py.
 """
 
 import argparse
@@ -26,7 +26,7 @@ except ImportError:  # started without mlw: python iris_sklearn.py
         """Outside a run, nothing is recorded."""
 
 
-matplotlib.use("Agg")  # plots go to files: there is no display
+matplotlib.use("Agg")  # write plots to files: there is no display
 import matplotlib.pyplot as plt  # noqa: E402 - after selecting the backend
 
 SIZES = range(15, 91, 15)  # training samples

@@ -1,6 +1,6 @@
 """Trains a classifier for handwritten digits with Keras and MLflow.
 
-    mlw experiment submit -c local train.py
+    mlw submit -c local train.py
 
 The script does not depend on ML Workbench. In a run, everything that MLflow logs is recorded in the run: metrics,
 parameters, the model, and plots. Outside a run, it logs to MLflow as usual.

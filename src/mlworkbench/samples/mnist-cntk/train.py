@@ -1,6 +1,6 @@
 """Trains a classifier for handwritten digits with CNTK 2.7 on Python 3.6.
 
-    mlw experiment submit -c local train.py --epochs 8 --lr 0.002
+    mlw submit -c local train.py --epochs 8 --lr 0.002
 
 Each epoch logs its loss and accuracy to the run. The model and a confusion matrix are saved to outputs/, which mlw
 keeps with the run.
@@ -13,7 +13,7 @@ import warnings
 import openmpi
 
 openmpi.get_ready()
-warnings.filterwarnings("ignore", module="cntk")  # at import, a long warning about missing GPUs
+warnings.filterwarnings("ignore", module="cntk")  # hide a long warning about missing GPUs at import
 
 import cntk
 import numpy as np

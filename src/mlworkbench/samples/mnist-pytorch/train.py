@@ -1,6 +1,6 @@
 """Trains a classifier for handwritten digits with PyTorch.
 
-    mlw experiment submit -c local train.py --epochs 8 --lr 0.002
+    mlw submit -c local train.py --epochs 8 --lr 0.002
 
 Each epoch logs its loss and accuracy to the run. The model and a confusion matrix are saved to outputs/, which mlw
 keeps with the run.

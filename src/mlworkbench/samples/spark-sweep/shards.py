@@ -1,7 +1,7 @@
 """Functions that run on the executors: they create a shard of the data and reduce it to sums.
 
 Spark sends this module to the executors. Each function processes one shard and returns a small result, regardless of
-the number of rows. Therefore, the data can be larger than the memory.
+the number of rows. Therefore, the data does not need to fit into memory.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ HELD_OUT = 0.2  # fraction of each shard used for testing
 
 
 def make_shard(number, rows, seed):
-    """Returns rows of inputs with the target value in the last column. The same number and seed give the same shard."""
+    """Returns rows of inputs with the target value in the last column. Equal numbers and seeds produce equal shards."""
     dice = np.random.default_rng([seed, number])
     inputs = dice.standard_normal((rows, COLUMNS))
     strength = 1 / np.arange(1, COLUMNS + 1)

@@ -1,10 +1,11 @@
-"""Fits 30 regressions to data that can be larger than the memory, by sending sums instead of rows.
+"""Fits 30 regressions to data that may not fit into memory. The executors send sums instead of rows.
 
-    mlw experiment submit -c local sweep.py --rows 400000
+    mlw submit -c local sweep.py --rows 400000
 
 The executors create the data in shards and keep them on disk. One pass over the data for each frequency computes sums
 of products. From these sums, the driver solves the regression for every penalty without reading the data again. The
-script logs the error of each candidate on held-out rows, and writes the best candidate and a plot of all to outputs/.
+script logs the error of each candidate on held-out rows, and writes the best candidate and a plot of all candidates
+to outputs/.
 """
 
 import argparse
@@ -75,7 +76,7 @@ def sweep(data):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Fit regressions to data larger than the memory.")
+    parser = argparse.ArgumentParser(description="Fit regressions to data that does not fit into memory.")
     parser.add_argument("--rows", type=int, default=400_000, help="number of rows, 264 bytes each (%(default)s)")
     parser.add_argument("--rows-per-shard", type=int, default=50_000, help="rows processed at a time (%(default)s)")
     parser.add_argument("--seed", type=int, default=7, help="random seed of the data (%(default)s)")

@@ -28,10 +28,10 @@ _now = time.time
 
 
 def log(name, value=_NOTHING, step=None):
-    """``log("loss", 0.5)``, ``log("loss", 0.5, step=3)`` or ``log({"loss": 0.5, "accuracy": 0.9}, step=3)``.
+    """Log metrics: ``log("loss", 0.5)``, ``log("loss", 0.5, step=3)``, or ``log({"loss": 0.5, "acc": 0.9}, step=3)``.
 
-    Logging a name again adds a point to its series. Values: numbers, strings, bools, None, numpy scalars and
-    arrays, and lists of these. A full disk never raises an error.
+    Logging the same name again adds a point to its series. Values can be numbers, strings, bools, None, numpy scalars
+    and arrays, and lists of these. A full disk does not raise an error.
     """
     # In a training the caches are cold, and whatever is touched here costs most: literals instead of names.
     kind = type(value)
@@ -78,7 +78,7 @@ def record(kind, data, when=None):
 
 
 def flush():
-    """Write everything logged so far. Returns when it is written, or when the disk refuses it."""
+    """Write everything logged so far to disk. Returns when the data is written, or when the disk rejects it."""
     writer = _writer
     if writer is not None and writer.pid == os.getpid():
         writer.flush()

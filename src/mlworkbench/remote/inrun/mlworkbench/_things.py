@@ -15,9 +15,10 @@ _MOST_DEPTH = 20
 
 
 def log_params(params=None, **more):
-    """``log_params({"lr": 0.1, "optimizer": {"name": "adam"}})``, keyword arguments, or an argparse namespace.
+    """Log parameters: ``log_params({"lr": 0.1, "optimizer": {"name": "adam"}})``.
 
-    Nested names are joined with dots. Values other than numbers, strings, and lists become text. The last one wins.
+    Accepts a dict, keyword arguments, or an argparse namespace. Nested names are joined with dots. Values other than
+    numbers, strings, and lists are converted to strings. Logging the same name again replaces the value.
     """
     if params is None:
         params = {}
@@ -41,17 +42,21 @@ def log_param(name, value):
 
 
 def set_tag(name, value=""):
-    """Set a tag of the run. The last value wins; None removes the tag."""
+    """Set a tag of the run. Setting a tag again replaces its value; None removes the tag."""
     record("tag", {"name": plain_name(name, "a tag's name"), "value": value if value is None else _text(value)})
 
 
 def set_tags(tags):
+    """Set several tags from a dict."""
     for name, value in tags.items():
         set_tag(name, value)
 
 
 def log_image(name, image, step=None):
-    """Store an image in outputs/images: a path, bytes, a PIL image, a figure, an array, or a tensor."""
+    """Store an image in outputs/images.
+
+    The image can be a file path, bytes, a PIL image, a figure, an array, or a tensor.
+    """
     from ._pictures import picture  # noqa: PLC0415 - not needed by most scripts
 
     name, step = plain_name(name, "an image's name"), plain_step(step)
@@ -62,9 +67,9 @@ def log_image(name, image, step=None):
 
 
 def log_figure(name, figure, step=None):
-    """Store a figure of matplotlib (or pyplot itself), seaborn, plotly, or altair in outputs/figures, as .png or .html.
+    """Store a matplotlib, seaborn, plotly, or altair figure in outputs/figures, as .png or .html.
 
-    A name that ends with .svg, .pdf, or .jpg selects that format.
+    The pyplot module is also accepted. A name that ends with .svg, .pdf, or .jpg selects that format.
     """
     from ._pictures import figure as drawn  # noqa: PLC0415 - not needed by most scripts
 
@@ -76,9 +81,10 @@ def log_figure(name, figure, step=None):
 
 
 def log_table(name, table, step=None, columns=None):
-    """Log columns ``{"x": [1, 2], "y": [3, 4]}``, rows ``[{"x": 1, "y": 3}]`` or ``[[1, 3]]``, or a data frame.
+    """Store a table in outputs/tables.
 
-    Stored in outputs/tables as JSON: ``{"columns": [...], "data": [[...], ...]}``.
+    The table can be columns ``{"x": [1, 2], "y": [3, 4]}``, rows ``[{"x": 1, "y": 3}]`` or ``[[1, 3]]``, or a data
+    frame. The file is JSON: ``{"columns": [...], "data": [[...], ...]}``.
     """
     from ._tables import table_of  # noqa: PLC0415 - not needed by most scripts
 
@@ -87,7 +93,10 @@ def log_table(name, table, step=None, columns=None):
 
 
 def log_text(name, text, step=None):
-    """Store a text as outputs/<name>; ``.txt`` is added if the name has no extension. The same name replaces it."""
+    """Store text as outputs/<name>; ``.txt`` is added if the name has no extension.
+
+    Logging the same name again replaces the file.
+    """
     path = plain_name(name, "a text's name")
     step = plain_step(step)
     if not os.path.splitext(path)[1]:
@@ -96,7 +105,7 @@ def log_text(name, text, step=None):
 
 
 def log_file(path, name=None):
-    """Store a copy of a file or a folder as outputs/<name> (default: its own name)."""
+    """Store a copy of a file or folder as outputs/<name> (default: the file or folder name)."""
     source = os.path.abspath(str(path))
     if not os.path.isdir(source):
         return _tell("file", copy_in(source, name), name, None)

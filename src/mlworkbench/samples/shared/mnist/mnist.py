@@ -8,8 +8,9 @@
 MNIST, 60,000 training images and 10,000 test images: downloaded once (11 MB) and stored in the project's shared folder
 for later runs.
 
-The environment variable MNIST_MIRROR sets another source: a URL (https:, http:, file:) or a folder with the four .gz
-files; use https://USER:PASSWORD@HOST for a mirror that requires a login. The files are verified by their SHA-256.
+The environment variable MNIST_MIRROR sets a different source: a URL (https:, http:, file:) or a folder with the four
+.gz files. For a mirror that requires a login, use https://USER:PASSWORD@HOST. The script verifies the SHA-256 digests
+of the files.
 """
 
 import base64
@@ -80,7 +81,7 @@ def _full(name):
 
 
 def _fetched(name):
-    """Returns a file from the first mirror that has the right one: compressed, and uncompressed."""
+    """Returns a file from the first mirror that has the expected file: compressed, and uncompressed."""
     own = os.environ.get("MNIST_MIRROR")
     tried = []
     for mirror, password in [_apart(_address(own))] if own else [(mirror, "") for mirror in MIRRORS]:
