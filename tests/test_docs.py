@@ -145,7 +145,7 @@ def test_examples_can_be_typed():
         for line in command.epilog.removeprefix("Example: ").split(" && "):
             if line.startswith("mlw "):
                 check_options(line, f"{path} --help")
-        short = {"mlw logs", "mlw ps", "mlw show", "mlw cancel", "mlw status", "mlw submit", "mlw"}
+        short = {"mlw logs", "mlw ls", "mlw ps", "mlw show", "mlw cancel", "mlw status", "mlw submit", "mlw"}
         assert path in short or command.epilog.startswith(f"Example: {path}"), f"{path}: {command.epilog}"
 
 
