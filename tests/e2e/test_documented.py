@@ -56,7 +56,7 @@ def walk(request, laptop):
 @pytest.fixture
 def project(walk):
     """The project that the page begins with, created as the page shows it, with a quick script."""
-    for text in ("mlw project create --name demo", "cd demo"):
+    for text in ("mlw project create demo", "cd demo"):
         walk.at(text)
         walk.type(Command(text))
         walk.left.add(text)
@@ -163,7 +163,7 @@ def test_the_tutorial(walk, machine, engine, channel):
     walk.put("Target: my_dsvm", as_shown("aml_config/my_dsvm.runconfig"))
     walk.at(attach_, answers=questions)
     first: list[str] = []
-    submit = "mlw submit -c my_dsvm train.py --epochs 30"
+    submit = "mlw submit -c my_dsvm --gpus 1 train.py --epochs 30"
     walk.at(submit, after=lambda said: first.extend(re.findall(r"^RunId: +(\S+)", said, re.MULTILINE)))
     walk.at("mlw doctor gpu -t my_dsvm", code=75)  # it finds out that the container's GPU is a stand-in
     walk.at("mlw ps", before=something_runs)
