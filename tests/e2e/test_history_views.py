@@ -229,7 +229,7 @@ def test_a_sweep_that_nobody_watched(user):
     wait_until(lambda: user.info(parent)["status"] == "Failed", "the sweep ends")
     page = user.mlw("show", parent, cwd=project).out
     assert page.count("Failed (exit 1)") == 3 and "Submitting" not in page, page
-    assert "why: ValueError: no luck" in page
+    assert "cause: ValueError: no luck" in page
     done = user.mlw("submit", "train.py", "--sweep", "lr=0.1", cwd=project)
     assert f"mlw logs {user.info(done.run)['sweep']['children'][0]}" in done.err, done
     for words in (["--sweep"], ["--sweep", "lr"], ["--sweep", "--lr=0.1,0.2"], ["--sweep", "lr=lin:1..2"]):
@@ -311,7 +311,7 @@ def test_best_knows_what_is_good(trained):
     unknown = user.mlw("history", "best", "--metric", "acuracy", cwd=project)
     assert unknown.code == 66 and "did you mean 'accuracy'" in unknown.err and "loss" in unknown.err
     nobody = user.mlw("history", "best", "--metric", "accuracy", "--where", "lr > 5", cwd=project)
-    assert (nobody.code, nobody.out) == (0, "") and "no run" in nobody.err
+    assert (nobody.code, nobody.out) == (0, "") and "no matching run" in nobody.err
 
 
 # -- metrics -------------------------------------------------------------------------------------------
