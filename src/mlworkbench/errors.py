@@ -81,7 +81,7 @@ class UnknownName(MlwError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
         names = sorted(known)
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         self.summary = f"unknown {kind} {_short(name)!r}"
         self.available = f"available: {', '.join(map(_listed, names[:_NAMED]))}{more}" if names else "none exist yet"
         message = f"{self.summary}; {self.available}"

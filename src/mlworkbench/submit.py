@@ -344,7 +344,7 @@ def choose_entry(project: Project, runconfig: RunConfig, asked: Entry | None) ->
         if not words or words[0] == "$file":
             raise UsageError(
                 "no script specified",
-                f"mlw experiment submit -c {runconfig.name} SCRIPT, or set ArgumentVector in "
+                f"run 'mlw submit -c {runconfig.name} SCRIPT', or set ArgumentVector in "
                 f"aml_config/{runconfig.name}.runconfig",
             )
         entry = Entry("script", words[0], tuple(words[1:]))

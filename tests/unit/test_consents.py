@@ -199,7 +199,7 @@ def test_a_machine_cannot_name_what_is_no_path(here, path):
 @pytest.mark.parametrize("answer", [{}, {"ok": True}, {"ok": True, "places": [], "paths": {}}, {"ok": False}])
 def test_an_answer_that_is_none(here, answer):
     here.ask = lambda request: answer
-    with pytest.raises(HostError, match="cannot resolve its folders|malformed reply"):
+    with pytest.raises(HostError, match="cannot resolve folder paths|malformed reply"):
         ask_places(here)
 
 

@@ -241,7 +241,7 @@ def test_a_version_without_a_wheel_is_not_replaced(hostile):
     )
     assert error.hint == (
         "use 1.0, the newest version with a wheel; or allow the build script to run on this machine:"
-        " --allow-build greet (before a submit in the browser, run: mlw experiment prepare --allow-build greet)"
+        " --allow-build greet (before submitting in the browser, run: mlw experiment prepare --allow-build greet)"
     )
     lock = hostile.solve(hostile.asks("greet<2", options=hostile.of_project()), host=HERE).lock
     assert names(lock["pip"]) == {"greet": "1.0"}

@@ -234,7 +234,7 @@ def _tell_left(told: Told, left: Left, found: Attachment, purged: bool, compute:
         told.done.insert(0, f"downloaded the results of {named([f'run {one}' for one in left.brought])}")
     deleted = purged and left.asked
     if left.missing:
-        words = "deleted without being downloaded" if deleted else "results that remain on the machine only"
+        words = "deleted without being downloaded" if deleted else "results not downloaded, left on the machine"
         told.warnings.append(f"{words}: {_missing(left)}")
     if left.busy:
         runs = named([f"run {run.id} ({_standing(run)})" for run in left.busy])
@@ -352,7 +352,7 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
     if found.key != MADE:
         raise UsageError(
             f"{name}, {found.where}, uses your own SSH keys; there is no key that mlw can replace",
-            "to accept a new host key: --host-key FINGERPRINT",
+            "to accept a new host key, use --host-key FINGERPRINT",
         )
     host = SshHost(found, paths)
     host.connect()

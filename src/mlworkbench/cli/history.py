@@ -61,13 +61,13 @@ def history() -> None:
 def list_runs(everywhere: bool, folder: str | None, output: str, query: str | None, **wishes: Any) -> None:
     """List runs.
 
-    The newest run comes first. Columns include the parameters that differ between the runs, and metrics.
+    The newest run comes first. Columns include metrics and the parameters that differ between runs.
 
-    A --where condition compares script parameters (--batch-size 32 is batch_size), metrics, and keys such as status,
-    script_name, duration (in seconds), or start_time_utc with numbers and "strings". Operators: = != < <= > >= and ~
-    (contains), combined with and, or, not. Quote unusual names in `backticks`; use params.lr and metrics.lr if both
-    exist. tags = "best" matches a tag; for the tag team=vision, tags.team is "vision". max.loss and min.loss are the
-    extremes of a series. If --where is repeated, all conditions must match.
+    A --where condition compares a field with a number or a "string". Fields are script parameters (batch_size for
+    --batch-size), metrics, and keys such as status, script_name, duration (seconds), or start_time_utc. Operators: = !=
+    < <= > >= and ~ (contains), combined with and, or, not. Quote unusual names in `backticks`; use params.lr and
+    metrics.lr if both exist. tags = "best" matches a tag; for the tag team=vision, tags.team is "vision". max.loss and
+    min.loss are the extremes of a series. If --where is repeated, all conditions must match.
 
     Runs of sweeps and nested runs are hidden unless you use --children, --parent, --where, --text, --sort, --tag, or
     --status.

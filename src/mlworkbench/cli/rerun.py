@@ -18,11 +18,13 @@ from .completion import complete_run
 from .opening import find_run
 from .options import in_project, rendering
 
+_LOCKED = "Reuse the exact environment of RUN (default), or re-resolve dependencies"
+
 
 @click.command(epilog="Example: mlw rerun demo-swift --detach")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--wait/--detach", default=True, help="Stream the output until the run ends (default), or return at once")
-@click.option("--locked/--no-locked", default=True, help="Reuse the exact environment of RUN (default), or resolve it")
+@click.option("--locked/--no-locked", default=True, help=_LOCKED)
 @click.option("--name", help="Display name of the new run")
 @click.option("--dry-run", is_flag=True, help="Print the run specification as JSON; submit nothing")
 @in_project

@@ -86,7 +86,7 @@ class SubmitCommand(Command):
 
 @click.command(
     cls=SubmitCommand,
-    epilog="Example: mlw experiment submit -c local train.py --lr 0.1",
+    epilog="Example: mlw submit -c local train.py --lr 0.1",
     options_metavar="[OPTIONS] SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND [ARGS]...",
 )
 @run_configuration()

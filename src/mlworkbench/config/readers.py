@@ -79,7 +79,7 @@ def _choice(key: Key, node: Node, notes: Notes) -> str:
         notes.warn(
             node.line,
             f"{key.name} {text!r} is not built in; built in: {', '.join(key.choices)}",
-            "install a plugin of that name",
+            "install a plugin with that name",
         )
     return text
 

@@ -203,7 +203,7 @@ def _inside(at: Line, place: str, folder: Path, root: Path) -> str:
         path = os.path.realpath(base / place)
         if os.path.isdir(path):
             hint = "build a wheel (`uv build --wheel`) and use that; modules of the project need no package"
-            raise _wrong(at, f"{place} is a folder: packages from source folders are not installed", hint)
+            raise _wrong(at, f"{place} is a folder; installing packages from source folders is not supported", hint)
         inside = path.startswith(real + os.sep) and not re.match(r"[A-Za-z]:", place)
         if inside and (os.path.isfile(path) or base == root):
             return Path(os.path.relpath(path, real)).as_posix()

@@ -267,11 +267,17 @@ def _changed(attachment: Attachment, said: str) -> HostError:
 
 def key_changed(attachment: Attachment, old: str, new: str) -> HostKeyChanged:
     """``old`` is empty if it is the user's own known_hosts that name another key."""
-    what = f"the host key of {attachment.identity} has changed: it was {old or 'a different key in known_hosts'}, now"
+    what = f"the host key of {attachment.identity}"
+    offered = new or "an unknown key"
+    problem = (
+        f"{what} has changed: it was {old}, now it is {offered}"
+        if old
+        else f"{what} does not match known_hosts: the server offers {offered}"
+    )
     reset = f"run: mlw computetarget reset-key {attachment.called} --host-key FINGERPRINT"
     how = reset if old and attachment.called else "attach with --host-key FINGERPRINT"
     return HostKeyChanged(
-        f"{what} it is {new or 'unknown'}; nothing was sent",
+        f"{problem}; nothing was sent",
         f"if the machine was reinstalled, verify the new key on the machine itself and {how};"
         " otherwise the connection may be intercepted",
         new,

@@ -13,7 +13,10 @@ from .replies import printable
 
 _CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)
 _GUARD = "case $- in *i*) ;; *) return;; esac"
-_STARTUP = f"~/.bashrc must not exit or start another shell: put  {_GUARD}  at its top ('ssh HOST true' must succeed)"
+_STARTUP = (
+    f"make sure that ~/.bashrc does not exit or start another shell: add '{_GUARD}' as its first line, then test with"
+    " 'ssh HOST true'"
+)
 
 
 def unfit(attachment: Attachment, error: NotGreeted) -> HostError:

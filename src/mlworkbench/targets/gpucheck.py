@@ -16,21 +16,24 @@ _TOOLKIT = "install the NVIDIA Container Toolkit there, run sudo nvidia-ctk runt
 
 _IN_CONTAINER = "no-gpu-in-container"
 
-_HUNG = "look for NVRM: Xid in sudo dmesg there; a reboot recovers a hung driver"
-_LOAD = "load it there (sudo modprobe nvidia), or install it; sudo dmesg shows why it was not loaded"
+_HUNG = "look for NVRM: Xid in the output of 'sudo dmesg' on the target; a reboot recovers a hung driver"
+_LOAD = "load the driver on the target (sudo modprobe nvidia), or install it; 'sudo dmesg' shows why it was not loaded"
 
 # What the driver's troubles call for; the first that fits counts.
 _REMEDIES = (
-    ("version mismatch", "reboot that machine to load the new driver"),
+    ("version mismatch", "reboot the target to load the new driver"),
     ("not loaded", _LOAD),
     ("couldn't communicate", _LOAD),
-    ("no driver for it", "install the NVIDIA driver there with the system package manager"),
-    ("libnvidia-ml", "install the user-space libraries of the driver; if it is a container, start it with --gpus all"),
+    ("no driver for it", "install the NVIDIA driver on the target with the system package manager"),
+    (
+        "libnvidia-ml",
+        "install the user-space libraries of the NVIDIA driver; if the target is a container, start it with --gpus all",
+    ),
     (
         "fallen off the bus",
-        "reboot that machine; if it happens again, check the power, cooling, and seating of the card",
+        "reboot the target; if it happens again, check the power, cooling, and seating of the card",
     ),
-    ("must be reset", "run sudo nvidia-smi --gpu-reset, or reboot that machine"),
+    ("must be reset", "run 'sudo nvidia-smi --gpu-reset', or reboot the target"),
     ("did not answer", _HUNG),
     ("did not respond", _HUNG),
 )
