@@ -158,7 +158,7 @@ def test_usual_folders_are_left_out_with_a_line(desk: Desk) -> None:
     assert desk.paths(snapshot.digest) == ["train.py"]
     assert snapshot.notes == (), "not a warning"
     assert snapshot.left_out == (
-        "5 folders excluded by default (environments, caches, and similar): .pytest_cache/, conda/, own-cache/ and"
+        "5 folders excluded by default (environments, caches, and similar): .pytest_cache/, conda/, own-cache/, and"
         " 2 more; to include one, add !.pytest_cache to .mlwignore"
     )
     again = desk.take()

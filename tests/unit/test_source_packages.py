@@ -274,7 +274,7 @@ def test_consent_in_the_settings_is_for_the_users_own_indexes(hostile):
     hostile.dynamic()
     asked = hostile.asks("greet", options=hostile.of_project())
     error = refused(hostile, asked, builds=allow(["greet"]))
-    assert "only for packages of your own indexes" in error.hint and not hostile.mark.exists()
+    assert "only for packages from your own indexes" in error.hint and not hostile.mark.exists()
     hostile.dynamic(folder=hostile.root)
     refused(hostile, hostile.asks("./greet-2.0.tar.gz"), builds=allow(["greet"]))
     assert not hostile.mark.exists()

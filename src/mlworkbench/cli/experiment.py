@@ -34,6 +34,7 @@ from .verbs import Verbs
 from .view import stream, tell_lost, watch
 
 PATIENCE = 15.0  # seconds for machines elsewhere to answer
+_NAMED = 5  # active runs in a hint
 
 
 @click.group(
@@ -138,9 +139,9 @@ def cancel(**asked: Any) -> int:
     Sends SIGTERM to all its processes, then SIGKILL.
     """
     name = asked["run"] or asked["by_option"]
-    if name is None:
-        raise UsageError("no run given", "list active runs with: mlw ps")
     history = History(user_paths())
+    if name is None:
+        raise UsageError("no run given", _active(history, asked["folder"]))
     follower = open_run(history, name, asked["folder"])
     refuse_outside(follower.run, "mlw cannot cancel it", "stop it where it was started")
     if asked["forget"]:
@@ -167,6 +168,17 @@ def cancel(**asked: Any) -> int:
     if asked["output"] != "table" or asked["query"]:
         show_run(follower.run, asked["output"], asked["query"])
     return 0
+
+
+def _active(history: History, folder: str | None) -> str:
+    """The hint for a missing RUN: the active runs of this project."""
+    project = maybe_project(folder)
+    runs = history.unfinished(project.id if project else None)
+    names = [run.id for run in runs if not waits_for_turn(run)]
+    if not names:
+        return "list active runs with 'mlw ps'"
+    more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"active runs: {', '.join(names[:_NAMED])}{more}; show them with 'mlw ps'"
 
 
 def _attach_first(follower: Follower) -> str:

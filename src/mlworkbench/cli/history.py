@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
+from ..history.query import Query
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
@@ -17,10 +18,12 @@ from ..report.wishes import expect, make_query
 from . import render
 from .command import under
 from .filters import choosing_columns, filtering
+from .messages import NO_RUNS, SUBMIT_ONE
 from .options import debugging, in_project, maybe_project, rendering
 from .show import show_part, show_run, show_runs
 from .verbs import Verbs
 
+_FILTERS = ("status", "target", "script", "tag", "text", "since", "where", "parent")
 PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is known here
 
 
@@ -84,6 +87,9 @@ def list_runs(everywhere: bool, folder: str | None, output: str, query: str | No
             expect(store, asked)
     if project is None and not everywhere:
         render.message("note: not in a project; listing the runs of all projects")
+    if not found and output == "table" and query is None:
+        _explain_none(store, asked, wishes)
+        return
     if wishes["group"] is None:
         _show(found, output, query, wishes["columns"])
         return
@@ -94,10 +100,19 @@ def list_runs(everywhere: bool, folder: str | None, output: str, query: str | No
     show_groups(found, wishes["group"], {**wishes, "output": output, "query": query})
 
 
+def _explain_none(store: History, asked: Query, wishes: dict[str, Any]) -> None:
+    """Why a list is empty."""
+    if any(wishes[name] for name in _FILTERS):
+        render.message("no runs match")
+    elif store.search(Query(asked.project, archived=True, limit=1)):
+        render.message("no runs match")
+        render.message("hint: 'mlw history list --archived' includes archived runs")
+    else:
+        render.message(NO_RUNS)
+        render.message(f"hint: {SUBMIT_ONE}")
+
+
 def _show(runs: list[Run], output: str, query: str | None, columns: str | None) -> None:
-    if not runs and output == "table" and query is None:
-        render.message("no runs")
-        return
     projects = {run.spec.project_id for run in runs}
     show_runs(runs, output, query, (*LIST[:3], "project", *LIST[3:]) if len(projects) > 1 else LIST, only=columns)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -98,7 +99,15 @@ class Project:
             if os.path.lexists(path):
                 require_inside(path, self.root)
                 return path
-        raise UnknownName(kind, name, self._names(*suffixes))
+        raise UnknownName(kind, name, self._names(*suffixes), otherwise=attach_hint(name))
+
+
+def attach_hint(name: str) -> str:
+    """For the name of a target or run configuration that does not exist."""
+    return (
+        f"attach a machine with 'mlw computetarget attach remotedocker --name {shlex.quote(name)} --address HOST"
+        " --username USER'"
+    )
 
 
 # -- finding ---------------------------------------------------------------------------------------
