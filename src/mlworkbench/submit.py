@@ -276,7 +276,7 @@ def launch(
     if spec.origin is not None:
         raise UsageError(
             f"run {spec.id} was submitted from {spec.origin}; it can only be viewed or canceled here",
-            "to run it from here, submit the script: mlw submit",
+            "to run it from here, submit the script with 'mlw submit'",
         )
     children = [run.spec for run in children_of_sweep(history, spec)]
     for one in (spec, *children):
@@ -332,7 +332,7 @@ def _default_runconfig(project: Project, target: str | None) -> str:
         return name if name in names else names[0]
     raise UsageError(
         f"no run configuration specified; available: {', '.join(names) or 'none in aml_config'}",
-        "for example: mlw experiment submit -c NAME train.py",
+        "for example: mlw submit -c NAME train.py",
     )
 
 

@@ -42,7 +42,7 @@ def test_ps_with_nothing_active(ran):
     user, project, _ = ran
     done = user.mlw("ps", cwd=project)
     assert (done.code, done.out) == (0, "")
-    assert done.err == "no active runs\nhint: list finished runs with: mlw ls\n"
+    assert done.err == "no active runs\nhint: list finished runs with 'mlw ls'\n"
     assert user.mlw("ps", "-o", "json", cwd=project).out == "[]\n"
 
 

@@ -164,7 +164,7 @@ def test_ctrl_c_during_the_launch_says_what_became_of_the_run(user):
     assert first.stderr.readline().startswith(b"RunId: ")
     first.send_signal(signal.SIGINT)
     _, said = first.communicate()
-    assert b"was not started; start it with: mlw experiment resume" in said
+    assert b"was not started; start it with 'mlw experiment resume" in said
     assert first.returncode == -signal.SIGINT
 
 

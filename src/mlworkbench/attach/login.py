@@ -159,7 +159,7 @@ def _with_key_file(attempt: Attempt, wish: Wish) -> None:
             return
         raise LoginRefused(
             f"{draft.where} rejected the key {path}",
-            "append its public key to ~/.ssh/authorized_keys there, or use another key",
+            "add its public key to ~/.ssh/authorized_keys on the machine, or use a different key",
             (),
         )
     given = [wish.passphrase] if wish.passphrase else []

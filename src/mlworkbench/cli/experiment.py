@@ -64,7 +64,9 @@ def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
     """
     history = History(user_paths())
     follower = open_run(history, run, folder)
-    refuse_outside(follower.run, "its output was not captured", f"show what it logged with: mlw show {follower.run.id}")
+    refuse_outside(
+        follower.run, "its output was not captured", f"show what it logged with 'mlw show {follower.run.id}'"
+    )
     follower.refresh()
     known = follower.run
     if not os.path.exists(history.paths.root.run(known.id).path):
@@ -112,7 +114,7 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None, col
         going = [run for run in going if run.accepted is not None or run.spec.parent not in sweeps]
     if not going and output == "table" and query is None:
         render.message("no active runs")
-        render.message("hint: list finished runs with: mlw ls")
+        render.message("hint: list finished runs with 'mlw ls'")
     else:
         show_runs(going, output, query, NOW, only=columns)
     for sweep, count in waiting.items():
@@ -120,7 +122,8 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None, col
     tell_lost(runs)
     if any(run.detail == INTERRUPTED for run in runs):
         render.message(
-            "hint: a submission was interrupted; continue it with mlw experiment resume RUN, or mlw cancel RUN"
+            "hint: a submission was interrupted; resume it with 'mlw experiment resume RUN', or cancel it with"
+            " 'mlw cancel RUN'"
         )
 
 
@@ -155,7 +158,7 @@ def cancel(**asked: Any) -> int:
     elif follower.run.contact != IN_CONTACT:
         raise Unreachable(
             f"cannot cancel run {follower.run.id}: {follower.run.contact}",
-            _attach_first(follower) + "if the machine no longer exists: mlw cancel --forget " + follower.run.id,
+            _attach_first(follower) + f"if the machine no longer exists, run 'mlw cancel --forget {follower.run.id}'",
         )
     else:
         ask_to_end(history, follower, asked["grace"])
@@ -223,11 +226,11 @@ def resume(run: str, folder: str | None) -> int:
     """
     history = History(user_paths())
     found = get_run(history, run, folder)
-    refuse_outside(found, "there is no submission to resume", "submit it with: mlw submit SCRIPT")
+    refuse_outside(found, "there is no submission to resume", "submit it with 'mlw submit SCRIPT'")
     if found.spec.origin is not None:
         raise UsageError(
             f"run {found.id} was submitted from {found.spec.origin} and can only be resumed there",
-            f"follow it with: mlw logs -f {found.id}",
+            f"follow it with 'mlw logs -f {found.id}'",
         )
     if found.spec.inside:
         raise UsageError(

@@ -42,7 +42,7 @@ def get_run(history: History, prefix: str, folder: str | None) -> Run:
             raise
         names = [run.id for run in recent]
         near = get_close_matches(prefix, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "list the runs of this project with: mlw history list"
+        hint = f"did you mean {near[0]!r}?" if near else "list the runs of this project with 'mlw history list'"
         raise UnknownName("run", prefix, names[:_LISTED], hint) from None
 
 

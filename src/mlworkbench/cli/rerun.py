@@ -43,7 +43,10 @@ def rerun(ctx: click.Context, /, run: str | None, folder: str | None, **asked: A
     if run is None:
         raise UsageError("no run given", f"rerun the newest run with 'mlw rerun {found.id}'")
     given = again(
-        history, found.id, [Path(folder) if folder else Path.cwd()], "specify its folder: mlw rerun RUN --project PATH"
+        history,
+        found.id,
+        [Path(folder) if folder else Path.cwd()],
+        "specify its folder with 'mlw rerun RUN --project PATH'",
     )
     made = _submit(given, asked)
     history.close()

@@ -83,7 +83,7 @@ def show_part(history: History, prefix: str | None, folder: str | None, artifact
     follower = open_run(history, prefix, folder)
     run = follower.refresh()
     if artifact in LOGS:
-        refuse_outside(run, "its output was not captured", f"show what it logged with: mlw show {run.id}")
+        refuse_outside(run, "its output was not captured", f"show what it logged with 'mlw show {run.id}'")
         stream(follower, secrets=known_secrets(run).values(), live=False)
     else:
         show_artifact(history.paths.root.run(run.id), artifact, known_secrets(run).values())

@@ -168,7 +168,7 @@ def submit(**asked: Any) -> int:
         detached(follower.run)
         raise
     except (HostError, LaunchError, SolveError) as error:
-        later = f"continue with mlw experiment resume {stored.id}, or give up with mlw cancel {stored.id}"
+        later = f"resume it with 'mlw experiment resume {stored.id}', or cancel it with 'mlw cancel {stored.id}'"
         error.hint = f"{error.hint}; {later}" if error.hint else later
         raise
     return _finish(follower, asked, secrets)

@@ -49,7 +49,7 @@ def _secret(key: Key, node: Node, notes: Notes) -> str | None:
     notes.warn(
         node.line,
         f"{key.name} is a secret in a file that is copied with the project",
-        "remove the line and change the password; `mlw computetarget attach` needs it only once",
+        "remove the line and change the password; 'mlw computetarget attach' needs it only once",
     )
     return None  # so that it can get no further
 

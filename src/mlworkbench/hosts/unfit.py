@@ -49,7 +49,7 @@ def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
 
 def _no_home(where: str, what: str) -> HostError:
     full = "space" in what or "quota" in what
-    hint = "free disk space there" if full else "your user must be able to write to it"
+    hint = "free disk space on the machine" if full else "your user needs write access to it"
     problem = f"the home folder of {where} cannot be used: {what}"
     return HostError(problem, hint, more="disk-full" if full else "unfit-target")
 

@@ -112,7 +112,7 @@ def _script(facts: Facts, compute: Compute) -> list[Finding]:
     if compute.kind in IN_CONTAINER or facts.script is None:
         return []
     name = compute.python_location or "python3"
-    hint = f"set pythonLocation in {compute.name}.compute to a Python that exists there"
+    hint = f"set pythonLocation in {compute.name}.compute to a Python that exists on the target"
     if facts.python.executable:
         hint += f", such as {facts.python.executable}"
     if not facts.script.executable:
@@ -173,7 +173,7 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
         found += f" of {size(store.total)}"
     found += f" in {store.folder}" + (f" ({store.filesystem})" if store.filesystem else "")
     which = " -t NAME" if elsewhere else ""
-    room = f"free disk space there; mlw experiment clean{which} lists what mlw can delete"
+    room = f"free disk space there; 'mlw experiment clean{which}' lists what mlw can delete"
     if store.writable is False:
         hint = "your user must be able to write to it" if elsewhere else "set MLW_HOME to a writable folder"
         return Finding("store", ERROR, f"{store.folder} is not writable", hint)
@@ -279,7 +279,7 @@ def engine_trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
     if engine.os not in (None, "linux"):
         return f"{engine.version} runs {engine.os} containers", "switch the engine to Linux containers"
     if compute.nvidia_docker and not engine.nvidia:
-        hint = "install the NVIDIA Container Toolkit, run `sudo nvidia-ctk runtime configure` and restart the engine"
+        hint = "install the NVIDIA Container Toolkit, run 'sudo nvidia-ctk runtime configure', and restart the engine"
         return f"{engine.program or 'the engine'} {engine.version} has no support for NVIDIA GPUs", hint
     return None
 

@@ -12,7 +12,10 @@ from .check import ERROR, OK, WARNING, Finding
 
 _LONGEST = 300
 _NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "cupy": "CuPy", "cuda": "CUDA"}
-_TOOLKIT = "install the NVIDIA Container Toolkit there, run sudo nvidia-ctk runtime configure, and restart the engine"
+_TOOLKIT = (
+    "install the NVIDIA Container Toolkit on the target, run 'sudo nvidia-ctk runtime configure', and restart the"
+    " engine"
+)
 
 _IN_CONTAINER = "no-gpu-in-container"
 
@@ -157,7 +160,7 @@ def _one(tried: Mapping[str, Any], gpus: Gpus) -> Finding:
     if tried.get("worked") is True:
         return Finding(link, OK, f"{title}: a small computation on the GPU succeeded")
     if what == "torch" and not cuda:
-        hint = "this is a CPU-only build: use torch without +cpu (mlw project doctor suggests one)"
+        hint = "this is a CPU-only build: use torch without +cpu ('mlw project doctor' suggests one)"
         return Finding(link, ERROR, f"{title} was built without CUDA", hint, "gpu-cpu-build")
     if _newer(cuda, gpus.cuda):
         hint = f"update the driver there, or use a build for CUDA {gpus.cuda} or older"
@@ -177,7 +180,7 @@ def _why(error: str, what: str) -> str:
     if "insufficient" in said or "too old" in said:
         return "update the driver there, or use a build for an older CUDA"
     if "out of memory" in said:
-        return "other processes use the GPU memory: run mlw gpus"
+        return "other processes use the GPU memory; list them with 'mlw gpus'"
     if "kernel image" in said:
         return "this build does not support that GPU: use a newer build for a new GPU, or an older one for an old GPU"
     return "reinstall it for this machine" if what != "cuda" else "run: sudo dmesg | grep -i nvrm"
