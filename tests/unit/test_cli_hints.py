@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import click
 import pytest
 
 from mlworkbench.cli.experiment import _active
 from mlworkbench.cli.history import _explain_none, list_runs
 from mlworkbench.cli.main import _near_option
-from mlworkbench.cli.submit import submit
+from mlworkbench.cli.submit import _finish, submit
 from mlworkbench.history.query import Query
 from mlworkbench.history.store import History
+from tests.unit.test_cli_views import a_run
 from tests.unit.test_history_store import paths, spec
 
 NO_FILTERS = dict.fromkeys(("status", "target", "script", "tag", "text", "where"), ()) | {"since": None, "parent": None}
@@ -49,3 +53,14 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
     history.add(spec(0))
     _explain_none(history, Query(), NO_FILTERS)
     assert "--archived" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminals", [(), ("stdout",), ("stderr",), ("stdout", "stderr")])
+def test_a_detached_run_is_printed_once_on_a_terminal(capsys, monkeypatch, terminals):
+    run = a_run()
+    shown = [getattr(sys, name) for name in terminals]
+    monkeypatch.setattr("mlworkbench.cli.render.terminal", lambda stream: stream in shown)
+    follower = SimpleNamespace(refresh=lambda: run)
+    assert _finish(follower, {"wait": False, "output": "table", "query": None}, {}) == 0
+    told = capsys.readouterr()
+    assert told.out == ("" if len(terminals) == 2 else f"{run.id}\n") and f"mlw logs -f {run.id}" in told.err

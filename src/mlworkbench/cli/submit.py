@@ -273,7 +273,8 @@ def _finish(follower: Follower, asked: dict[str, Any], secrets: dict[str, str]) 
     if not asked["wait"]:
         run = follower.refresh()
         if asked["output"] == "table" and not asked["query"]:
-            render.emit(run.id, output="tsv")
+            if not (render.terminal(sys.stdout) and render.terminal(sys.stderr)):  # else RunId is on the screen already
+                render.emit(run.id, output="tsv")
             hint_back(run)
         else:
             render.emit(record(run), output=asked["output"], query=asked["query"])
