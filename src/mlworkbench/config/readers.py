@@ -151,7 +151,9 @@ def _number(key: Key, node: Node, notes: Notes) -> str:
 
 def _items(key: Key, node: Node) -> tuple[Node, ...]:
     if not isinstance(node, Sequence):
-        raise Wrong(node, f"{key.name} must be a list, not {describe(node)}", "write one `- item` per line below it")
+        raise Wrong(
+            node, f"{key.name} must be a list, not {describe(node)}", "write one `- item` per line under the key"
+        )
     return node.items
 
 
@@ -183,7 +185,7 @@ def _pairs(key: Key, node: Node) -> tuple[tuple[Scalar, Node], ...]:
         raise Wrong(
             node,
             f"{key.name} must be a mapping of names to values, not {describe(node)}",
-            "write one `NAME: value` per line below it",
+            "write one `NAME: value` per line under the key",
         )
     return node.pairs
 

@@ -61,7 +61,7 @@ def judge_gpus(found: Mapping[str, Any], facts: Facts, compute: Compute) -> list
         if all(one.state != ERROR for one in findings):
             findings += _container(inside, gpus, compute)
         return findings
-    return [*findings, *_tried(found.get("tried"), gpus, "the Python of scripts")]
+    return [*findings, *_tried(found.get("tried"), gpus, "the Python that runs scripts")]
 
 
 def _driver(found: Mapping[str, Any], gpus: Gpus) -> Finding:
@@ -87,7 +87,7 @@ def _nvml(found: Mapping[str, Any], gpus: Gpus) -> list[Finding]:
     how = "nvidia-smi, NVML could not be loaded" if gpus.source == "nvidia-smi" else "NVML"
     findings = [Finding("nvml", OK if gpus.source == "nvml" else WARNING, f"{how}: {names or 'no GPU responds'}")]
     if findings[0].state == WARNING:
-        hint = "GPU monitoring works with fewer metrics; a Python with ctypes there can read NVML"
+        hint = "GPU monitoring works with fewer metrics; install a Python with ctypes on the target to read NVML"
         findings = [Finding("nvml", WARNING, findings[0].found, hint)]
     for one in gpus.gpus:
         if one.error:
@@ -123,8 +123,8 @@ def _called(engine: Engine) -> str:
 def _container(inside: Mapping[str, Any], gpus: Gpus, compute: Compute) -> list[Finding]:
     image = _text(inside.get("image"))
     if inside.get("missing"):
-        hint = "a run pulls it; then check again"
-        return [Finding("container", WARNING, f"image {image} is not on that machine, so it was not tested", hint)]
+        hint = "submit a run to pull the image, then test again"
+        return [Finding("container", WARNING, f"image {image} is not on the target, so it was not tested", hint)]
     if inside.get("code") != 0:
         said = (_text(inside.get("said")) or "no output").strip().splitlines()[-1]
         return [Finding("container", ERROR, f"a container with GPUs fails to start: {said}", _TOOLKIT, _IN_CONTAINER)]
@@ -136,7 +136,7 @@ def _container(inside: Mapping[str, Any], gpus: Gpus, compute: Compute) -> list[
     if not compute.nvidia_docker:
         hint = f"set nvidiaDocker: true in {compute.name}.compute, or submit with --gpus"
         findings.append(Finding("nvidiaDocker", WARNING, f"{compute.name}.compute does not request GPUs", hint))
-    return [*findings, *_tried(inside.get("tried"), gpus, "the Python of the image")]
+    return [*findings, *_tried(inside.get("tried"), gpus, "the image's Python")]
 
 
 def _tried(tried: object, gpus: Gpus, whose: str) -> list[Finding]:
@@ -163,11 +163,14 @@ def _one(tried: Mapping[str, Any], gpus: Gpus) -> Finding:
         hint = "this is a CPU-only build: use torch without +cpu ('mlw project doctor' suggests one)"
         return Finding(link, ERROR, f"{title} was built without CUDA", hint, "gpu-cpu-build")
     if _newer(cuda, gpus.cuda):
-        hint = f"update the driver there, or use a build for CUDA {gpus.cuda} or older"
+        hint = f"update the driver on the target, or use a build for CUDA {gpus.cuda} or older"
         found = f"{title} needs a newer driver: this one supports CUDA {gpus.cuda}"
         return Finding(link, ERROR, found, hint, "gpu-driver")
     return Finding(
-        link, ERROR, f"{title} sees no GPU", "check CUDA_VISIBLE_DEVICES there, and that the framework is a GPU build"
+        link,
+        ERROR,
+        f"{title} sees no GPU",
+        "check CUDA_VISIBLE_DEVICES on the target, and that the framework is a GPU build",
     )
 
 
@@ -178,7 +181,7 @@ def _why(error: str, what: str) -> str:
             "libcuda.so.1 of the driver not found: install the user-space driver libraries; for containers, the toolkit"
         )
     if "insufficient" in said or "too old" in said:
-        return "update the driver there, or use a build for an older CUDA"
+        return "update the driver on the target, or use a build for an older CUDA"
     if "out of memory" in said:
         return "other processes use the GPU memory; list them with 'mlw gpus'"
     if "kernel image" in said:
