@@ -83,8 +83,8 @@ def test_a_mount_whose_place_nobody_has_resolved_is_not_covered():
     [
         (["/data", "/scratch:ro"], None),
         (["/data:ro", "/data/scratch"], None),
-        (["/data", "/data/x:ro"], "below /data"),
-        (["/data=/mnt/data", "/mnt/data/x:ro"], "below /data"),
+        (["/data", "/data/x:ro"], "under /data"),
+        (["/data=/mnt/data", "/mnt/data/x:ro"], "under /data"),
         (["/var/run"], "never"),
         (["/home"], "contains ML Workbench folders"),
         (["/home:ro"], None),
