@@ -157,7 +157,8 @@ def _below_writable(path: str, mounts: Iterable[Consent]) -> Refusal | None:
     for one in mounts:
         if one.mode == "rw" and any(path != place and is_below(path, place) for place in one.forms):
             return Refusal(
-                f"{path} is below {one.value}, which containers can write, so only that folder itself can be mounted",
+                f"{path} is under {one.value}, which containers can write to, so only that folder itself can be"
+                " mounted",
                 f"mount {one.value}, or allow {one.value}:ro instead and mount {path} read-only",
             )
     return None

@@ -79,15 +79,18 @@ class UnknownName(MlwError):
 
     exit_code = 66
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], hint: str | None = None, *, otherwise: str | None = None
+    ) -> None:
+        """``hint`` replaces the similar names; ``otherwise`` is the hint if no name is similar."""
         names = sorted(known)
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         self.summary = f"unknown {kind} {_short(name)!r}"
         self.available = f"available: {', '.join(map(_listed, names[:_NAMED]))}{more}" if names else "none exist yet"
         message = f"{self.summary}; {self.available}"
         near = _near(name, names)
         super().__init__(
-            message, hint or (f"did you mean {' or '.join(repr(_short(one)) for one in near)}?" if near else None)
+            message, hint or (f"did you mean {' or '.join(repr(_short(one)) for one in near)}?" if near else otherwise)
         )
 
 

@@ -10,13 +10,16 @@ from .model import IN_CONTACT, Run, Status
 from .remote import endings
 
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
-UNWRITTEN = "ended; its result is not written yet"  # the disk of the target refuses it
-_FORMER_UNWRITTEN = "ended; its ending waits to be written"  # in the history of earlier versions
+UNWRITTEN = "ended; result not saved yet"  # the disk of the target refuses it
+_FORMER_UNWRITTEN = (
+    "ended; its result is not written yet",
+    "ended; its ending waits to be written",
+)  # of older versions
 
 
 def is_unwritten(run: Run) -> bool:
     """Whether it is over, and its machine cannot write how it ended."""
-    return (run.detail or "").startswith((UNWRITTEN, _FORMER_UNWRITTEN))
+    return (run.detail or "").startswith((UNWRITTEN, *_FORMER_UNWRITTEN))
 
 
 def in_sweep(run: Run) -> bool:

@@ -136,7 +136,7 @@ def words(given: Again, *, configuration: str, script: str, arguments: str, lock
     except ValueError as error:
         raise UsageError(f"invalid arguments: {error}", "close the quotes") from None
     if not script.strip() or script.startswith("-"):
-        raise UsageError("no script given", "name a file of the project")
+        raise UsageError("no script given", "specify a script of the project")
     spec = given.run.spec
     kinds = {"module": {"module": script}, "command": {"command": script}}
     entry: dict[str, Any] = kinds.get(spec.entry.kind, {"script": script})

@@ -276,7 +276,7 @@ def launch(
     if spec.origin is not None:
         raise UsageError(
             f"run {spec.id} was submitted from {spec.origin}; it can only be viewed or canceled here",
-            "to run it from here, submit the script: mlw submit",
+            "to run it from here, submit the script with 'mlw submit'",
         )
     children = [run.spec for run in children_of_sweep(history, spec)]
     for one in (spec, *children):
@@ -332,7 +332,7 @@ def _default_runconfig(project: Project, target: str | None) -> str:
         return name if name in names else names[0]
     raise UsageError(
         f"no run configuration specified; available: {', '.join(names) or 'none in aml_config'}",
-        "for example: mlw experiment submit -c NAME train.py",
+        "for example: mlw submit -c NAME train.py",
     )
 
 
@@ -344,7 +344,7 @@ def choose_entry(project: Project, runconfig: RunConfig, asked: Entry | None) ->
         if not words or words[0] == "$file":
             raise UsageError(
                 "no script specified",
-                f"mlw experiment submit -c {runconfig.name} SCRIPT, or set ArgumentVector in "
+                f"run 'mlw submit -c {runconfig.name} SCRIPT', or set ArgumentVector in "
                 f"aml_config/{runconfig.name}.runconfig",
             )
         entry = Entry("script", words[0], tuple(words[1:]))

@@ -560,7 +560,7 @@ def test_a_machine_that_does_not_answer(laptop, machine, project):
     assert done.code == 69 and done.out == ""
     assert done.err == (
         f"error: ada@{host.address}:22 refused the connection\n"
-        "hint: check that sshd is running there and listens on port 22\n"
+        "hint: check that sshd is running on the machine and listens on port 22\n"
         "hint: for details run 'mlw explain no-contact'\n"
     )
 

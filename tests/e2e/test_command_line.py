@@ -42,7 +42,7 @@ def test_ps_with_nothing_active(ran):
     user, project, _ = ran
     done = user.mlw("ps", cwd=project)
     assert (done.code, done.out) == (0, "")
-    assert done.err == "no active runs\nhint: list finished runs with: mlw ls\n"
+    assert done.err == "no active runs\nhint: list finished runs with 'mlw ls'\n"
     assert user.mlw("ps", "-o", "json", cwd=project).out == "[]\n"
 
 
@@ -108,6 +108,10 @@ def test_rerun(ran):
     assert json.loads(planned.out)["entry"]["name"] == "train.py"
     detached = user.mlw("rerun", first, "--detach", "-o", "json", cwd=project)
     assert json.loads(detached.out)["arguments"] == ["--lr", "0.5"]
+    newest = json.loads(detached.out)["run_id"]
+    missing = user.mlw("rerun", cwd=project)
+    assert missing.code == 2 and missing.err.startswith("error: no run given\n"), missing
+    assert f"hint: rerun the newest run with 'mlw rerun {newest}'" in missing.err
 
 
 def test_gpus_that_the_target_does_not_have(user, tmp_path):

@@ -284,13 +284,13 @@ def test_a_folder_that_becomes_a_project_is_sound_at_once(user):
     folder = user.home / "mine"
     folder.mkdir()
     first = user.mlw("project", "init", cwd=folder)
-    assert first.code == 0 and first.err.endswith("hint: run a script with: mlw submit SCRIPT\n"), first
+    assert first.code == 0 and first.err.endswith("hint: run a script with 'mlw submit SCRIPT'\n"), first
     assert user.mlw("project", "validate", cwd=folder, check=True).err == "no problems found\n"
     assert "#ArgumentVector:\n#  - train.py\n" in (folder / "aml_config" / "local.runconfig").read_text()
     other = user.home / "other"
     other.mkdir()
     (other / "fit.py").write_text("print('fitted')\n")
-    assert user.mlw("project", "init", cwd=other).err.endswith("hint: run a script with: mlw submit fit.py\n")
+    assert user.mlw("project", "init", cwd=other).err.endswith("hint: run a script with 'mlw submit fit.py'\n")
     done = user.mlw("submit", cwd=other)
     assert (done.code, done.out) == (0, "fitted\n"), done
 

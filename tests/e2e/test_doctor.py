@@ -55,7 +55,7 @@ def test_doctor_finds_and_heals(user, project):
         ("python2", "train.py", 2, "print('hello')  # say it"),
     ]
     assert all(row["severity"] == "error" and row["message"] and row["hint"] for row in rows)
-    assert done.err == "hint: write the replacements into the files with 'mlw project doctor --fix'\n"
+    assert done.err == "hint: run 'mlw project doctor --fix' to apply the replacements\n"
     assert (project / file).read_text() == DEPENDENCIES
 
     done = user.mlw("project", "doctor", "-c", "gpu", "--fix", cwd=project)

@@ -20,7 +20,7 @@ def test_a_home_that_is_read_only_for_a_while(shared_target, kind):
     away.host.run("mount", "-o", "remount,bind,ro", runs)
     away.let_go()
     wait_until(lambda: b"k 19\n" in content(away.there(run) / "log"), "the last words of the script")
-    words = f"its result is not written yet: the file system of {away.there(run)} is read-only"
+    words = f"result not saved yet: the file system of {away.there(run)} is read-only"
     wait_until(lambda: words in (away.mlw("status", run).out), "the status to tell of it", 30)
     assert away.ps()[0]["status"] == "Running"
     told = b""

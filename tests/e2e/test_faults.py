@@ -73,7 +73,7 @@ def test_a_script_that_fills_its_run_folder_with_junk_ends_like_any_other(user):
     left = "\n".join(record["left_out"])
     for said in ("metrics/folder: not a file", "metrics/fifo: not a file", "metrics/link: not a file"):
         assert said in left
-    assert "metrics/vast: a line is longer than 4 MiB" in left and "outputs/vast: not hashed" in left
+    assert "metrics/vast: skipped a line longer than 4 MiB" in left and "outputs/vast: not hashed" in left
     assert "20 files with" in left, left
     assert "Skipped:" in done.err and "outputs/vast: not hashed" in done.err
     assert user.mlw("history", "rebuild").code == 0
@@ -164,7 +164,7 @@ def test_ctrl_c_during_the_launch_says_what_became_of_the_run(user):
     assert first.stderr.readline().startswith(b"RunId: ")
     first.send_signal(signal.SIGINT)
     _, said = first.communicate()
-    assert b"was not started; start it with: mlw experiment resume" in said
+    assert b"was not started; start it with 'mlw experiment resume" in said
     assert first.returncode == -signal.SIGINT
 
 

@@ -165,7 +165,7 @@ def test_the_doctor_names_the_broken_link(user, gpus, tmp_path):
     assert rows["framework"]["found"] == "PyTorch 2.0+cpu was built without CUDA"
     gpus.set(init=18)
     done = user.mlw("doctor", "gpu", "-t", "local", cwd=root, env=env)
-    assert done.code == 75 and "version mismatch" in done.out and "hint: driver: reboot that machine" in done.err, done
+    assert done.code == 75 and "version mismatch" in done.out and "hint: driver: reboot the target" in done.err, done
     done = user.mlw("doctor", "gpu", "-t", "nowhere", cwd=root, env=env)
     assert done.code == 66 and "nowhere" in done.err and "local" in done.err
 

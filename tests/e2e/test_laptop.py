@@ -111,7 +111,7 @@ def test_nothing_is_left_behind(quiet):
     rows = findings(doctor(quiet, "-o", "json"))
     assert there() == before
     assert rows["history"]["found"].startswith("1 run, 0 not finished")
-    assert rows["ssh"]["found"].endswith("connections are shared")
+    assert rows["ssh"]["found"].endswith("SSH connection sharing is available")
 
 
 def test_a_home_of_nobody(quiet):

@@ -63,7 +63,8 @@ def test_download_again_conflicts_and_overwrite(done):
     told = user.mlw("history", "download", run, "-d", "got", cwd=project)
     assert told.code == 1
     assert (
-        "warning: got/model.pkl exists with other content; not replaced" in told.err and "with --overwrite" in told.err
+        "warning: got/model.pkl exists with different content; not replaced" in told.err
+        and "with --overwrite" in told.err
     )
     assert (project / "got" / "model.pkl").read_text() == "my own"
     assert user.mlw("history", "download", run, "-d", "got", "--overwrite", cwd=project).code == 0

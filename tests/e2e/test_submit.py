@@ -303,7 +303,7 @@ def test_run_inside_a_run(user):
 MISTAKES = [
     (["submit", "trian.py"], 66, "unknown script 'trian.py'; available: train.py", "did you mean 'train.py'?"),
     (["submit", "-c", "locla", "train.py"], 66, "'locla'", "did you mean 'local'?"),
-    (["submit", "-t", "gpu", "train.py"], 66, "'gpu'", ""),
+    (["submit", "-t", "gpu", "train.py"], 66, "'gpu'", "mlw computetarget attach remotedocker --name gpu"),
     (["submit", "--timeout", "soon", "train.py"], 2, "--timeout: invalid duration 'soon'", "15m"),
     (["submit", "--env", "A", "train.py"], 2, "--env A has no value", "--secret A"),
     (["submit", "--env", "A B=1", "train.py"], 2, "'A B' is not a valid variable name", ""),
@@ -315,6 +315,8 @@ MISTAKES = [
     (["history", "list", "--query", "[?"], 2, "", ""),
     (["history", "list", "-o", "xml"], 2, "xml", ""),
     (["cancel"], 2, "no run given", "mlw ps"),
+    (["ls", "--json"], 2, "--json", "did you mean -o json?"),
+    (["submit", "--cofig", "local", "train.py"], 2, "--cofig", "did you mean -c, --run-configuration?"),
 ]
 
 

@@ -244,7 +244,7 @@ def test_the_python_of_an_image_is_not_looked_into():
     ("reach", "state", "words"),
     [
         (Reach("host", True), OK, "host is reachable"),
-        (Reach("host", False, True, "refused"), OK, "a proxy is set there"),
+        (Reach("host", False, True, "refused"), OK, "a proxy is set on the target"),
         (
             Reach("host", False, False, "[Errno -3] no name"),
             WARNING,
@@ -266,7 +266,7 @@ INDEX = "https://index.example/simple"
 @pytest.mark.parametrize(
     ("compute", "settings", "reach", "found"),
     [
-        (REMOTE, {}, None, "those of the machine; mlw installs none (userManagedEnvironment)"),
+        (REMOTE, {}, None, "the machine's own packages; mlw installs none (userManagedEnvironment)"),
         (
             MANAGED,
             {"PIP_INDEX_URL": INDEX},
@@ -290,7 +290,7 @@ INDEX = "https://index.example/simple"
             MANAGED,
             {"PIP_INDEX_URL": INDEX},
             Reach("x", False, True),
-            "downloaded by the target from index.example (your settings), through the proxy set there",
+            "downloaded by the target from index.example (your settings), through the target's proxy",
         ),
         (
             MANAGED,

@@ -68,6 +68,19 @@ def test_what_is_dropped_is_told(width):
         assert dropped_line(fitted.dropped, choosable=True).startswith("note: columns not shown: Arguments")
 
 
+def test_a_status_is_not_shortened_and_sparse_parameters_are_dropped_first():
+    given = rows(status="Failed (exit 3)", **{"params.depth": None})
+    given[0]["params.depth"] = "12345678901234567890"
+    titles = {**TITLES, "params.depth": "depth"}
+    fitted = fit(titles, given, 80, extras=("params.lr", "loss", "params.depth"))
+    assert {row["status"] for row in fitted.rows} == {"Failed (exit 3)"} and fitted.dropped[0] == "depth"
+    narrow = fit(titles, given, 20, extras=("params.lr", "loss", "params.depth"))
+    assert {row["status"] for row in narrow.rows} == {"Failed (exit 3)"} and list(narrow.columns) == [
+        "run_id",
+        "status",
+    ]
+
+
 def test_without_a_width_all_is_shown_whole():
     given = rows(arguments="x" * 300, tags=None)
     fitted = fit({**TITLES, "tags": "Tags"}, given, None)
@@ -127,3 +140,14 @@ def test_a_list_shows_what_distinguishes_runs(capsys, monkeypatch):
     assert lines[0].split() == ["Run", "ID", "lr"] and len(lines) == 4
     with pytest.raises(UsageError, match="tables only"):
         show_runs(runs, "json", None, LIST, only="lr")
+
+
+def test_a_sweep_has_no_values_of_its_own_and_may_not_have_started(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    run = a_run(0, ("--lr", "{lr}"), status=Status.CANCELED)
+    sweep = replace(run, spec=replace(run.spec, sweep={"axes": {"lr": "0.1,0.2"}, "children": []}))
+    others = [a_run(at, ("--lr", f"0.{at}"), status=Status.COMPLETED, started=1.0) for at in (1, 2)]
+    monkeypatch.setattr("time.time", lambda: run.spec.created + 200)
+    lines, _ = listed(capsys, [sweep, *others], only="run_id,lr,started")
+    assert "{lr}" not in lines[2] and "submitted 3 min ago" in lines[2]
+    assert "0.1" in lines[3] and "submitted" not in lines[3]

@@ -83,8 +83,8 @@ def test_a_mount_whose_place_nobody_has_resolved_is_not_covered():
     [
         (["/data", "/scratch:ro"], None),
         (["/data:ro", "/data/scratch"], None),
-        (["/data", "/data/x:ro"], "below /data"),
-        (["/data=/mnt/data", "/mnt/data/x:ro"], "below /data"),
+        (["/data", "/data/x:ro"], "under /data"),
+        (["/data=/mnt/data", "/mnt/data/x:ro"], "under /data"),
         (["/var/run"], "never"),
         (["/home"], "contains ML Workbench folders"),
         (["/home:ro"], None),
@@ -199,7 +199,7 @@ def test_a_machine_cannot_name_what_is_no_path(here, path):
 @pytest.mark.parametrize("answer", [{}, {"ok": True}, {"ok": True, "places": [], "paths": {}}, {"ok": False}])
 def test_an_answer_that_is_none(here, answer):
     here.ask = lambda request: answer
-    with pytest.raises(HostError, match="cannot resolve its folders|malformed reply"):
+    with pytest.raises(HostError, match="cannot resolve folder paths|malformed reply"):
         ask_places(here)
 
 

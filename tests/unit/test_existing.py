@@ -149,9 +149,9 @@ def test_locating_runs_nothing(tmp_path: Path) -> None:
     ("location", "message"),
     [
         ("python3.99", "pythonLocation 'python3.99' is not on PATH"),
-        ("no/python", "pythonLocation 'no/python' is {}/no/python, which is not an executable file"),
-        ("./folder", "pythonLocation './folder' is {}/folder, which is not an executable file"),
-        ("./broken", "pythonLocation './broken' is {}/broken, which is not a working Python interpreter"),
+        ("no/python", "pythonLocation 'no/python' resolves to {}/no/python, which is not an executable file"),
+        ("./folder", "pythonLocation './folder' resolves to {}/folder, which is not an executable file"),
+        ("./broken", "pythonLocation './broken' resolves to {}/broken, which is not a working Python interpreter"),
         ("./old", "{}/old is Python 2.7.18, but scripts require Python 3.5 or newer"),
     ],
 )

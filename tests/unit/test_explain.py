@@ -51,6 +51,11 @@ TOGETHER = {
         "has changed: it was",
         "; nothing was sent",
     ),
+    "the host key of … does not match known_hosts: the server offers …; nothing was sent": (
+        "the host key of",
+        "does not match known_hosts: the server offers",
+        "; nothing was sent",
+    ),
     "cannot resolve pip packages for Python …: uv supports 3.6 and newer": (
         "cannot resolve pip packages for Python",
         ": uv supports",

@@ -144,7 +144,7 @@ def test_any_number_of_names(history, monkeypatch, whose):
         run = found["demo-00003"]
         assert run.metrics["loss"] == 0.25
         first, second = record(run)["left_out"]
-        assert first.endswith("metric values: too many or too long names or texts")
+        assert first.endswith("metric values: too many, or their names or texts are too long")
         assert second.endswith("parameters, tags, files, or nested runs: too many or too long")
         assert len(json.dumps(run.children)) + len(json.dumps(dict(run.params))) < 100_000
         history.rebuild()
@@ -167,7 +167,7 @@ def test_a_list_stays_narrow(history, monkeypatch):
     for runs in (listed(history), rebuilt(history)):
         run = runs["demo-00003"]
         assert len(run.metrics) == 2000
-        assert record(run)["left_out"][0].endswith("are not indexed: cannot be searched or sorted by")
+        assert record(run)["left_out"][0].endswith("are not indexed and cannot be used for search or sorting")
 
 
 def test_a_row_that_is_too_large_is_no_damage(history):

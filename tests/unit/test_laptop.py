@@ -110,7 +110,7 @@ TROUBLES = [
     (with_part("past", problem="it cannot be read"), "history", ERROR, "it cannot be read", "history-damaged"),
     (with_part("past", version=9), "history", ERROR, "was written by a newer mlw", "history-unusable"),
     (with_part("past", busy=True), "history", WARNING, "locked by another program", "history-unusable"),
-    (with_part("past", stranded=2), "leftovers", WARNING, "2 submits were interrupted", "submit-interrupted"),
+    (with_part("past", stranded=2), "leftovers", WARNING, "2 submissions were interrupted", "submit-interrupted"),
     (with_part("past", aside=("/h/history.db.damaged-1",)), "leftovers", WARNING, "was renamed to", "history-damaged"),
     # ssh and keyring
     (

@@ -256,6 +256,8 @@ def test_unknown_names(project: Project) -> None:
     with pytest.raises(UnknownName) as caught:
         project.runconfig("gpu")
     assert caught.value.message == "unknown run configuration 'gpu'; available: docker, local"
+    how = "mlw computetarget attach remotedocker --name gpu --address HOST --username USER"
+    assert caught.value.hint == f"attach a machine with '{how}'"
 
 
 @pytest.mark.parametrize(

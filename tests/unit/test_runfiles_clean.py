@@ -189,7 +189,7 @@ def test_what_a_snapshot_relies_on_stays(store, monkeypatch):
     taken = take(project, "id", home.root, Path(home.digests("id")))
     manifest = json.loads(Path(home.root.snapshot(taken.digest)).read_text())
     assert all(Path(home.root.blob(sha256)).exists() for _, sha256, _, _ in manifest["files"])
-    assert "a submit is storing files" in cleaners[0].notes[0]
+    assert "a submission is storing files" in cleaners[0].notes[0]
     monkeypatch.setattr(Store, "has", real)
     again = cleaner(user, 0)
     again.remove(again.find())

@@ -158,7 +158,7 @@ def test_usual_folders_are_left_out_with_a_line(desk: Desk) -> None:
     assert desk.paths(snapshot.digest) == ["train.py"]
     assert snapshot.notes == (), "not a warning"
     assert snapshot.left_out == (
-        "5 folders excluded by default (environments, caches, and similar): .pytest_cache/, conda/, own-cache/ and"
+        "5 folders excluded by default (environments, caches, and similar): .pytest_cache/, conda/, own-cache/, and"
         " 2 more; to include one, add !.pytest_cache to .mlwignore"
     )
     again = desk.take()
@@ -221,7 +221,7 @@ def test_secrets_left_out(desk: Desk) -> None:
     snapshot = desk.take()
     assert desk.paths(snapshot.digest) == sorted(NO_SECRETS)
     [note] = snapshot.notes
-    assert note.startswith("13 paths excluded (possible secrets): .aws/, .env, .env.local and 10 more")
+    assert note.startswith("13 paths excluded (possible secrets): .aws/, .env, .env.local, and 10 more")
     assert "!" in note and ".mlwignore" in note
     for folder, _, names in os.walk(desk.folder / "home"):
         assert not any(b"canary" in Path(folder, name).read_bytes() for name in names)

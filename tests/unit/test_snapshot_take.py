@@ -176,7 +176,7 @@ def test_links_of_all_kinds(desk: Desk) -> None:
     assert dict(desk.manifest(snapshot.digest)["links"]) == {**inside, **outside}
     assert desk.paths(snapshot.digest) == ["sub/file"]
     [note] = snapshot.notes
-    assert note == "4 links to files outside the project kept as links: above, absolute, root and 1 more"
+    assert note == "4 links to files outside the project kept as links: above, absolute, root, and 1 more"
     assert read_tree(desk.place(snapshot.digest).work, outputs=False) == read_tree(desk.project)
 
 

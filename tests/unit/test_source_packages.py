@@ -241,7 +241,7 @@ def test_a_version_without_a_wheel_is_not_replaced(hostile):
     )
     assert error.hint == (
         "use 1.0, the newest version with a wheel; or allow the build script to run on this machine:"
-        " --allow-build greet (before a submit in the browser, run: mlw experiment prepare --allow-build greet)"
+        " --allow-build greet (before submitting in the browser, run: mlw experiment prepare --allow-build greet)"
     )
     lock = hostile.solve(hostile.asks("greet<2", options=hostile.of_project()), host=HERE).lock
     assert names(lock["pip"]) == {"greet": "1.0"}
@@ -274,7 +274,7 @@ def test_consent_in_the_settings_is_for_the_users_own_indexes(hostile):
     hostile.dynamic()
     asked = hostile.asks("greet", options=hostile.of_project())
     error = refused(hostile, asked, builds=allow(["greet"]))
-    assert "only for packages of your own indexes" in error.hint and not hostile.mark.exists()
+    assert "only for packages from your own indexes" in error.hint and not hostile.mark.exists()
     hostile.dynamic(folder=hostile.root)
     refused(hostile, hostile.asks("./greet-2.0.tar.gz"), builds=allow(["greet"]))
     assert not hostile.mark.exists()

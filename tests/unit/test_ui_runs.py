@@ -218,7 +218,7 @@ def test_all_that_fit_are_chosen_up_to_a_bound(history, monkeypatch):
     ("where", "words"),
     [
         ("loss <", "expected a number or a quoted string at position 7, at the end – for example: accuracy > 0.9 and"),
-        ("los < 3", "unknown metric, parameter or key 'los' – did you mean 'loss'? – available: accuracy, "),
+        ("los < 3", "unknown metric, parameter, or key 'los' – did you mean 'loss'? – available: accuracy, "),
     ],
 )
 def test_a_wrong_condition_is_told_as_a_field_has_it(history, where, words):

@@ -86,7 +86,7 @@ class Attempt:
                 for line in lines:
                     host.ask({"do": "key", "action": "remove", "line": line})
             except HostError as error:
-                self.talk.say(f"an unused key remains in ~/.ssh/authorized_keys there: {error.message}")
+                self.talk.say(f"an unused key remains in ~/.ssh/authorized_keys on the machine: {error.message}")
             finally:
                 host.close()
         if self.old is not None and self.old.password:

@@ -195,7 +195,7 @@ def _check(left: Left, found: Attachment, wish: _Wish) -> None:
     if wish.purge and left.busy:
         raise Busy(
             f"~/.mlw on {found.where} cannot be deleted while runs are active: {named([run.id for run in left.busy])}",
-            "wait for the runs to finish, or stop them with mlw cancel",
+            "wait for the runs to finish, or stop them with 'mlw cancel'",
         )
     if wish.purge and left.missing and not wish.force:
         raise Busy(
@@ -207,7 +207,7 @@ def _rescue(left: Left, found: Attachment) -> str:
     """How the results come here: what could not be collected, only by a copy of the working copy there."""
     uncollected = left.uncollected
     fetchable = [run for run, _ in left.missing if run not in uncollected]
-    ways = [f"download them with mlw history download -r {fetchable[0].id}"] if fetchable else []
+    ways = [f"download them with 'mlw history download -r {fetchable[0].id}'"] if fetchable else []
     if uncollected:
         ways.append(f"copy the outputs that were not collected with: {copy_command(uncollected[0], found)}")
     return "; ".join([*ways, "or use --force to delete them anyway"])
@@ -234,13 +234,13 @@ def _tell_left(told: Told, left: Left, found: Attachment, purged: bool, compute:
         told.done.insert(0, f"downloaded the results of {named([f'run {one}' for one in left.brought])}")
     deleted = purged and left.asked
     if left.missing:
-        words = "deleted without being downloaded" if deleted else "results that remain on the machine only"
+        words = "deleted without being downloaded" if deleted else "results not downloaded, left on the machine"
         told.warnings.append(f"{words}: {_missing(left)}")
     if left.busy:
         runs = named([f"run {run.id} ({_standing(run)})" for run in left.busy])
         told.warnings.append(
-            f"still active: {runs}; they continue, but mlw ps, logs, and cancel cannot reach them until you attach the"
-            " machine again"
+            f"still active: {runs}; they continue, but 'mlw ps', 'mlw logs', and 'mlw cancel' cannot reach them"
+            " until you attach the machine again"
         )
     if left.interrupted:
         runs = named([f"run {run.id}" for run in left.interrupted])
@@ -268,7 +268,7 @@ def _purge(host: SshHost, history: History, told: Told, options: Options, force:
     if not reply.ok:
         raise Busy(
             f"~/.mlw on {host.attachment.where} could not be deleted: {reply.problem}",
-            "wait for the runs to finish, or stop them with mlw cancel",
+            "wait for the runs to finish, or stop them with 'mlw cancel'",
         )
     left = reply.texts("left")
     told.done.append(f"deleted ~/.mlw on {host.attachment.where}{f', except {named(left)}' if left else ''}")
@@ -283,7 +283,7 @@ def _check_plan(plan: Plan, who: str, force: bool, known: Collection[str] = ()) 
     if plan.going():
         raise Busy(
             f"~/.mlw on {who} cannot be deleted while runs are active: {_theirs(plan, plan.going())}",
-            "wait for the runs to finish, or stop them with mlw cancel",
+            "wait for the runs to finish, or stop them with 'mlw cancel'",
         )
     theirs = plan.others_lacking()
     if theirs:
@@ -318,7 +318,7 @@ def _leave_there(host: SshHost, found: Attachment, client: str, lines: list[str]
     if found.key == MADE and login.remove_key(host, found):
         done.append("removed the SSH key that attach installed")
     elif found.key.endswith(f"{os.sep}key") and found.key.startswith("file:"):
-        done.append("~/.ssh/authorized_keys there still contains the line that you appended")
+        done.append("~/.ssh/authorized_keys on the machine still contains the line that you appended")
     return done
 
 
@@ -352,7 +352,7 @@ def reset_key(project: Project, name: str, paths: UserPaths, talk: Talk, host_ke
     if found.key != MADE:
         raise UsageError(
             f"{name}, {found.where}, uses your own SSH keys; there is no key that mlw can replace",
-            "to accept a new host key: --host-key FINGERPRINT",
+            "to accept a new host key, use --host-key FINGERPRINT",
         )
     host = SshHost(found, paths)
     host.connect()

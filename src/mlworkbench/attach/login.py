@@ -76,7 +76,7 @@ def get_in(attempt: Attempt, wish: Wish, methods: tuple[str, ...]) -> None:
     if methods and not {"password", "keyboard-interactive"} & set(methods):
         raise LoginRefused(
             f"{draft.where} rejected all your SSH keys, and does not accept passwords",
-            "use --private-key-file, or -k to create a key that you append to ~/.ssh/authorized_keys there",
+            "use --private-key-file, or use -k to create a key and add it to ~/.ssh/authorized_keys on the machine",
             methods,
         )
     password = _log_in_with_password(attempt, wish.password, methods)
@@ -159,7 +159,7 @@ def _with_key_file(attempt: Attempt, wish: Wish) -> None:
             return
         raise LoginRefused(
             f"{draft.where} rejected the key {path}",
-            "append its public key to ~/.ssh/authorized_keys there, or use another key",
+            "add its public key to ~/.ssh/authorized_keys on the machine, or use a different key",
             (),
         )
     given = [wish.passphrase] if wish.passphrase else []
@@ -172,8 +172,8 @@ def _with_key_file(attempt: Attempt, wish: Wish) -> None:
 
     if not contact.try_keys(draft, ask):
         if not any(answers) and answers:
-            why = f"the key {path} has a passphrase, and there is no terminal to enter it"
-            raise UsageError(why, "add it to your ssh-agent (ssh-add), and omit --private-key-file")
+            why = f"cannot prompt for the passphrase of {path}: no terminal"
+            raise UsageError(why, "add the key to your ssh-agent (ssh-add), and omit --private-key-file")
         raise LoginRefused(f"{draft.where} rejected the key {path}", "check the key and its passphrase", ())
     attempt.entered(draft)
     if not _install_key(attempt):

@@ -68,7 +68,7 @@ def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
     """
     if not is_plain_name(wish.name):
         raise UsageError(
-            f"{wish.name!r} is not a valid target name", "it becomes a file name: use letters, digits, - and _"
+            f"{wish.name!r} is not a valid target name", "the name becomes a file name: use letters, digits, -, and _"
         )
     there = _there(project, wish)
     _check_master(wish, None if wish.replace else there)

@@ -64,13 +64,13 @@ def _is_terminal() -> bool:
 @click.option(
     "-k", "--use-azureml-ssh-key", "own_key", is_flag=True, help="Print a public key to install on the machine"
 )
-@click.option("--private-key-file", type=click.Path(dir_okay=False), help="Your private key for the login")
+@click.option("--private-key-file", type=click.Path(dir_okay=False), help="Private key file to log in with")
 @click.option(
     "--private-key-passphrase",
     is_flag=False,
     flag_value="",
     default=None,
-    help="Ask for the passphrase of the private key",
+    help="Passphrase of the private key; prompts if TEXT is omitted",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the SSH server (default: 22)")
 @click.option("--jump", metavar="[USER@]HOST[:PORT]", help="Jump host")
@@ -79,7 +79,9 @@ def _is_terminal() -> bool:
 @click.option("--allow-network", "networks", multiple=True, metavar="NETWORK", help=ALLOW_NETWORK)
 @click.option("--image", help="Container image (baseDockerImage)")
 @click.option(
-    "--master", metavar="spark://HOST:PORT|yarn", help="Spark master; without --address, used from this machine"
+    "--master",
+    metavar="spark://HOST:PORT|yarn",
+    help="Spark master; without --address, the driver runs on this machine",
 )
 @click.option("--replace", is_flag=True, help="Replace an existing target of this name")
 @in_project
@@ -88,8 +90,9 @@ def attach(**asked: Any) -> int:
     """Attach a machine or Spark cluster over SSH.
 
     Connects, checks the machine, and then writes aml_config/NAME.compute and NAME.runconfig. Tries your SSH keys and
-    agent first. A password is used once to install a key for this target and is not stored. A Spark cluster can also
-    be used from this machine.
+    agent first. A password is used once to install a key for this target and is not stored.
+
+    To use a Spark cluster from this machine, specify --master without --address.
     """
     wish = _wish(asked)
     try:
@@ -179,8 +182,8 @@ def detach(name: str, folder: str | None, **asked: Any) -> None:
     Fetches the results of all your runs, removes the key that attach installed on the machine, and deletes the
     target's files here. Active runs continue.
 
-    --purge lists and deletes everything in ~/.mlw on the machine. It is refused while a run is active or while another
-    laptop has not fetched its results. Shared folders and files that mlw did not create are kept.
+    --purge lists and deletes everything in ~/.mlw on the machine. mlw refuses to purge while a run is active or another
+    laptop has unfetched results. Shared folders and files that mlw did not create are kept.
     """
     here, options = the_project(folder), _purge_options(name, asked)
     if asked["dry_run"]:
@@ -227,7 +230,7 @@ def _purge_options(name: str, asked: dict[str, Any]) -> Options:
         if plan.shared and plan.survey.shared:
             questions.append(f"Also delete {units.counted(len(plan.survey.shared), 'shared folder')} of all projects?")
         if not all(Terminal().confirm(question) for question in questions):
-            raise UsageError("nothing was detached", "list what would be deleted with --purge --dry-run")
+            raise UsageError("nothing was detached", "use --purge --dry-run to list what would be deleted")
 
     return Options(
         others=_others_age(asked["others_older_than"]),

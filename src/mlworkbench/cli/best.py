@@ -93,7 +93,7 @@ def _show(runs: Sequence[Run], rows: Sequence[dict[str, Any]], ranking: Ranking,
     way = f" ({why}; use --goal {_OTHER[goal]} for the opposite)" if guessed else ""
     which = " of each series" if ranking.by == "best" else ""
     render.message(f"ranked by {_WORDS[goal]} {metric}{which}{way}")
-    render.message(f"hint: show the best run with: mlw show {runs[0].id}")
+    render.message(f"hint: show the best run with 'mlw show {runs[0].id}'")
 
 
 def _expect(history: History, project: str | None, metric: str) -> None:

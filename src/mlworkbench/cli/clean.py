@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NAMED = 3  # runs
 _HEADINGS = {"things": "count", "bytes": "size", "can_go": "deletable", "can_go_bytes": "deletable size"}
 _UNFETCHED = "Also delete finished runs whose results were not fetched"
-_RECENT = "Also delete files that a submit may still need; use only while nothing is being submitted"
+_RECENT = "Also delete files that a submission may still need; use only when no submission is in progress"
 
 
 @click.command(epilog="Example: mlw experiment clean --yes")
@@ -41,9 +41,9 @@ def clean(target: str | None, folder: str | None, output: str, query: str | None
     """List files that can be deleted, and delete them.
 
     Deletes only with --yes. On this machine, runs, outputs, and assets are always kept. On a target, finished runs are
-    deleted once their logs and outputs have been fetched. Unfinished uploads and builds are deleted at once, and
-    environments that no run has used for 30 days. To delete other environments and cached packages, use mlw environment
-    remove. The list shows what is kept and why.
+    deleted once their logs and outputs have been fetched. It also deletes unfinished uploads and builds immediately,
+    and environments that no run has used for 30 days. To delete other environments and cached packages, use mlw
+    environment remove. The list shows what is kept and why.
     """
     paths = user_paths()
     check_ours(str(paths.home), str(paths.database))

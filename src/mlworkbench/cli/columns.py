@@ -12,7 +12,7 @@ from .formats import HEADINGS, WIDEST_CELL, cell_text, heading, span
 
 PARAMS, METRICS = "params.", "metrics."
 _GAP = 3  # between the columns of a table on a terminal
-_SHORTEST = {"arguments": 12, "name": 12}  # characters that are left of a long value
+_SHORTEST = {"arguments": 12, "name": 12, "status": 40}  # characters that are left of a long value
 _SHORT = 9
 _WHOLE = ("run_id", "start_time_utc", "age", "duration", "children")  # never shortened
 _ENOUGH = 4  # parameters and metrics that stay as long as other columns can be dropped
@@ -57,7 +57,8 @@ def fit(
     need = {key: max(span(filled[key]), *map(span, texts[key])) for key in filled}
     least = {key: need[key] if key in whole else _least(key, filled[key], texts[key]) for key in filled}
     shown, dropped = list(filled), []
-    for key in _order(filled, extras):
+    sparse = [key for key in extras if key.startswith(PARAMS) and 2 * sum(map(bool, texts.get(key, ()))) < len(rows)]
+    for key in [*_DROPPED_FIRST, *reversed(sparse), *_order(filled, extras)]:
         if _total(least, shown) <= width:
             break
         if key not in kept and key in shown:

@@ -44,7 +44,7 @@ def compare(runs: tuple[str, ...], names_only: bool, output: str, query: str | N
     Shows what differs: parameters, metrics with charts, environment, and code. Code is compared with the first run.
     """
     if len(runs) < 2:
-        raise UsageError("compare requires at least two runs", "list runs with: mlw history list")
+        raise UsageError("compare requires at least two runs", "list runs with 'mlw history list'")
     history = History(user_paths())
     found = [look_up(history, name, None) for name in runs]
     _expect(found, asked["metrics"])

@@ -155,8 +155,8 @@ def _attached(compute: Compute, paths: UserPaths, tidy: bool) -> dict[str, objec
 def check(name: str, folder: str | None, output: str, query: str | None) -> int:
     """Check the machine of a compute target.
 
-    Lists what is missing and how to fix it. A Python named by the project (pythonLocation) is located but not started.
-    Exits with 75 if a requirement of runs is missing, and with 69 if the machine cannot be reached.
+    Lists what is missing and how to fix it. A Python that the project specifies (pythonLocation) is located but not
+    started. Exits with 75 if a requirement of runs is missing, and with 69 if the machine cannot be reached.
     """
     here, paths = the_project(folder), user_paths()
     compute = here.compute(name)

@@ -86,7 +86,7 @@ def doctor(runconfig: str | None, fix: bool, folder: str | None, output: str, qu
     if not result.findings:
         render.message(_NOT_DONE)
     elif not fix and any(one.fix for one in result.findings):
-        render.message("hint: write the replacements into the files with 'mlw project doctor --fix'")
+        render.message("hint: run 'mlw project doctor --fix' to apply the replacements")
     return int(any(one.severity == ERROR for one in result.findings))
 
 

@@ -40,11 +40,12 @@ _PATIENCE = 600.0  # frameworks are loaded there, from a disk that may be slow
 @in_project
 @rendering
 def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
-    """Test GPU access of a target step by step.
+    """Test GPU access on a target step by step.
 
     Tests the driver, NVML, the container toolkit, a container, and the framework. Starts the target's Python, including
-    one named by the project. If PyTorch, TensorFlow, JAX, or CuPy is installed, runs a small computation on the GPU. In
-    environments built by mlw, tests the newest one. Installs and downloads nothing. Exits with 75 if a step fails.
+    a Python that the project specifies. If PyTorch, TensorFlow, JAX, or CuPy is installed, runs a small computation on
+    the GPU. If mlw builds the environments, tests the newest one. Installs and downloads nothing. Exits with 75 if a
+    step fails.
     """
     here, paths = the_project(folder), user_paths()
     compute = here.compute(target)

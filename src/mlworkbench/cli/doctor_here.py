@@ -19,7 +19,7 @@ from .verbs import Verbs
 @rendering
 @click.pass_context
 def doctor(context: click.Context, output: str, query: str | None) -> int:
-    """Diagnose problems of this machine or a GPU.
+    """Diagnose problems with this machine or a GPU.
 
     Changes nothing and uses no network. Exits with 1 if there is an error. To check a target, use mlw computetarget
     check; to check a project, use mlw project doctor.

@@ -106,7 +106,7 @@ def tell(outcome: Outcome, place: str) -> int:
         render.warn(f"{path}: {why}")
     tell_more(outcome.failed.total)
     for path in outcome.exists[:SHOWN]:
-        render.warn(f"{os.path.join(place, path)} exists with other content; not replaced")
+        render.warn(f"{os.path.join(place, path)} exists with different content; not replaced")
     tell_more(outcome.exists.total)
     words = [f"copied to {place}: {_count(outcome.copied, 'file')}"]
     if outcome.links:

@@ -49,7 +49,7 @@ _on_target = click.option(
 
 @click.group(cls=Verbs, epilog="Example: mlw environment list -t my_dsvm")
 def environment() -> None:
-    """List, show, and remove environments of runs."""
+    """List, show, and remove environments."""
 
 
 @environment.command("list", epilog="Example: mlw environment list -t my_dsvm")
@@ -129,7 +129,7 @@ def remove(**asked: Any) -> None:
     """
     unused, caches, target = asked["unused"], asked["caches"], asked["target"]
     if not asked["digests"] and not unused and not caches:
-        raise UsageError("no environments to remove", "name them, or add --unused or --caches")
+        raise UsageError("no environments specified", "specify a DIGEST, or use --unused or --caches")
     if asked["days"] is not None and not unused:
         raise UsageError("--days requires --unused", "add --unused")
     stock = Inventory(_host(target, asked["folder"]))
@@ -186,7 +186,7 @@ def _tell(found: Removed, output: str, query: str | None, dry: bool, target: str
 
 
 def _why(why: str, runs: tuple[str, ...]) -> str:
-    more = f" and {len(runs) - 3} more" if len(runs) > 3 else ""
+    more = f", and {len(runs) - 3} more" if len(runs) > 3 else ""
     return why + (f" ({'run' if len(runs) == 1 else 'runs'} {', '.join(runs[-3:])}{more})" if runs else "")
 
 

@@ -34,6 +34,7 @@ from .verbs import Verbs
 from .view import stream, tell_lost, watch
 
 PATIENCE = 15.0  # seconds for machines elsewhere to answer
+_NAMED = 5  # active runs in a hint
 
 
 @click.group(
@@ -63,7 +64,9 @@ def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
     """
     history = History(user_paths())
     follower = open_run(history, run, folder)
-    refuse_outside(follower.run, "its output was not captured", f"show what it logged with: mlw show {follower.run.id}")
+    refuse_outside(
+        follower.run, "its output was not captured", f"show what it logged with 'mlw show {follower.run.id}'"
+    )
     follower.refresh()
     known = follower.run
     if not os.path.exists(history.paths.root.run(known.id).path):
@@ -111,7 +114,7 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None, col
         going = [run for run in going if run.accepted is not None or run.spec.parent not in sweeps]
     if not going and output == "table" and query is None:
         render.message("no active runs")
-        render.message("hint: list finished runs with: mlw ls")
+        render.message("hint: list finished runs with 'mlw ls'")
     else:
         show_runs(going, output, query, NOW, only=columns)
     for sweep, count in waiting.items():
@@ -119,7 +122,8 @@ def ps(everywhere: bool, folder: str | None, output: str, query: str | None, col
     tell_lost(runs)
     if any(run.detail == INTERRUPTED for run in runs):
         render.message(
-            "hint: a submission was interrupted; continue it with mlw experiment resume RUN, or mlw cancel RUN"
+            "hint: a submission was interrupted; resume it with 'mlw experiment resume RUN', or cancel it with"
+            " 'mlw cancel RUN'"
         )
 
 
@@ -138,9 +142,9 @@ def cancel(**asked: Any) -> int:
     Sends SIGTERM to all its processes, then SIGKILL.
     """
     name = asked["run"] or asked["by_option"]
-    if name is None:
-        raise UsageError("no run given", "list active runs with: mlw ps")
     history = History(user_paths())
+    if name is None:
+        raise UsageError("no run given", _active(history, asked["folder"]))
     follower = open_run(history, name, asked["folder"])
     refuse_outside(follower.run, "mlw cannot cancel it", "stop it where it was started")
     if asked["forget"]:
@@ -154,7 +158,7 @@ def cancel(**asked: Any) -> int:
     elif follower.run.contact != IN_CONTACT:
         raise Unreachable(
             f"cannot cancel run {follower.run.id}: {follower.run.contact}",
-            _attach_first(follower) + "if the machine no longer exists: mlw cancel --forget " + follower.run.id,
+            _attach_first(follower) + f"if the machine no longer exists, run 'mlw cancel --forget {follower.run.id}'",
         )
     else:
         ask_to_end(history, follower, asked["grace"])
@@ -167,6 +171,17 @@ def cancel(**asked: Any) -> int:
     if asked["output"] != "table" or asked["query"]:
         show_run(follower.run, asked["output"], asked["query"])
     return 0
+
+
+def _active(history: History, folder: str | None) -> str:
+    """The hint for a missing RUN: the active runs of this project."""
+    project = maybe_project(folder)
+    runs = history.unfinished(project.id if project else None)
+    names = [run.id for run in runs if not waits_for_turn(run)]
+    if not names:
+        return "list active runs with 'mlw ps'"
+    more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"active runs: {', '.join(names[:_NAMED])}{more}; show them with 'mlw ps'"
 
 
 def _attach_first(follower: Follower) -> str:
@@ -211,11 +226,11 @@ def resume(run: str, folder: str | None) -> int:
     """
     history = History(user_paths())
     found = get_run(history, run, folder)
-    refuse_outside(found, "there is no submission to resume", "submit it with: mlw submit SCRIPT")
+    refuse_outside(found, "there is no submission to resume", "submit it with 'mlw submit SCRIPT'")
     if found.spec.origin is not None:
         raise UsageError(
             f"run {found.id} was submitted from {found.spec.origin} and can only be resumed there",
-            f"follow it with: mlw logs -f {found.id}",
+            f"follow it with 'mlw logs -f {found.id}'",
         )
     if found.spec.inside:
         raise UsageError(

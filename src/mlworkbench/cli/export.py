@@ -53,7 +53,7 @@ _OWN = ("kind", "path", "points", "uri", "experiment", "no_children")  # options
 def export(runs: tuple[str, ...], everywhere: bool, folder: str | None, **asked: Any) -> int:
     """Export runs to CSV, JSON, HTML, or MLflow.
 
-    Exports all runs of the project, the runs that match the options, or the named runs with their children.
+    Exports all runs of the project, the runs that match the options, or the specified runs with their children.
 
     CSV has one row per run. The HTML page is a single self-contained file with tables and charts. It includes up to 12
     images per run of at most 2 MB each (PNG, JPEG, GIF, WebP, and SVG that begins with <?xml) and lists other files by

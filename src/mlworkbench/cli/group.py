@@ -25,7 +25,7 @@ def show_groups(runs: Sequence[Run], name: str, wishes: dict[str, Any]) -> None:
     elif found:
         _show(found, name)
     else:
-        render.message("no runs")
+        render.message("no runs to group")
 
 
 def _sorted(found: list[dict[str, Any]], name: str, sort: str | None) -> list[dict[str, Any]]:

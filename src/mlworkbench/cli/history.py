@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
+from ..history.query import Query
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
@@ -17,10 +18,12 @@ from ..report.wishes import expect, make_query
 from . import render
 from .command import under
 from .filters import choosing_columns, filtering
+from .messages import NO_RUNS, SUBMIT_ONE
 from .options import debugging, in_project, maybe_project, rendering
 from .show import show_part, show_run, show_runs
 from .verbs import Verbs
 
+_FILTERS = ("status", "target", "script", "tag", "text", "since", "where", "parent")
 PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is known here
 
 
@@ -61,13 +64,13 @@ def history() -> None:
 def list_runs(everywhere: bool, folder: str | None, output: str, query: str | None, **wishes: Any) -> None:
     """List runs.
 
-    The newest run comes first. Columns include the parameters that differ between the runs, and metrics.
+    The newest run comes first. Columns include metrics and the parameters that differ between runs.
 
-    A --where condition compares script parameters (--batch-size 32 is batch_size), metrics, and keys such as status,
-    script_name, duration (in seconds), or start_time_utc with numbers and "strings". Operators: = != < <= > >= and ~
-    (contains), combined with and, or, not. Quote unusual names in `backticks`; use params.lr and metrics.lr if both
-    exist. tags = "best" matches a tag; for the tag team=vision, tags.team is "vision". max.loss and min.loss are the
-    extremes of a series. If --where is repeated, all conditions must match.
+    A --where condition compares a field with a number or a "string". Fields are script parameters (batch_size for
+    --batch-size), metrics, and keys such as status, script_name, duration (seconds), or start_time_utc. Operators: = !=
+    < <= > >= and ~ (contains), combined with and, or, not. Quote unusual names in `backticks`; use params.lr and
+    metrics.lr if both exist. tags = "best" matches a tag; for the tag team=vision, tags.team is "vision". max.loss and
+    min.loss are the extremes of a series. If --where is repeated, all conditions must match.
 
     Runs of sweeps and nested runs are hidden unless you use --children, --parent, --where, --text, --sort, --tag, or
     --status.
@@ -84,6 +87,9 @@ def list_runs(everywhere: bool, folder: str | None, output: str, query: str | No
             expect(store, asked)
     if project is None and not everywhere:
         render.message("note: not in a project; listing the runs of all projects")
+    if not found and output == "table" and query is None:
+        _explain_none(store, asked, wishes)
+        return
     if wishes["group"] is None:
         _show(found, output, query, wishes["columns"])
         return
@@ -94,10 +100,19 @@ def list_runs(everywhere: bool, folder: str | None, output: str, query: str | No
     show_groups(found, wishes["group"], {**wishes, "output": output, "query": query})
 
 
+def _explain_none(store: History, asked: Query, wishes: dict[str, Any]) -> None:
+    """Why a list is empty."""
+    if any(wishes[name] for name in _FILTERS):
+        render.message("no runs match")
+    elif store.search(Query(asked.project, archived=True, limit=1)):
+        render.message("no runs match")
+        render.message("hint: 'mlw history list --archived' includes archived runs")
+    else:
+        render.message(NO_RUNS)
+        render.message(f"hint: {SUBMIT_ONE}")
+
+
 def _show(runs: list[Run], output: str, query: str | None, columns: str | None) -> None:
-    if not runs and output == "table" and query is None:
-        render.message("no runs")
-        return
     projects = {run.spec.project_id for run in runs}
     show_runs(runs, output, query, (*LIST[:3], "project", *LIST[3:]) if len(projects) > 1 else LIST, only=columns)
 

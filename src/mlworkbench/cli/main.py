@@ -137,7 +137,19 @@ def _near_option(context: click.Context, typed: str) -> str | None:
 
     visible = [one for one in context.command.get_params(context) if not getattr(one, "hidden", False)]
     names = [name for one in visible for name in (*one.opts, *one.secondary_opts) if name.startswith("--")]
-    return next(iter(difflib.get_close_matches(typed, names, n=1)), None)
+    meant = {name: name for name in names}
+    if "--output" in names:
+        meant |= {f"--{one}": f"-o {one}" for one in ("json", "csv", "tsv", "yaml") if one in _formats(visible)}
+    if "--run-configuration" in names:
+        meant["--config"] = "-c, --run-configuration"
+    near = next(iter(difflib.get_close_matches(typed, meant, n=1)), None)
+    return meant[near] if near else None
+
+
+def _formats(options: list[click.Parameter]) -> list[str]:
+    """The values that -o accepts."""
+    choices = (getattr(one.type, "choices", ()) for one in options if "--output" in one.opts)
+    return [str(choice) for some in choices for choice in some]
 
 
 def _as_bug(error: Exception) -> MlwError:

@@ -83,7 +83,10 @@ def metrics(run: str, names: tuple[str, ...], folder: str | None, **asked: Any) 
 def _chosen(measured: Measured, names: Sequence[str], run: Run) -> list[Name]:
     known = measured.names()
     if not known:
-        raise UsageError(f"run {run.id} has logged no metrics" + ("" if run.status.final else " yet"), "see: mlw show")
+        raise UsageError(
+            f"run {run.id} has logged no metrics" + ("" if run.status.final else " yet"),
+            f"show the run with 'mlw show {run.id}'",
+        )
     if not names:
         return known
     chosen: list[Name] = []

@@ -12,6 +12,7 @@ from ..model import Run
 from ..remote.folder import is_outside
 from ..targets.opening import open_target
 from . import render
+from .messages import NO_RUNS, SUBMIT_ONE
 from .options import maybe_project
 
 _SUGGESTED, _LISTED = 200, 5  # runs of the project that are compared, and listed
@@ -24,7 +25,7 @@ def find_run(history: History, prefix: str | None, folder: str | None) -> Run:
     project = maybe_project(folder)
     newest = history.search(Query(project.id if project else None, hidden=True, children=False, limit=1))
     if not newest:
-        raise UsageError("no runs yet", "start one with: mlw submit SCRIPT")
+        raise UsageError(NO_RUNS, SUBMIT_ONE)
     return newest[0]
 
 
@@ -41,7 +42,7 @@ def get_run(history: History, prefix: str, folder: str | None) -> Run:
             raise
         names = [run.id for run in recent]
         near = get_close_matches(prefix, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "list the runs of this project with: mlw history list"
+        hint = f"did you mean {near[0]!r}?" if near else "list the runs of this project with 'mlw history list'"
         raise UnknownName("run", prefix, names[:_LISTED], hint) from None
 
 

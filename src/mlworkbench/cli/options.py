@@ -18,7 +18,7 @@ from .render import FORMATS, message, terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-ALLOW_MOUNT = "Folder that containers may mount; with :ro read-only, including its subfolders (repeatable)"
+ALLOW_MOUNT = "Folder that containers may mount; PATH:ro allows the folder and its subfolders, read-only (repeatable)"
 ALLOW_NETWORK = "Network that containers may join, such as host (repeatable)"
 
 
@@ -43,7 +43,9 @@ def rendering(function: Function) -> Function:
     return under(GLOBAL, output, query)(debugging(function))
 
 
-def run_configuration(help: str = "aml_config/NAME.runconfig") -> Callable[[Function], Function]:
+def run_configuration(
+    help: str = "Run configuration to use (aml_config/NAME.runconfig)",
+) -> Callable[[Function], Function]:
     """-c NAME."""
     from .completion import complete_runconfig  # noqa: PLC0415 - which needs this module
 
@@ -56,7 +58,7 @@ def another_target(function: Function) -> Function:
     """-t NAME."""
     from .completion import complete_target  # noqa: PLC0415 - which needs this module
 
-    help = "Compute target, overrides the run configuration"
+    help = "Compute target (overrides the run configuration)"
     return click.option("-t", "--target", metavar="NAME", shell_complete=complete_target, help=help)(function)
 
 

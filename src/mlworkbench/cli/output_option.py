@@ -57,5 +57,5 @@ def split_output(word: str | None, path: str | None, formats: Collection[str]) -
         return word.lower(), path
     if path is not None:
         raise UsageError(f"unknown output format {word!r}", f"available: {', '.join(formats)}")
-    message(f"hint: -o selects the output format ({', '.join(formats)}); to name a file, use '--to {word}'")
+    message(f"hint: -o selects the output format ({', '.join(formats)}); to write to a file, use '--to {word}'")
     return None, word

@@ -95,7 +95,7 @@ def init(name: str | None, path: str) -> None:
     if imported:
         _report_imported(imported)
     words = made.runconfig("local").argument_vector
-    render.message(f"hint: run a script with: mlw submit {words[0] if words else 'SCRIPT'}")
+    render.message(f"hint: run a script with 'mlw submit {words[0] if words else 'SCRIPT'}'")
 
 
 def _report_imported(imported: Imported) -> None:

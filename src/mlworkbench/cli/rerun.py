@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..errors import UnknownName
+from ..errors import UnknownName, UsageError
 from ..history.store import History
 from ..paths import user_paths
 from ..report.plain import plain
@@ -18,11 +18,13 @@ from .completion import complete_run
 from .opening import find_run
 from .options import in_project, rendering
 
+_LOCKED = "Reuse the exact environment of RUN (default), or re-resolve dependencies"
+
 
 @click.command(epilog="Example: mlw rerun demo-swift --detach")
-@click.argument("run", required=False, shell_complete=complete_run)
+@click.argument("run", required=False, metavar="RUN", shell_complete=complete_run)
 @click.option("--wait/--detach", default=True, help="Stream the output until the run ends (default), or return at once")
-@click.option("--locked/--no-locked", default=True, help="Reuse the exact environment of RUN (default), or resolve it")
+@click.option("--locked/--no-locked", default=True, help=_LOCKED)
 @click.option("--name", help="Display name of the new run")
 @click.option("--dry-run", is_flag=True, help="Print the run specification as JSON; submit nothing")
 @in_project
@@ -31,15 +33,20 @@ from .options import in_project, rendering
 def rerun(ctx: click.Context, /, run: str | None, folder: str | None, **asked: Any) -> int:
     """Submit a run again.
 
-    The new run has the same script, arguments, run configuration, GPUs, variables, and environment. It takes the code
-    of the project as it is now. Defaults to the newest run.
+    The new run has the same script, arguments, run configuration, GPUs, variables, and environment. It uses the
+    current code of the project.
     """
     from .submit import submit  # noqa: PLC0415 - takes long to import, and `mlw rerun --help` needs none of it
 
     history = History(user_paths())
     found = find_run(history, run, folder)
+    if run is None:
+        raise UsageError("no run given", f"rerun the newest run with 'mlw rerun {found.id}'")
     given = again(
-        history, found.id, [Path(folder) if folder else Path.cwd()], "name its folder: mlw rerun RUN --project PATH"
+        history,
+        found.id,
+        [Path(folder) if folder else Path.cwd()],
+        "specify its folder with 'mlw rerun RUN --project PATH'",
     )
     made = _submit(given, asked)
     history.close()

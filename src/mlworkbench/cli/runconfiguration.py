@@ -10,7 +10,7 @@ import click
 
 from ..config.files import create_runconfig
 from ..config.place import OLD_SUFFIX
-from ..config.project import Project
+from ..config.project import Project, attach_hint
 from ..config.yamlfile import show_path
 from ..errors import ConfigError, UnknownName
 from . import render
@@ -39,7 +39,7 @@ def create(name: str, target: str, force: bool, folder: str | None) -> None:
     """
     here = the_project(folder)
     if target not in here.computes():
-        raise UnknownName("compute target", target, here.computes())
+        raise UnknownName("compute target", target, here.computes(), otherwise=attach_hint(target))
     path = create_runconfig(here.folder, name, {"Target": target, "Framework": "Python"}, force=force)
     render.message(f"created {show_path(path)}")
     render.message(f"hint: use it with: mlw submit -c {shlex.quote(name)} {shlex.quote(here.script())}")

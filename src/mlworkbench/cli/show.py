@@ -83,7 +83,7 @@ def show_part(history: History, prefix: str | None, folder: str | None, artifact
     follower = open_run(history, prefix, folder)
     run = follower.refresh()
     if artifact in LOGS:
-        refuse_outside(run, "its output was not captured", f"show what it logged with: mlw show {run.id}")
+        refuse_outside(run, "its output was not captured", f"show what it logged with 'mlw show {run.id}'")
         stream(follower, secrets=known_secrets(run).values(), live=False)
     else:
         show_artifact(history.paths.root.run(run.id), artifact, known_secrets(run).values())
@@ -146,7 +146,12 @@ def _row(run: Run) -> dict[str, Any]:
         facts["duration"] = units.duration(run.duration)
     if run.started is not None:
         facts["start_time_utc"] = units.age(max(0.0, time.time() - run.started))
+    else:
+        facts["start_time_utc"] = f"submitted {units.age(max(0.0, time.time() - run.spec.created))}"
+    axes = (run.spec.sweep or {}).get("axes", ())
     for name, value in of_run(run).items():
+        if any(f"{{{axis}}}" == value for axis in axes):
+            continue  # the values are those of the children
         facts[PARAMS + name.replace("-", "_")] = "yes" if value is None else shown(value)
     if run.spec.entry.arguments:
         facts["arguments"] = shlex.join(run.spec.entry.arguments)

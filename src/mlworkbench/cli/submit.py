@@ -86,7 +86,7 @@ class SubmitCommand(Command):
 
 @click.command(
     cls=SubmitCommand,
-    epilog="Example: mlw experiment submit -c local train.py --lr 0.1",
+    epilog="Example: mlw submit -c local train.py --lr 0.1",
     options_metavar="[OPTIONS] SCRIPT [ARGS]... | -m MODULE [ARGS]... | -- COMMAND [ARGS]...",
 )
 @run_configuration()
@@ -168,7 +168,7 @@ def submit(**asked: Any) -> int:
         detached(follower.run)
         raise
     except (HostError, LaunchError, SolveError) as error:
-        later = f"continue with mlw experiment resume {stored.id}, or give up with mlw cancel {stored.id}"
+        later = f"resume it with 'mlw experiment resume {stored.id}', or cancel it with 'mlw cancel {stored.id}'"
         error.hint = f"{error.hint}; {later}" if error.hint else later
         raise
     return _finish(follower, asked, secrets)
@@ -273,7 +273,8 @@ def _finish(follower: Follower, asked: dict[str, Any], secrets: dict[str, str]) 
     if not asked["wait"]:
         run = follower.refresh()
         if asked["output"] == "table" and not asked["query"]:
-            render.emit(run.id, output="tsv")
+            if not (render.terminal(sys.stdout) and render.terminal(sys.stderr)):  # else RunId is on the screen already
+                render.emit(run.id, output="tsv")
             hint_back(run)
         else:
             render.emit(record(run), output=asked["output"], query=asked["query"])

@@ -87,7 +87,7 @@ def show_children(parent: Run, children: Sequence[Run]) -> None:
         render.message(f"and {len(children) - _SHOWN} more: mlw history list --parent {parent.id}")
     failed = next((run for run in children if run.status is Status.FAILED), None)
     if failed is not None:
-        render.message(f"hint: show the log of the first failed run with: mlw logs {failed.id}")
+        render.message(f"hint: show the log of the first failed run with 'mlw logs {failed.id}'")
     if first is not None:
         words = "highest" if goal == "max" else "lowest"
         value = f"{number(first, str(metric)):.6g}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..ui.server import Places
 
 
-_PORT = "Port (default: the first free one from 8521; with --address path, a random one)"
+_PORT = "Port (default: first free port starting at 8521; random with --address path)"
 
 
 @click.command(epilog="Example: mlw ui --no-browser")
@@ -33,7 +33,7 @@ _PORT = "Port (default: the first free one from 8521; with --address path, a ran
     "--address",
     "style",
     type=click.Choice(("hostname", "path")),
-    help="Secret part of the link: a host name below .localhost (default on Linux) or a path",
+    help="Secret part of the link: a host name under .localhost (default on Linux) or a path",
 )
 @click.option(
     "--keep-address",
@@ -121,4 +121,4 @@ def _password(host: str) -> str:
     )
     if not sys.stdin.isatty():
         raise UsageError("cannot prompt for a password: no terminal", "run 'mlw ui --host' in a terminal")
-    return str(click.prompt("Password for the browser", hide_input=True, confirmation_prompt=True, err=True))
+    return str(click.prompt("Set a password for the browser UI", hide_input=True, confirmation_prompt=True, err=True))

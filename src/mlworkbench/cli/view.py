@@ -85,7 +85,8 @@ def watch(follower: Follower, secrets: Iterable[str] = (), log_to: TextIO | None
     if follower.run.detail == INTERRUPTED:
         render.message(f"the submission of run {follower.run.id} was interrupted before the run started")
         render.message(
-            f"hint: continue with mlw experiment resume {follower.run.id}, or give up with mlw cancel {follower.run.id}"
+            f"hint: resume it with 'mlw experiment resume {follower.run.id}', or cancel it with"
+            f" 'mlw cancel {follower.run.id}'"
         )
         return LaunchError.exit_code
     if follower.log_was_shortened():
@@ -200,7 +201,7 @@ def fetch_outputs(follower: Follower) -> None:
             brought = bring_outputs(run, host, follower.history.paths.root.run(run.id), progress.report)
     except HostError as error:
         render.warn(f"outputs not downloaded: {error.message}")
-        render.message(f"hint: mlw history download -r {run.id}")
+        render.message(f"hint: download them with 'mlw history download -r {run.id}'")
         return
     if brought is None:
         return
@@ -209,7 +210,7 @@ def fetch_outputs(follower: Follower) -> None:
     if brought.left:
         render.message(
             f"{brought.left} outputs ({units.size(brought.left_bytes)}) remain on {run.spec.compute.name};"
-            f" download them with: mlw history download -r {run.id}"
+            f" download them with 'mlw history download -r {run.id}'"
         )
 
 
@@ -217,7 +218,7 @@ def detached(run: Run) -> None:
     if run.status.final:
         return
     if run.detail == INTERRUPTED or run.accepted is None:
-        render.message(f"\nrun {run.id} was not started; start it with: mlw experiment resume {run.id}")
+        render.message(f"\nrun {run.id} was not started; start it with 'mlw experiment resume {run.id}'")
         return
     render.message(f"\ndetached; run {run.id} continues")
     hint_back(run)

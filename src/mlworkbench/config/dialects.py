@@ -150,7 +150,7 @@ class Sheet:
             self.notes.warn(
                 place.line,
                 f"{place.name} is a secret in a file that is copied with the project",
-                "remove the line and change the password; run `docker login` on the target",
+                "remove the line and change the password; run 'docker login' on the target",
             )
 
 

@@ -17,7 +17,7 @@ def refuse_planted(root: str, start: str) -> None:
     if owner is not None:
         raise ConfigError(
             f"the project in {root} belongs to {_user_name(owner)}, but {start} does not; the project was not used",
-            "run `mlw project init` to create your own project in this folder, or ask the owner for a copy",
+            "run 'mlw project init' to create your own project in this folder, or ask the owner for a copy",
         )
 
 

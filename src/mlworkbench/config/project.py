@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -98,7 +99,15 @@ class Project:
             if os.path.lexists(path):
                 require_inside(path, self.root)
                 return path
-        raise UnknownName(kind, name, self._names(*suffixes))
+        raise UnknownName(kind, name, self._names(*suffixes), otherwise=attach_hint(name))
+
+
+def attach_hint(name: str) -> str:
+    """For the name of a target or run configuration that does not exist."""
+    return (
+        f"attach a machine with 'mlw computetarget attach remotedocker --name {shlex.quote(name)} --address HOST"
+        " --username USER'"
+    )
 
 
 # -- finding ---------------------------------------------------------------------------------------
@@ -112,8 +121,8 @@ def find_project(start: Path) -> Project:
         return _read_project(Path(root))
     raise ConfigError(
         f"no project found: no folder {FOLDER} in {start} or any parent folder",
-        "change to a project folder, create a project with `mlw project create --name demo`, or run "
-        "`mlw project init` in this folder",
+        "change to a project folder, create a project with 'mlw project create --name demo', or run "
+        "'mlw project init' in this folder",
     )
 
 
@@ -225,7 +234,7 @@ def adopt_folder(
     """
     root = Path(os.path.realpath(root))
     if (root / FOLDER).exists():
-        raise UsageError(f"{root} is already a project", "run `mlw project show`")
+        raise UsageError(f"{root} is already a project", "run 'mlw project show'")
     named = name or re.sub(r"[^A-Za-z0-9._-]+", "-", root.name).strip("-._") or "project"
     project = Project(root, str(uuid.uuid4()), named)
     if not _NAME.match(project.name):

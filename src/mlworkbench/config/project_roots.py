@@ -31,11 +31,11 @@ class SameId(ConfigError):
         self.moved = not os.path.lexists(other)
         if self.moved:
             message = f"this project has the same ID as the project in {other}, which no longer exists"
-            first = "if the project was moved from there, run `mlw project link`"
+            first = "if the project was moved from there, run 'mlw project link'"
         else:
             message = f"this project has the same ID as the project in {other}"
-            first = "to share its run history, container home, and shared folder, run `mlw project link`"
-        super().__init__(message, f"{first}; to share nothing, run `mlw project new-id`")
+            first = "to share its run history, container home, and shared folder, run 'mlw project link'"
+        super().__init__(message, f"{first}; to share nothing, run 'mlw project new-id'")
 
 
 def check_root(paths: UserPaths, project: Project, earlier: Folders) -> None:

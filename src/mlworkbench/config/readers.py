@@ -49,7 +49,7 @@ def _secret(key: Key, node: Node, notes: Notes) -> str | None:
     notes.warn(
         node.line,
         f"{key.name} is a secret in a file that is copied with the project",
-        "remove the line and change the password; `mlw computetarget attach` needs it only once",
+        "remove the line and change the password; 'mlw computetarget attach' needs it only once",
     )
     return None  # so that it can get no further
 
@@ -79,7 +79,7 @@ def _choice(key: Key, node: Node, notes: Notes) -> str:
         notes.warn(
             node.line,
             f"{key.name} {text!r} is not built in; built in: {', '.join(key.choices)}",
-            "install a plugin of that name",
+            "install a plugin with that name",
         )
     return text
 
@@ -151,7 +151,9 @@ def _number(key: Key, node: Node, notes: Notes) -> str:
 
 def _items(key: Key, node: Node) -> tuple[Node, ...]:
     if not isinstance(node, Sequence):
-        raise Wrong(node, f"{key.name} must be a list, not {describe(node)}", "write one `- item` per line below it")
+        raise Wrong(
+            node, f"{key.name} must be a list, not {describe(node)}", "write one `- item` per line under the key"
+        )
     return node.items
 
 
@@ -183,7 +185,7 @@ def _pairs(key: Key, node: Node) -> tuple[tuple[Scalar, Node], ...]:
         raise Wrong(
             node,
             f"{key.name} must be a mapping of names to values, not {describe(node)}",
-            "write one `NAME: value` per line below it",
+            "write one `NAME: value` per line under the key",
         )
     return node.pairs
 

@@ -85,7 +85,7 @@ def _find(python_location: str | None, environ: Mapping[str, str], base: Path | 
     answer = oracle.ask(path)
     if answer is None:
         raise ConfigError(
-            f"pythonLocation {python_location!r} is {path}, which is not a working Python interpreter",
+            f"pythonLocation {python_location!r} resolves to {path}, which is not a working Python interpreter",
             "set pythonLocation in the .compute file to a Python interpreter",
         )
     if answer[1] == UNTRIED:
@@ -111,7 +111,7 @@ def locate_python(python_location: str | None, environ: Mapping[str, str], base:
         path = os.path.abspath(path)
         if not _is_program(path):
             raise ConfigError(
-                f"pythonLocation {python_location!r} is {path}, which is not an executable file",
+                f"pythonLocation {python_location!r} resolves to {path}, which is not an executable file",
                 "set pythonLocation in the .compute file to a Python interpreter",
             )
         return path, "pythonLocation"

@@ -85,15 +85,15 @@ def _pixi(path: Path, request: Request) -> Parts:
             known = ", ".join(str(_name(one)) for one in environment.platforms())
             raise SolveError(
                 f"{path.name} is not locked for {subdir}; available: {known}",
-                f"add the platform with `pixi workspace platform add {subdir}`",
+                f"add the platform with 'pixi workspace platform add {subdir}'",
             )
         conda = [entry(one) for one in environment.conda_repodata_records_for_platform(platform) or ()]
         pip = [_pypi(one) for one in environment.pypi_packages_for_platform(platform) or ()]
     except (rattler.exceptions.ParseCondaLockError, OSError) as error:
-        raise ConfigError(str(error), "recreate it with `pixi lock`", path=request.dependencies.file) from None
+        raise ConfigError(str(error), "recreate it with 'pixi lock'", path=request.dependencies.file) from None
     python = next((one for one in conda if one["name"] == "python"), None)
     if python is None:
-        raise ConfigError("the file has no python", "add it with `pixi add python`", path=request.dependencies.file)
+        raise ConfigError("the file has no python", "add it with 'pixi add python'", path=request.dependencies.file)
     conda.sort(key=lambda one: (one["name"] != "python", one["name"]))
     files = conda_files(conda, [request.root, *request.folders])
     packages = tuple(sorted(pip, key=lambda one: str(one["name"])))
@@ -108,7 +108,7 @@ def _pypi(one: Any) -> JsonDict:
     hashes = one.hashes
     sha256 = getattr(hashes, "sha256", None) if hashes is not None else None
     if not sha256 or "://" not in str(one.location):
-        raise SolveError(f"the lock file has no URL or no SHA-256 for {one.name}", "recreate it with `pixi lock`")
+        raise SolveError(f"the lock file has no URL or no SHA-256 for {one.name}", "recreate it with 'pixi lock'")
     url, private = without_secret(str(one.location))
     made = {"name": one.name, "version": str(one.version), "url": url, "sha256": bytes(sha256).hex(), "size": None}
     return {**made, "private": True} if private else made

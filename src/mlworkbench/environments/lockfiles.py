@@ -104,7 +104,7 @@ def _pixi(path: Path) -> Dependencies:
         if kind == "conda" and file.endswith((".conda", ".tar.bz2")):
             name, version, *build = file.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2) + [""]
             if len(build) < 2:
-                hint = "recreate it with `pixi lock`"
+                hint = "recreate it with 'pixi lock'"
                 raise ConfigError(f"{file[:200]!r} is not a package file name", hint, path=shown, line=number)
             conda.append(Requirement(f"{name}={version}", shown, number, name.lower(), None, f"={version}"))
         elif kind == "pypi":

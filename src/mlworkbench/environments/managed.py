@@ -170,6 +170,6 @@ def _host_python(site: Site) -> tuple[str, str] | None:
     except MlwError:
         return None
     if found.version == UNTRIED:
-        site.tell(f"note: {found.path} was not checked; a run may use another Python for the environment")
+        site.tell(f"note: {found.path} was not checked; a run may use a different Python for the environment")
         return None
     return found.path, ".".join(map(str, found.version))

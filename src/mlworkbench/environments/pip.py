@@ -231,7 +231,7 @@ def _entry(one: Mapping[str, Any], wanted: Wanted, folders: Sequence[Path]) -> t
         return {**made, "git": url, "commit": vcs["commit-id"], "folder": vcs.get("subdirectory")}, None
     if "directory" in one:
         hint = "build a wheel and use that"
-        raise ConfigError(f"{one['name']} is a folder: packages from source folders are not installed", hint)
+        raise ConfigError(f"{one['name']} is a folder; installing packages from source folders is not supported", hint)
     file = (one.get("wheels") or [None])[0] or one.get("archive") or one.get("sdist")
     if file is None:
         raise SolveError(f"the index has no file for {one['name']} {one.get('version')}", "use another version")

@@ -81,7 +81,7 @@ def platform_of(facts: Known, glibc: str | None = None, cuda: bool = True) -> Pl
         raise ConfigError(
             f"environments are not supported for {said['system'] or 'unknown'} on {said['arch'] or 'unknown'};"
             f" supported: {known}",
-            "install Python there and set userManagedEnvironment: true and pythonLocation",
+            "install Python on the target, and set userManagedEnvironment: true and pythonLocation",
         )
     return Platform(
         subdir=subdir,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-EXPORT = "run `poetry export -f requirements.txt -o requirements.txt` before `mlw project init`"
+EXPORT = "run 'poetry export -f requirements.txt -o requirements.txt' before 'mlw project init'"
 _RANGE = re.compile(r"(?P<operator>\^|~(?!=))\s*(?P<version>\d+(?:\.\d+){0,3})")
 _EXACT = re.compile(r"=?\s*(\d+(?:\.\w+)*(?:\.\*)?)")
 _STANDARD = re.compile(r"(?:===?|!=|~=|[<>]=?)\s*[\w.*+!-]+")

@@ -202,8 +202,8 @@ def _inside(at: Line, place: str, folder: Path, root: Path) -> str:
     for base in (folder, root):
         path = os.path.realpath(base / place)
         if os.path.isdir(path):
-            hint = "build a wheel (`uv build --wheel`) and use that; modules of the project need no package"
-            raise _wrong(at, f"{place} is a folder: packages from source folders are not installed", hint)
+            hint = "build a wheel ('uv build --wheel') and use that; modules of the project need no package"
+            raise _wrong(at, f"{place} is a folder; installing packages from source folders is not supported", hint)
         inside = path.startswith(real + os.sep) and not re.match(r"[A-Za-z]:", place)
         if inside and (os.path.isfile(path) or base == root):
             return Path(os.path.relpath(path, real)).as_posix()
@@ -224,7 +224,7 @@ def links_folder(at: Line, value: str, folder: Path, root: Path) -> str:
             continue
         by_full_path = os.path.isabs(value) and not place.startswith(os.path.abspath(root) + os.sep)
         if leads_out(place, root) and not (by_full_path and os.path.isdir(place)):
-            hint = "copy it into the project, or use its full path and run `mlw settings add package-folders PATH`"
+            hint = "copy it into the project, or use its full path and run 'mlw settings add package-folders PATH'"
             raise _wrong(at, f"{value} is outside the project", hint)
         return place
     return ""

@@ -184,10 +184,10 @@ def _refusal(package: Stopped, asking: Asking) -> SolveError:
     if asking.builds.is_own(package):
         consent = f"{allow} (for the browser: mlw settings add allowed-builds {package.name})"
     elif package.name in asking.builds.remembered:
-        consent = f"{allow} (your settings allow it only for packages of your own indexes; before a submit in the"
+        consent = f"{allow} (your settings allow it only for packages from your own indexes; before submitting in the"
         consent += f" browser, run: mlw experiment prepare {allow})"
     else:
-        consent = f"{allow} (before a submit in the browser, run: mlw experiment prepare {allow})"
+        consent = f"{allow} (before submitting in the browser, run: mlw experiment prepare {allow})"
     if asking.builds.allows(package):
         hint = f"--dry-run does not run build scripts; run this first: mlw experiment prepare {allow}"
     elif package.by_address:

@@ -75,7 +75,7 @@ def _refuse_tools(missing: Iterable[JsonDict]) -> None:
         pin = f"{one['name']}=={one['version']}"
         raise SolveError(
             f"the target needs {pin}, which is neither on your package index nor installed with mlw",
-            f"run `pip install {pin}`, or set PIP_INDEX_URL to an index that has {one['file']}",
+            f"run 'pip install {pin}', or set PIP_INDEX_URL to an index that has {one['file']}",
             more="index-not-reached",
         )
 

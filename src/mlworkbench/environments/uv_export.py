@@ -33,7 +33,7 @@ _PACKAGE = re.compile(
 _HASH = re.compile(r"(?<=--hash=)\S+")
 # The search for a workspace ends at the first pyproject.toml above the project.
 _BOUNDARY = "[tool.uv.workspace]\nmembers = []\n"
-_LOCK_AGAIN = "recreate it with `uv lock`"
+_LOCK_AGAIN = "recreate it with 'uv lock'"
 
 
 def export_lock(texts: Sequence[str], environ: Mapping[str, str], file: str) -> list[str]:

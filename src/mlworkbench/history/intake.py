@@ -12,7 +12,10 @@ from .reading import LINE, parse_events, parse_lines
 from .rows import Reading
 from .tally import Tally
 
-_TOO_LONG = f"{{}}: a line is longer than {LINE >> 20} MiB; reading stops after {LONGEST_SKIPPED >> 20} MiB of one line"
+_TOO_LONG = (
+    f"{{}}: skipped a line longer than {LINE >> 20} MiB; mlw stops reading the file after {LONGEST_SKIPPED >> 20} MiB"
+    " of one line"
+)
 
 
 def take_in(run: Run, reading: Reading, parts: Mapping[str, bytes]) -> tuple[Run, Reading]:

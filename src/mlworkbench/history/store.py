@@ -159,7 +159,7 @@ class History:
             names = ", ".join(run.id for run in found[:5]) + (", …" if len(found) > 5 else "")
             raise Ambiguous(f"{prefix!r} matches several runs: {names}", "use more characters of the ID")
         recent = [run.id for run in self.search(Query(hidden=True, limit=5))]
-        raise UnknownName("run", prefix, recent, "list runs with: mlw history list")
+        raise UnknownName("run", prefix, recent, "list runs with 'mlw history list'")
 
     def _look_up(self, connection: apsw.Connection, prefix: str) -> Runs:
         """The run of this id, else up to six that begin so, else that have it in them, else that are called so."""

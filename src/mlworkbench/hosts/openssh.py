@@ -214,10 +214,14 @@ def offered_key(said: str) -> str:
 
 
 _LOST = (
-    ("Connection refused", "{name} refused the connection", "check that sshd is running there and listens on {port}"),
-    ("timed out", "{name} does not respond", "check that it is switched on and reachable (VPN, firewall)"),
+    (
+        "Connection refused",
+        "{name} refused the connection",
+        "check that sshd is running on the machine and listens on {port}",
+    ),
+    ("timed out", "{name} does not respond", "check that the machine is on and reachable (VPN, firewall)"),
     ("Timeout, server", "{name} stopped responding", None),
-    ("Could not resolve hostname", "host name {address} not found", "check the address; it may need a VPN"),
+    ("Could not resolve hostname", "host name {address} not found", "check the address; you may need a VPN"),
     ("No route to host", "cannot reach {name}: no route to host", "check that the VPN is connected"),
     ("Network is unreachable", "cannot reach {name}: network is unreachable", "check that this machine is online"),
     (
@@ -267,11 +271,17 @@ def _changed(attachment: Attachment, said: str) -> HostError:
 
 def key_changed(attachment: Attachment, old: str, new: str) -> HostKeyChanged:
     """``old`` is empty if it is the user's own known_hosts that name another key."""
-    what = f"the host key of {attachment.identity} has changed: it was {old or 'a different key in known_hosts'}, now"
+    what = f"the host key of {attachment.identity}"
+    offered = new or "an unknown key"
+    problem = (
+        f"{what} has changed: it was {old}, now it is {offered}"
+        if old
+        else f"{what} does not match known_hosts: the server offers {offered}"
+    )
     reset = f"run: mlw computetarget reset-key {attachment.called} --host-key FINGERPRINT"
     how = reset if old and attachment.called else "attach with --host-key FINGERPRINT"
     return HostKeyChanged(
-        f"{what} it is {new or 'unknown'}; nothing was sent",
+        f"{problem}; nothing was sent",
         f"if the machine was reinstalled, verify the new key on the machine itself and {how};"
         " otherwise the connection may be intercepted",
         new,
@@ -282,7 +292,9 @@ def _denied(attachment: Attachment, said: str) -> HostError:
     ways = methods(said)
     accepts = f"; it accepts {', '.join(ways)}" if ways else ""
     if ways == ("publickey",):
-        hint = "the server accepts only keys: use --private-key-file, or add your public key there by other means"
+        hint = (
+            "the server accepts only keys: use --private-key-file, or add your public key on the server by other means"
+        )
     elif {"password", "keyboard-interactive"} & set(ways):
         hint = "check user name, key, and password"
     else:

@@ -20,7 +20,7 @@ class MalformedReply(HostError):
     def __init__(self, who: str, what: str) -> None:
         super().__init__(
             f"{who} sent a malformed reply: {what}",
-            "the agent there is damaged or was replaced; check the machine, then detach and attach it again",
+            "the agent on the machine is damaged or was replaced; check the machine, then detach and attach it again",
         )
 
 

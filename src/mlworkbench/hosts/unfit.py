@@ -13,7 +13,10 @@ from .replies import printable
 
 _CANNOT_WRITE = re.compile(r"^(?:OSError|PermissionError|FileNotFoundError): \[Errno \d+\] (.+)$", re.MULTILINE)
 _GUARD = "case $- in *i*) ;; *) return;; esac"
-_STARTUP = f"~/.bashrc must not exit or start another shell: put  {_GUARD}  at its top ('ssh HOST true' must succeed)"
+_STARTUP = (
+    f"make sure that ~/.bashrc does not exit or start another shell: add '{_GUARD}' as its first line, then test with"
+    " 'ssh HOST true'"
+)
 
 
 def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
@@ -46,7 +49,7 @@ def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
 
 def _no_home(where: str, what: str) -> HostError:
     full = "space" in what or "quota" in what
-    hint = "free disk space there" if full else "your user must be able to write to it"
+    hint = "free disk space on the machine" if full else "your user needs write access to it"
     problem = f"the home folder of {where} cannot be used: {what}"
     return HostError(problem, hint, more="disk-full" if full else "unfit-target")
 

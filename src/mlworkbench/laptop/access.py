@@ -38,7 +38,7 @@ def _client(ssh: Ssh) -> Finding:
     if ssh.sockets:
         hint = "delete that folder, or set XDG_RUNTIME_DIR to a private folder with a short path"
         return Finding("ssh", ERROR if ssh.attached else WARNING, f"{found}; {ssh.sockets}", hint)
-    return Finding("ssh", OK, f"{found}, connections are shared")
+    return Finding("ssh", OK, f"{found}; SSH connection sharing is available")
 
 
 def _files(ssh: Ssh) -> list[Finding]:

@@ -93,7 +93,7 @@ def _history(past: Past, size: Size) -> Finding:
 def _leftovers(past: Past, size: Size) -> list[Finding]:
     found = []
     if past.stranded:
-        what = "a submit was" if past.stranded == 1 else f"{past.stranded} submits were"
+        what = "a submission was" if past.stranded == 1 else f"{past.stranded} submissions were"
         hint = (
             "list them with 'mlw ps'; finish one with 'mlw experiment resume RUN', or cancel it with 'mlw cancel RUN'"
         )

@@ -128,7 +128,7 @@ def _unchecked(files: Iterable[str], reason: str) -> tuple[str, ...]:
     names = list(dict.fromkeys(files))
     if not names:
         return ()
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return (f"imports of {', '.join(names[:_MOST_NAMED])}{more} ({reason})",)
 
 

@@ -28,9 +28,9 @@ NOW = ("run_id", "status", "age", "script_name", "arguments", "children", "targe
 _LEFT_OUT = {
     "events": f"{{count:,}} events: at most {MOST_WRITERS} writers, with names of up to {LONGEST_WRITER} characters",
     "files": f"metric files: the first {MOST_FILES:,} are read",
-    "metrics": "{count:,} metric values: too many or too long names or texts",
+    "metrics": "{count:,} metric values: too many, or their names or texts are too long",
     "records": "{count:,} parameters, tags, files, or nested runs: too many or too long",
-    "listed": "{count:,} metrics, parameters, and tags are not indexed: cannot be searched or sorted by",
+    "listed": "{count:,} metrics, parameters, and tags are not indexed and cannot be used for search or sorting",
     "all": "all metrics, parameters, tags, and files: too large for the run history",
 }
 # Said by other keys, or always the same.

@@ -62,7 +62,7 @@ def expect(history: History, query: Query) -> None:
         if newest:
             near = get_close_matches(name, known, n=1)  # of all of them, not only of those that are told
             hint = f"did you mean {near[0][:_LONGEST]!r}?" if near else None
-            raise UnknownName("metric, parameter or key", name, [one for one, _ in known.most_common(_NAMED)], hint)
+            raise UnknownName("metric, parameter, or key", name, [one for one, _ in known.most_common(_NAMED)], hint)
 
 
 def _names(node: Condition | None) -> Iterator[str]:

@@ -96,7 +96,7 @@ class Cleaner:
                     self._put_back(folders, self._runs(folders)[1])  # what a killed clean had set aside
                     gone += self._remove_code(folders, [one for one in found if one.kind == CODE])
                 elif any(one.kind == CODE for one in found):
-                    self.notes.append("a submit is storing files, so no stored code was removed")
+                    self.notes.append("a submission is storing files, so no stored code was removed")
             for one in found:
                 if one.kind != CODE and self._remove_one(folders, one):
                     gone.append(one)

@@ -44,15 +44,23 @@ KINDS = {
 
 # Why something stays, and how it is removed all the same. ``{t}``: the target; ``{clean}``: the command for it.
 WHY = {
-    GOING: "still active; stop a run with: mlw cancel RUN",
-    UNFETCHED: "log or outputs not downloaded; download: mlw history download -r RUN; remove: {clean} --unfetched",
-    UNCOLLECTED: "some outputs exist only there, see mlw history info -r RUN; remove: {clean} --unfetched",
-    OTHER: "submitted by another laptop, which can remove them; show them here: mlw history fetch -t {t}",
+    GOING: "still active; to stop a run, run: mlw cancel RUN",
+    UNFETCHED: (
+        "log or outputs not downloaded; to download them, run: mlw history download -r RUN; to remove them, run:"
+        " {clean} --unfetched"
+    ),
+    UNCOLLECTED: (
+        "some outputs exist only on the target; to list them, run: mlw history info -r RUN; to remove them, run:"
+        " {clean} --unfetched"
+    ),
+    OTHER: "submitted by another laptop, which can remove them; to show them here, run: mlw history fetch -t {t}",
     UPLOADING: "an upload is in progress; try again later",
-    YOUNG_CODE: "uploaded within the last hour, may be needed by a submit; remove: {clean} --recent",
+    YOUNG_CODE: (
+        "uploaded within the last hour, may be needed by a pending submission; to remove them, run: {clean} --recent"
+    ),
     USED: "in use by active runs or by mlw itself",
-    RECENT: "used within the last 30 days; remove: mlw environment remove --unused -t {t}",
-    SHARED: "downloads used to build environments; remove: mlw environment remove --caches -t {t}",
+    RECENT: "used within the last 30 days; to remove them, run: mlw environment remove --unused -t {t}",
+    SHARED: "downloads used to build environments; to remove them, run: mlw environment remove --caches -t {t}",
 }
 
 

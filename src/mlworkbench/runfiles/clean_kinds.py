@@ -15,12 +15,12 @@ SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS = (
     "environments" + UNUSED,
 )
 KINDS = (SPARES, CODE, PROGRAMS, LEFTOVERS, INDEXES, CACHES, ENVIRONMENTS)
-_RECENT = "remove: mlw experiment clean --yes --recent"
+_RECENT = "to remove them, run: mlw experiment clean --yes --recent"
 _WHY = {
-    CODE: f"stored within the last hour, may be needed by a submit; {_RECENT}",
-    PROGRAMS: f"created within the last hour, may be needed by a submit; {_RECENT}",
+    CODE: f"stored within the last hour, may be needed by a pending submission; {_RECENT}",
+    PROGRAMS: f"created within the last hour, may be needed by a pending submission; {_RECENT}",
     LEFTOVERS: f"changed within the last 24 hours, may be in use; {_RECENT}",
-    ENVIRONMENTS: "used within the last 30 days; remove: mlw environment remove --unused",
+    ENVIRONMENTS: "used within the last 30 days; to remove them, run: mlw environment remove --unused",
 }
 
 

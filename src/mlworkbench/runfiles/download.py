@@ -99,5 +99,5 @@ def covers(wanted: str, path: str) -> bool:
 
 def _unknown(name: str, outputs: Iterable[Output]) -> UnknownName:
     known = [one.path for one in islice(outputs, _SHOWN + 1)]
-    more = "download all with mlw history download -r RUN, or see outputs.json" if len(known) > _SHOWN else None
+    more = "download all with 'mlw history download -r RUN', or see outputs.json" if len(known) > _SHOWN else None
     return UnknownName("output", name, known[:_SHOWN], more)

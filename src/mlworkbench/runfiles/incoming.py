@@ -193,7 +193,7 @@ def _close(file: int, size: int) -> None:
 def _too_much(one: Output) -> HostError:
     return HostError(
         f"the target sent more of {one.path[:200]!a} than the {one.size:,} bytes in the list of outputs",
-        "the rest was discarded; if you trust that machine, try again: mlw history download",
+        "the rest was discarded; if you trust the machine, try again with 'mlw history download'",
     )
 
 

@@ -68,7 +68,7 @@ class Mirror:
         except OSError as error:
             raise HistoryError(
                 f"cannot write {path}: {error.strerror}",
-                "the run continues; free disk space and follow it again: mlw logs -f",
+                "the run continues; free disk space and follow it again with 'mlw logs -f'",
             ) from error
 
     def _check(self, name: str, size: int) -> None:

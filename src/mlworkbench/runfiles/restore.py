@@ -109,7 +109,7 @@ def restore_in_place(root: Root, run: Run, project: Path) -> Plan:
 
 def _refused(lost: list[str]) -> UsageError:
     names = ", ".join(shown(path) for path in lost[:_NAMED])
-    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+    more = f", and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
     return UsageError(
         f"{len(lost)} files would be lost, because no run has their current content: {names}{more}",
         "restore into a new folder instead (without --in-place), or move these files",

@@ -85,7 +85,9 @@ class GitReader:
         if repository.commit is None:
             self._problem = "there is no commit yet"
         elif not repository.is_own():
-            self._problem = "the repository is outside the project and does not refer to this folder"
+            self._problem = (
+                "the repository is outside the project and does not list this folder as one of its work trees"
+            )
         elif repository.borrows():
             self._problem = "the repository uses objects of another repository"
         elif program is None:

@@ -35,7 +35,7 @@ def shown(path: str) -> str:
 
 
 def listed(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
+    more = f", and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
     return ", ".join(shown(path) for path in paths[:_SHOWN]) + more
 
 

@@ -43,9 +43,9 @@ class Link:
 
 _PODMAN_NEEDS = "podman needs"  # as remote/engine_facts.py words it
 _PODMAN_REMEDIES = (
-    ("subordinate", "sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER on that machine"),
+    ("subordinate", "on the target, run: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"),
     ("namespaces", "ask the administrator to allow user namespaces: user.max_user_namespaces in sysctl"),
-    ("", "sudo apt install uidmap on that machine (shadow-utils on Fedora and RHEL)"),
+    ("", "on the target, run: sudo apt install uidmap (on Fedora and RHEL, install shadow-utils)"),
 )
 
 Size = Callable[[float], str]
@@ -91,7 +91,7 @@ def _clock(link: Link) -> Finding:
         return Finding("clock", OK, "in sync" if exact else f"{abs(link.skew):.0f} s {ahead} this machine's")
     found = f"its clock is {_duration(abs(link.skew))} {ahead} this machine's"
     return Finding(
-        "clock", WARNING, found, "synchronize it: sudo timedatectl set-ntp true; or correct the clock of this machine"
+        "clock", WARNING, found, "synchronize it with 'sudo timedatectl set-ntp true', or correct this machine's clock"
     )
 
 
@@ -112,7 +112,7 @@ def _script(facts: Facts, compute: Compute) -> list[Finding]:
     if compute.kind in IN_CONTAINER or facts.script is None:
         return []
     name = compute.python_location or "python3"
-    hint = f"set pythonLocation in {compute.name}.compute to a Python that exists there"
+    hint = f"set pythonLocation in {compute.name}.compute to a Python that exists on the target"
     if facts.python.executable:
         hint += f", such as {facts.python.executable}"
     if not facts.script.executable:
@@ -132,14 +132,15 @@ def _reach(facts: Facts) -> list[Finding]:
     if reach.way:
         return [Finding("network", OK, f"{reach.host} is reachable")]
     if reach.proxy:
-        return [Finding("network", OK, f"{reach.host} is not directly reachable; a proxy is set there")]
+        return [Finding("network", OK, f"{reach.host} is not directly reachable; a proxy is set on the target")]
     why = f" ({reach.error.rpartition('] ')[2]})" if reach.error else ""
     return [
         Finding(
             "network",
             WARNING,
             f"cannot reach {reach.host}{why}",
-            "images must be present, and scripts may be unable to download: allow access, or set https_proxy there",
+            "images must be present, and scripts may be unable to download data; allow access, or set https_proxy on"
+            " the target",
             "no-internet-there",
         )
     ]
@@ -173,7 +174,7 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
         found += f" of {size(store.total)}"
     found += f" in {store.folder}" + (f" ({store.filesystem})" if store.filesystem else "")
     which = " -t NAME" if elsewhere else ""
-    room = f"free disk space there; mlw experiment clean{which} lists what mlw can delete"
+    room = f"free disk space on the target; 'mlw experiment clean{which}' lists what mlw can delete"
     if store.writable is False:
         hint = "your user must be able to write to it" if elsewhere else "set MLW_HOME to a writable folder"
         return Finding("store", ERROR, f"{store.folder} is not writable", hint)
@@ -184,7 +185,9 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
         return _noexec(store, elsewhere)
     if store.network:
         local = "network file systems are slow; "
-        local += "link ~/.mlw to a local disk there" if elsewhere else "set MLW_HOME to a folder on a local disk"
+        local += (
+            "link ~/.mlw to a local disk on the target" if elsewhere else "set MLW_HOME to a folder on a local disk"
+        )
         return Finding("store", WARNING, found, local)
     return Finding("store", OK, found)
 
@@ -192,7 +195,9 @@ def _store(facts: Facts, size: Size, elsewhere: bool) -> Finding:
 def _noexec(store: Store, elsewhere: bool) -> Finding:
     """No error: a script needs no environment of ours where the Python of the machine or of the image will do."""
     found = f"{store.folder} is mounted noexec: programs in it cannot start, so environments cannot be used"
-    move = "link it to another disk there: ln -s /DISK/mlw ~/.mlw" if elsewhere else "set MLW_HOME to another disk"
+    move = (
+        "link it to another disk on the target: ln -s /DISK/mlw ~/.mlw" if elsewhere else "set MLW_HOME to another disk"
+    )
     return Finding("store", WARNING, found, f"{move}; or ask the administrator to mount this one without noexec")
 
 
@@ -244,7 +249,7 @@ def _engines(facts: Facts, compute: Compute) -> list[Finding]:
     engines = {name: one for name, one in (("docker", facts.docker), ("podman", facts.podman)) if one is not None}
     needed = compute.kind in IN_CONTAINER
     if needed and not engines:
-        hint = "install Docker Engine or podman on that machine, or use a target without a container"
+        hint = "install Docker Engine or podman on the target, or use a target without a container"
         return [Finding("docker", ERROR, "neither docker nor podman is installed", hint, "docker-not-running")]
     findings = []
     for name, one in engines.items():
@@ -279,7 +284,7 @@ def engine_trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
     if engine.os not in (None, "linux"):
         return f"{engine.version} runs {engine.os} containers", "switch the engine to Linux containers"
     if compute.nvidia_docker and not engine.nvidia:
-        hint = "install the NVIDIA Container Toolkit, run `sudo nvidia-ctk runtime configure` and restart the engine"
+        hint = "install the NVIDIA Container Toolkit, run 'sudo nvidia-ctk runtime configure', and restart the engine"
         return f"{engine.program or 'the engine'} {engine.version} has no support for NVIDIA GPUs", hint
     return None
 

@@ -43,7 +43,7 @@ class Places:
 def ask_places(host: Host, paths: Iterable[str] = ()) -> Places:
     """Resolve paths on the machine itself."""
     reply = Reply(host.identity, host.ask({"do": "mounts", "paths": list(paths)}))
-    reply.require_ok(f"{host.identity} cannot resolve its folders")
+    reply.require_ok(f"cannot resolve folder paths on {host.identity}")
     places, found = reply.mapping("places"), reply.mapping("paths")
     answers = {path: one for path, one in found.items() if isinstance(one, dict)}
     reals = {path: _path(host, one["real"]) for path, one in answers.items() if "real" in one}

@@ -12,25 +12,31 @@ from .check import ERROR, OK, WARNING, Finding
 
 _LONGEST = 300
 _NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "cupy": "CuPy", "cuda": "CUDA"}
-_TOOLKIT = "install the NVIDIA Container Toolkit there, run sudo nvidia-ctk runtime configure, and restart the engine"
+_TOOLKIT = (
+    "install the NVIDIA Container Toolkit on the target, run 'sudo nvidia-ctk runtime configure', and restart the"
+    " engine"
+)
 
 _IN_CONTAINER = "no-gpu-in-container"
 
-_HUNG = "look for NVRM: Xid in sudo dmesg there; a reboot recovers a hung driver"
-_LOAD = "load it there (sudo modprobe nvidia), or install it; sudo dmesg shows why it was not loaded"
+_HUNG = "look for NVRM: Xid in the output of 'sudo dmesg' on the target; a reboot recovers a hung driver"
+_LOAD = "load the driver on the target (sudo modprobe nvidia), or install it; 'sudo dmesg' shows why it was not loaded"
 
 # What the driver's troubles call for; the first that fits counts.
 _REMEDIES = (
-    ("version mismatch", "reboot that machine to load the new driver"),
+    ("version mismatch", "reboot the target to load the new driver"),
     ("not loaded", _LOAD),
     ("couldn't communicate", _LOAD),
-    ("no driver for it", "install the NVIDIA driver there with the system package manager"),
-    ("libnvidia-ml", "install the user-space libraries of the driver; if it is a container, start it with --gpus all"),
+    ("no driver for it", "install the NVIDIA driver on the target with the system package manager"),
+    (
+        "libnvidia-ml",
+        "install the user-space libraries of the NVIDIA driver; if the target is a container, start it with --gpus all",
+    ),
     (
         "fallen off the bus",
-        "reboot that machine; if it happens again, check the power, cooling, and seating of the card",
+        "reboot the target; if it happens again, check the power, cooling, and seating of the card",
     ),
-    ("must be reset", "run sudo nvidia-smi --gpu-reset, or reboot that machine"),
+    ("must be reset", "run 'sudo nvidia-smi --gpu-reset', or reboot the target"),
     ("did not answer", _HUNG),
     ("did not respond", _HUNG),
 )
@@ -55,7 +61,7 @@ def judge_gpus(found: Mapping[str, Any], facts: Facts, compute: Compute) -> list
         if all(one.state != ERROR for one in findings):
             findings += _container(inside, gpus, compute)
         return findings
-    return [*findings, *_tried(found.get("tried"), gpus, "the Python of scripts")]
+    return [*findings, *_tried(found.get("tried"), gpus, "the Python that runs scripts")]
 
 
 def _driver(found: Mapping[str, Any], gpus: Gpus) -> Finding:
@@ -81,7 +87,7 @@ def _nvml(found: Mapping[str, Any], gpus: Gpus) -> list[Finding]:
     how = "nvidia-smi, NVML could not be loaded" if gpus.source == "nvidia-smi" else "NVML"
     findings = [Finding("nvml", OK if gpus.source == "nvml" else WARNING, f"{how}: {names or 'no GPU responds'}")]
     if findings[0].state == WARNING:
-        hint = "GPU monitoring works with fewer metrics; a Python with ctypes there can read NVML"
+        hint = "GPU monitoring works with fewer metrics; install a Python with ctypes on the target to read NVML"
         findings = [Finding("nvml", WARNING, findings[0].found, hint)]
     for one in gpus.gpus:
         if one.error:
@@ -117,8 +123,8 @@ def _called(engine: Engine) -> str:
 def _container(inside: Mapping[str, Any], gpus: Gpus, compute: Compute) -> list[Finding]:
     image = _text(inside.get("image"))
     if inside.get("missing"):
-        hint = "a run pulls it; then check again"
-        return [Finding("container", WARNING, f"image {image} is not on that machine, so it was not tested", hint)]
+        hint = "submit a run to pull the image, then test again"
+        return [Finding("container", WARNING, f"image {image} is not on the target, so it was not tested", hint)]
     if inside.get("code") != 0:
         said = (_text(inside.get("said")) or "no output").strip().splitlines()[-1]
         return [Finding("container", ERROR, f"a container with GPUs fails to start: {said}", _TOOLKIT, _IN_CONTAINER)]
@@ -130,7 +136,7 @@ def _container(inside: Mapping[str, Any], gpus: Gpus, compute: Compute) -> list[
     if not compute.nvidia_docker:
         hint = f"set nvidiaDocker: true in {compute.name}.compute, or submit with --gpus"
         findings.append(Finding("nvidiaDocker", WARNING, f"{compute.name}.compute does not request GPUs", hint))
-    return [*findings, *_tried(inside.get("tried"), gpus, "the Python of the image")]
+    return [*findings, *_tried(inside.get("tried"), gpus, "the image's Python")]
 
 
 def _tried(tried: object, gpus: Gpus, whose: str) -> list[Finding]:
@@ -154,14 +160,17 @@ def _one(tried: Mapping[str, Any], gpus: Gpus) -> Finding:
     if tried.get("worked") is True:
         return Finding(link, OK, f"{title}: a small computation on the GPU succeeded")
     if what == "torch" and not cuda:
-        hint = "this is a CPU-only build: use torch without +cpu (mlw project doctor suggests one)"
+        hint = "this is a CPU-only build: use torch without +cpu ('mlw project doctor' suggests one)"
         return Finding(link, ERROR, f"{title} was built without CUDA", hint, "gpu-cpu-build")
     if _newer(cuda, gpus.cuda):
-        hint = f"update the driver there, or use a build for CUDA {gpus.cuda} or older"
+        hint = f"update the driver on the target, or use a build for CUDA {gpus.cuda} or older"
         found = f"{title} needs a newer driver: this one supports CUDA {gpus.cuda}"
         return Finding(link, ERROR, found, hint, "gpu-driver")
     return Finding(
-        link, ERROR, f"{title} sees no GPU", "check CUDA_VISIBLE_DEVICES there, and that the framework is a GPU build"
+        link,
+        ERROR,
+        f"{title} sees no GPU",
+        "check CUDA_VISIBLE_DEVICES on the target, and that the framework is a GPU build",
     )
 
 
@@ -172,9 +181,9 @@ def _why(error: str, what: str) -> str:
             "libcuda.so.1 of the driver not found: install the user-space driver libraries; for containers, the toolkit"
         )
     if "insufficient" in said or "too old" in said:
-        return "update the driver there, or use a build for an older CUDA"
+        return "update the driver on the target, or use a build for an older CUDA"
     if "out of memory" in said:
-        return "other processes use the GPU memory: run mlw gpus"
+        return "other processes use the GPU memory; list them with 'mlw gpus'"
     if "kernel image" in said:
         return "this build does not support that GPU: use a newer build for a new GPU, or an older one for an old GPU"
     return "reinstall it for this machine" if what != "cuda" else "run: sudo dmesg | grep -i nvrm"

@@ -114,9 +114,7 @@ def choose_engine(facts: Facts, compute: Compute) -> Engine:
 
     found = facts.docker or facts.podman
     if found is None:
-        raise _unfit(
-            compute, "neither docker nor podman is installed", "install Docker Engine or podman on that machine"
-        )
+        raise _unfit(compute, "neither docker nor podman is installed", "install Docker Engine or podman on the target")
     trouble = engine_trouble(found, compute)
     if trouble is not None:
         raise _unfit(compute, *trouble)

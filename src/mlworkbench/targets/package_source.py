@@ -29,7 +29,7 @@ def package_source(facts: Facts, compute: Compute, environ: Mapping[str, str]) -
         if not elsewhere:
             return []
         owner = "image" if compute.kind in IN_CONTAINER else "machine"
-        return [Finding("packages", OK, f"those of the {owner}; mlw installs none (userManagedEnvironment)")]
+        return [Finding("packages", OK, f"the {owner}'s own packages; mlw installs none (userManagedEnvironment)")]
     indexes, place = user_indexes(environ, Path()), index_place(environ)
     source = f"{place} (your settings)" if place else "the default package index"
     how = _packages(indexes, place, source, facts.reach) if elsewhere else f"downloaded by this machine from {source}"
@@ -47,7 +47,7 @@ def _packages(indexes: Indexes, place: str | None, source: str, reach: Reach | N
     if reach is None:
         return f"downloaded by the target from {source} if reachable, else {_SENT}"
     if reach.proxy and not reach.way:
-        return f"downloaded by the target from {source}, through the proxy set there"
+        return f"downloaded by the target from {source}, through the target's proxy"
     if not reach.way:
         return f"{_SENT}: the target cannot reach {source}"
     if place is None:  # what was tried stands for the index and is not it

@@ -30,7 +30,7 @@ def spark_findings(compute: Compute, ask: Ask) -> list[Finding]:
 
 def _spark(reply: Reply) -> Finding:
     if reply.given("problem"):
-        hint = "add pyspark to the packages and install Java there, or set sparkSubmitLocation"
+        hint = "add pyspark to the packages and install Java on the target, or set sparkSubmitLocation"
         return Finding("spark", WARNING, reply.problem, hint)
     java = f", Java {printable(reply.text('java'))}" if reply.given("java") else ""
     return Finding("spark", OK, f"{printable(reply.text('spark')) or 'not checked'}{java}")

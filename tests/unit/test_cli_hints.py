@@ -1,0 +1,66 @@
+"""Hints for missing arguments, unknown options, and empty lists."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import click
+import pytest
+
+from mlworkbench.cli.experiment import _active
+from mlworkbench.cli.history import _explain_none, list_runs
+from mlworkbench.cli.main import _near_option
+from mlworkbench.cli.submit import _finish, submit
+from mlworkbench.history.query import Query
+from mlworkbench.history.store import History
+from tests.unit.test_cli_views import a_run
+from tests.unit.test_history_store import paths, spec
+
+NO_FILTERS = dict.fromkeys(("status", "target", "script", "tag", "text", "where"), ()) | {"since": None, "parent": None}
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "meant"),
+    [
+        (list_runs, "--json", "-o json"),
+        (list_runs, "--limt", "--limit"),
+        (list_runs, "--config", None),
+        (submit, "--config", "-c, --run-configuration"),
+        (submit, "--cofig", "-c, --run-configuration"),
+    ],
+)
+def test_the_option_that_was_probably_meant(command, typed, meant):
+    assert _near_option(click.Context(command), typed) == meant
+
+
+def test_a_missing_run_lists_the_active_ones(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    history = History(paths(tmp_path))
+    assert _active(history, None) == "list active runs with 'mlw ps'"
+    for number in range(7):
+        history.add(spec(number))
+    hint = _active(history, None)
+    assert hint.startswith("active runs: demo-") and hint.endswith(", and 2 more; show them with 'mlw ps'")
+
+
+def test_an_empty_list_is_explained(tmp_path, capsys):
+    history = History(paths(tmp_path))
+    _explain_none(history, Query(), NO_FILTERS)
+    assert capsys.readouterr().err == "no runs yet\nhint: start one with 'mlw submit SCRIPT'\n"
+    _explain_none(history, Query(), {**NO_FILTERS, "status": ("Failed",)})
+    assert capsys.readouterr().err == "no runs match\n"
+    history.add(spec(0))
+    _explain_none(history, Query(), NO_FILTERS)
+    assert "--archived" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminals", [(), ("stdout",), ("stderr",), ("stdout", "stderr")])
+def test_a_detached_run_is_printed_once_on_a_terminal(capsys, monkeypatch, terminals):
+    run = a_run()
+    shown = [getattr(sys, name) for name in terminals]
+    monkeypatch.setattr("mlworkbench.cli.render.terminal", lambda stream: stream in shown)
+    follower = SimpleNamespace(refresh=lambda: run)
+    assert _finish(follower, {"wait": False, "output": "table", "query": None}, {}) == 0
+    told = capsys.readouterr()
+    assert told.out == ("" if len(terminals) == 2 else f"{run.id}\n") and f"mlw logs -f {run.id}" in told.err
