@@ -198,7 +198,7 @@ def allow(targets: Targets, laptop: Any) -> None:
 
 def detach(targets: Targets, host: Any, project: Path) -> None:
     dialog = targets.more("box", "Detach")
-    dialog.get_by_role("checkbox", name="Also delete ~/.mlw there").click()
+    dialog.get_by_role("checkbox", name="Also delete ~/.mlw on the machine").click()
     dialog.get_by_role("button", name="Detach").click()
     wait_until(lambda: not (project / "aml_config" / "box.compute").exists(), "the files are gone", 60)
     targets.card("box").wait_for(state="detached")

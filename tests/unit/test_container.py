@@ -224,7 +224,7 @@ COMPLAINTS = {
     "failed to connect to the docker API at unix:///x; check if the path is correct": "engine does not respond",
     "Error: container-init binary not found on the host: stat /usr/libexec/podman/catatonit": "install catatonit",
     'docker: Error response from daemon: invalid mount config for type "bind": stat /home/ada/x: permission denied.': (
-        "the engine cannot access a folder to be mounted"
+        "the engine cannot access a mount source"
     ),
     "docker: Got permission denied while trying to connect to the Docker daemon socket": (
         "this user is not allowed to use Docker"

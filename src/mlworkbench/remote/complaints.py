@@ -52,11 +52,11 @@ _MEANINGS = (
     (("no space left on device",), "the engine's disk is full; hint: free space with 'docker system prune'"),
     (
         ("permission denied", "mount"),
-        "the engine cannot access a folder to be mounted: {said}; hint: NFS home folders often block even root; make"
+        "the engine cannot access a mount source: {said}; hint: NFS home folders often block even root; make"
         " ~/.mlw a link to a folder on a local disk",
     ),
-    (("bind source path does not exist",), "a folder to be mounted does not exist on that machine: {said}"),
-    (("statfs", "no such file"), "a folder to be mounted does not exist on that machine: {said}"),
+    (("bind source path does not exist",), "mount source does not exist on the target: {said}"),
+    (("statfs", "no such file"), "mount source does not exist on the target: {said}"),
     (
         ("network", "not found"),
         "the engine did not find the network: {said}; hint: check 'network' in the .compute file",

@@ -60,13 +60,17 @@ def check_place(lock: Lock, image: "Optional[str]") -> None:
     names = ", ".join(str(one["name"]) for one in sources_of(lock))
     where = "image %s" % image if image else "this machine"
     if names:
-        text = "%s must be built from source, and the lock file is not for %s; hint: submit again without --locked"
+        text = (
+            "%s must be built from source, and the lock file was not created for %s; hint: submit again without"
+            " --locked"
+        )
         raise NoEnvironment(text % (names, where))
     if lock["conda"]:
         text = (
-            "the environment's Python is a conda package, and the lock file is not for %s; hint: submit again, without"
+            "the environment uses Python from conda, and the lock file was not created for %s; hint: submit again"
+            " without --locked"
         )
-        raise NoEnvironment((text + " --locked") % where)
+        raise NoEnvironment(text % where)
 
 
 class ImageBuilds:

@@ -98,7 +98,7 @@ def _section(words: str) -> None:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(plain(one, 60) for one in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return ", ".join(plain(one, 60) for one in names[:5]) + (f", and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _address(ids: Sequence[str]) -> str:

@@ -53,6 +53,6 @@ def _cards(cards: list[Card]) -> None:
     told = [dict(card.figures) for card in cards]
     rows = [["Processes of the run", *("\n".join(card.processes) or "none" for card in cards)]]
     if any(card.lost for card in cards):
-        rows.append(["Lost", *(card.lost or "" for card in cards)])
+        rows.append(["GPU lost", *(card.lost or "" for card in cards)])
     rows += [[label, *(one.get(label, "") for one in told)] for label in labels]
     table(["", *(card.name for card in cards)], rows, "GPUs")
