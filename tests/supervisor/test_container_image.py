@@ -93,7 +93,7 @@ def test_cancel_while_the_image_is_pulled(spot, registry, tmp_path):
     assert shm(spot)
     spot.call("cancel", "r", "me")
     told = spot.ended(folder)
-    assert (told["ending"], told["cause"]) == ("cancelled", "cancelled before it started")
+    assert (told["ending"], told["cause"]) == ("cancelled", "canceled before it started")
     assert shm(spot) == []
 
 

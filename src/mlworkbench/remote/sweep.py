@@ -274,7 +274,7 @@ class Conductor:
         while self._waiting:
             name = self._waiting[0]
             self._cancel(name)
-            self._dismiss(name, "cancelled before it started", endings.CANCELLED)
+            self._dismiss(name, "canceled before it started", endings.CANCELLED)
 
     def _cancel(self, name: str) -> None:
         asked = self._stopping or {}
@@ -306,13 +306,13 @@ class Conductor:
         told = [(name, self._ended[name]) for name in self._order if name in self._ended]
         bad = [(name, one) for name, one in told if one.get("ending") != endings.SUCCEEDED]
         failed = [(name, one) for name, one in bad if not str(one.get("ending")).startswith(endings.CANCELLED)]
-        cancelled = "%d of %d children %s cancelled" % (len(bad), len(told), "was" if len(bad) == 1 else "were")
+        cancelled = "%d of %d children %s canceled" % (len(bad), len(told), "was" if len(bad) == 1 else "were")
         if self._stopping is not None and bad:
             by = self._stopping.get("by")
             begun = "started" in self.journal.kinds
-            return endings.CANCELLED, "cancelled by %s" % (
+            return endings.CANCELLED, "canceled by %s" % (
                 by or "an unknown user"
-            ) if begun else "cancelled before it started"
+            ) if begun else "canceled before it started"
         if failed:
             words = failures([(self._name(name), one) for name, one in failed])
             return endings.FAILED, "%d of %d children failed: %s" % (len(failed), len(told), words)

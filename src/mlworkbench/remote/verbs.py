@@ -209,7 +209,7 @@ def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> A
     spare_room(run, lambda: write_whole(run.cancel, request))
     failpoint("cancel-asked")
     if read_json(run.gate) is None:
-        pass_gate(run, "never", "cancelled before it started")
+        pass_gate(run, "never", "canceled before it started")
     if machine.FORKS and rouse(run):
         adopt(root, run, [], {})  # at once: whoever asked may lose contact now
     return {"ok": True, "state": "asked"}
