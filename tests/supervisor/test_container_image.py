@@ -54,7 +54,7 @@ def test_the_registry_does_not_answer(spot, registry):
         told = spot.ended(folder)
         assert told["ending"] == "could not start"
         assert told["cause"].startswith(
-            f"image {registry.image} is not on that machine, and the registry cannot be reached"
+            f"image {registry.image} is not on the target, and the registry cannot be reached"
         )
     finally:
         registry.start()

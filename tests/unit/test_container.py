@@ -241,7 +241,7 @@ COMPLAINTS = {
     "docker: write /var/lib/docker/tmp/x: no space left on device.": "the engine's disk is full",
     'docker: Error response from daemon: OCI runtime create failed: exec: "/bin/sh": stat /bin/sh: no such file or '
     "directory: unknown.": "image img:1 has no /bin/sh",
-    "exec /usr/bin/tini: exec format error": "another CPU architecture",
+    "exec /usr/bin/tini: exec format error": "a different CPU architecture",
     "docker: Error response from daemon: something new.\n\nRun 'docker run --help' for more information": (
         "the engine could not start the container: something new"
     ),
@@ -263,7 +263,7 @@ PULLS = [
     (BASE, "Error response from daemon: Get https://x/v2/: unauthorized: no", "refused the login"),
     (BASE, "Error response from daemon: Get http://x/v2/: no basic auth credentials", "requires a login"),
     (BASE, "toomanyrequests: You have reached your pull rate limit.", "rate limit reached"),
-    (BASE, "no matching manifest for linux/arm64/v8 in the manifest list entries", "another CPU architecture"),
+    (BASE, "no matching manifest for linux/arm64/v8 in the manifest list entries", "a different CPU architecture"),
     (BASE, "Error: weather", "image img:1 cannot be pulled: weather"),
 ]  # fmt: skip
 

@@ -35,7 +35,7 @@ LOOK = 0.4  # how long a cancel may go unnoticed
 QUICK, QUICK_FOR = 0.05, 5.0  # seconds between two looks before the first child has started, and for how long
 AGAIN = 1.0  # seconds between attempts to put a new supervisor to work
 PAUSE = 5.0  # seconds before a child that could not be started is tried again
-_NO_SECRETS = "its secrets are lost: the process that held them in memory was killed; submit it again"
+_NO_SECRETS = "the run's secrets are lost: the process that held them in memory was killed; submit the run again"
 
 
 class Conductor:
@@ -138,7 +138,7 @@ class Conductor:
             spec = read_child(self.root, self.run, self.spec, name)
             if spec is None:
                 self._waiting.remove(name)
-                self._note_end(name, {"ending": endings.TARGET_LOST, "cause": "its spec file is missing"})
+                self._note_end(name, {"ending": endings.TARGET_LOST, "cause": "the run's spec file is missing"})
                 return None
             if self._secrets is None and spec.get("secrets"):
                 self._dismiss(name, _NO_SECRETS, endings.COULD_NOT_START)
@@ -152,7 +152,7 @@ class Conductor:
             if not answer.get("ok"):
                 return str(answer.get("problem"))
             if not answer.get("claimed") and not answer.get("owner"):
-                return "another process holds its lock"
+                return "another process holds the run's lock"
         failpoint("sweep-started")
         self._waiting.remove(name)
         self._running.append(name)

@@ -72,7 +72,7 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     mark_root(root)
     spec = read_json(run.spec)
     if spec is None:
-        return {"ok": False, "problem": "there is no run in %s" % run.path}
+        return {"ok": False, "problem": "no run in %s" % run.path}
     if spec.get("spec") != SPEC:
         return {"ok": False, "problem": "spec version %s is not supported, expected %s" % (spec.get("spec"), SPEC)}
     if "children" in message:

@@ -53,7 +53,7 @@ def check_place(lock: Lock, image: "Optional[str]") -> None:
     """Raise NoEnvironment unless the lock says that its own code runs where this run is: in its image, or here."""
     python = lock["python"]
     if image and python["source"] == "host":
-        text = "the lock file uses %s, a program of this machine, which containers cannot start; hint: submit"
+        text = "the lock file uses %s, a program on this machine, which containers cannot start; hint: submit"
         raise NoEnvironment((text + " again without --locked") % python.get("path"))
     if lock.get("built_in") == image:
         return

@@ -69,7 +69,7 @@ def no_python(lock: Lock, why: str, in_image: Optional[str] = None) -> NoEnviron
     if there.get("file"):
         said += "write python=%s in %s, or " % (".".join(there["version"].split(".")[:2]), there["file"])
     return NoEnvironment(
-        said + "set userManagedEnvironment: true in the .compute file (pythonLocation selects another Python there)"
+        said + "set userManagedEnvironment: true in the .compute file (pythonLocation selects a different Python)"
     )
 
 
@@ -173,7 +173,7 @@ def _place(root: Root, sha256: object) -> str:
     """Where a package is kept. Raises NoEnvironment for a package that has no digest."""
     if not isinstance(sha256, str) or not _DIGEST.fullmatch(sha256):
         raise NoEnvironment(
-            "a package in the lock file has no SHA-256; hint: re-resolve with --upgrade, or use another channel"
+            "a package in the lock file has no SHA-256; hint: re-resolve with --upgrade, or use a different channel"
         )
     return root.package(sha256)
 

@@ -134,7 +134,7 @@ async def reset_key(view: CardView) -> None:
         return
     await view.let_go()
     said = words.reset_key_words(name, str(key.value or "").strip() or None)
-    await carried_out(view.page.desk, f"Reset key of {name}", *said, cwd=view.page.where.project.root)
+    await carried_out(view.page.desk, f"Reset the SSH key of {name}", *said, cwd=view.page.where.project.root)
     await view.page.refresh()
 
 
