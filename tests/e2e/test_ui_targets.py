@@ -137,9 +137,9 @@ def gauges(targets: Targets, host: Any, gpus: FakeGpus) -> None:
     gpus.change(GPU, utilisation=73, memory=(16 * GIB, 15 * GIB))
     wait_until(lambda: load.get_attribute("aria-valuenow") == "73", "the next figure")
     host.cut()
-    card.get_by_text("no contact").wait_for(timeout=30_000)
+    card.get_by_text("unreachable: ").wait_for(timeout=30_000)
     host.heal()
-    card.get_by_text("reachable").wait_for(timeout=90_000)
+    card.get_by_text("reachable, driver").wait_for(timeout=90_000)
 
 
 def check(targets: Targets) -> None:
@@ -235,7 +235,7 @@ def test_a_key_to_append_and_what_the_api_refuses(laptop, machine, tmp_path):
         dialog.get_by_role("button", name="Continue").click()
         dialog.get_by_text("box is attached").wait_for(timeout=60_000)
         dialog.get_by_role("button", name="Done").click()
-        targets.card("box").get_by_text("reachable").wait_for(timeout=30_000)
+        targets.card("box").get_by_text(re.compile("^reachable")).wait_for(timeout=30_000)
         listed = looker.ask(f"/api/targets?project={targets.key}").json()
         assert {one["name"]: one["elsewhere"] for one in listed} == {"box": True, "docker": False, "local": False}
         looker.must_be_content()

@@ -242,7 +242,7 @@ def _listed(folder: str) -> List[str]:
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     if len({key for key, _ in pairs}) != len(pairs):
-        raise ValueError("the metadata of a package contains a key twice")
+        raise ValueError("a package's metadata contains a duplicate key")
     return dict(pairs)
 
 
