@@ -100,8 +100,8 @@ async def detach(view: CardView) -> None:
             " files from this project."
         )
         keep = ui.checkbox("Keep the files in aml_config").props("dense")
-        words = "Also delete ~/.mlw on the machine (results are fetched first; shared folders are kept)"
-        purge = ui.checkbox(words).props("dense")
+        text = "Also delete ~/.mlw on the machine (results are fetched first; shared folders are kept)"
+        purge = ui.checkbox(text).props("dense")
         force = ui.checkbox("Detach even if the machine is unreachable").props("dense")
     with box.buttons:
         ui.button("Detach", icon="link_off", on_click=lambda: box.submit(True)).props(
