@@ -144,7 +144,7 @@ def test_one_that_a_run_uses_stays_and_the_others_go(user, build_in):
     assert asked.code != 0 and f"Remove environments {both[1]}" in asked.err, "nobody said yes"
     assert "\nerror: cannot prompt: no terminal\n" in asked.err, asked
     done = user.mlw("environment", "remove", *both, "--yes")
-    assert done.code == 2 and f"environment {both[0]} is kept: it is in use (run {run})" in done.err
+    assert done.code == 2 and f"environment {both[0]} is kept: in use (run {run})" in done.err
     assert f"mlw cancel {run}" in done.err and "removed " in done.err and both[1] in done.out
     assert [note["digest"] for note in environments(Root(str(user.store)))] == [first["digest"]]
     kept = user.mlw("environment", "remove", "--unused", "-y")

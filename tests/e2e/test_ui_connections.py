@@ -99,7 +99,7 @@ def test_another_user_cannot_replay_a_session_or_the_token(user, tmp_path):
             for answer in replay(bench, NOBODY, host, requests):
                 assert answer == "" or answer.startswith("HTTP/1.1 403 "), answer
                 assert "Workbench" not in answer and "set-cookie" not in answer.lower()
-        assert f"user id {NOBODY}" in (user.store / "ui" / "server.log").read_text()
+        assert f"user ID {NOBODY}" in (user.store / "ui" / "server.log").read_text()
     with workbench(user, user.home, tmp_path, "--any-local-user") as bench:
         (answer,) = replay(bench, NOBODY, "127.0.0.1", [requests[3].replace(place, bench.address[7:])])
         assert answer.startswith("HTTP/1.1 401 ")

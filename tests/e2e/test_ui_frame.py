@@ -22,7 +22,7 @@ def test_a_small_screen_a_session_that_ends_and_a_second_start(user, tmp_path):
     run = user.mlw("submit", "train.py", cwd=root).run
     with looking(user, root, tmp_path) as looker:
         page = looker.go(f"/runs/{run}?tab=metrics")
-        expect(page.get_by_text("4 values not finite")).to_be_visible()
+        expect(page.get_by_text("4 non-finite values omitted")).to_be_visible()
         expect(page.get_by_text("no finite values")).to_be_visible()
 
         page.set_viewport_size({"width": 640, "height": 800})

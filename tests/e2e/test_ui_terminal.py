@@ -64,7 +64,7 @@ def test_a_shell_in_the_folder_of_the_project(user, tmp_path):
     (user.home / ".bashrc").write_text("PATH=/usr/bin:$PATH\nPS1='ready> '\n")
     with looking(user, root, tmp_path) as looker:
         page = looker.go(f"/p/{key_of(root)}/terminal")
-        expect(screen(page)).to_contain_text(f"of target local: {python}")
+        expect(screen(page)).to_contain_text(f"for target local: {python}")
         expect(screen(page)).to_contain_text("ready>")
         page.locator(".xterm-screen").click()
         take_the_python(page, python.parent)

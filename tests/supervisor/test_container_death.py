@@ -134,7 +134,7 @@ def test_cancel(spot):
     spot.up(folder)
     spot.call("cancel", "r", "me")
     told = spot.ended(folder)
-    assert (told["ending"], told["cause"]) == ("cancelled", "cancelled by me")
+    assert (told["ending"], told["cause"]) == ("cancelled", "canceled by me")
     assert (folder / "log").read_text() == "up\nbye\n"
     assert spot.name("r") not in spot.engine.containers()
 
@@ -175,7 +175,7 @@ def test_cancel_racing_with_the_start(spot, delay):
     thread.join()
     told = spot.ended(folder)
     assert told["ending"] == "cancelled"
-    if told["cause"] == "cancelled before it started":
+    if told["cause"] == "canceled before it started":
         assert not (folder / "work" / "ran").exists()
     until(lambda: spot.name("r") not in spot.engine.containers())
 
@@ -187,7 +187,7 @@ def test_cancel_before_the_word_means_it_never_starts(spot):
     until(lambda: (folder / "gate.json").exists())
     spot.call("cancel", "r")
     told = spot.ended(folder)
-    assert (told["ending"], told["cause"]) == ("cancelled", "cancelled before it started")
+    assert (told["ending"], told["cause"]) == ("cancelled", "canceled before it started")
     assert not (folder / "work" / "ran").exists()
     assert spot.name("r") not in spot.engine.containers()
 

@@ -109,10 +109,10 @@ REFUSED = {
     "gpus without a driver": ({"gpus": ["all"]}, "the engine does not support GPUs in containers"),
     "folder is missing": (
         {"mounts": [["/no/such/data", "/data", "ro"]]},
-        "a folder to be mounted does not exist on that machine",
+        "mount source does not exist on the target",
     ),
     "memory too small": ({"memory": "1m"}, "the value of 'memory' is too small for a container"),
-    "too many processors": ({"cpus": "5000"}, "the value of 'cpus' exceeds the CPUs of that machine"),
+    "too many processors": ({"cpus": "5000"}, "the value of 'cpus' exceeds the target's CPUs"),
     "no image name": ({"image": "Not An Image"}, "invalid image name Not An Image"),
     "no engine": ({"socket": "/no/such/docker.sock"}, "the Docker engine does not respond"),
     "no program": ({"program": "/no/such/docker"}, "cannot start the container: FileNotFoundError"),

@@ -54,7 +54,7 @@ def test_the_registry_does_not_answer(spot, registry):
         told = spot.ended(folder)
         assert told["ending"] == "could not start"
         assert told["cause"].startswith(
-            f"image {registry.image} is not on that machine, and the registry cannot be reached"
+            f"image {registry.image} is not on the target, and the registry cannot be reached"
         )
     finally:
         registry.start()
@@ -93,7 +93,7 @@ def test_cancel_while_the_image_is_pulled(spot, registry, tmp_path):
     assert shm(spot)
     spot.call("cancel", "r", "me")
     told = spot.ended(folder)
-    assert (told["ending"], told["cause"]) == ("cancelled", "cancelled before it started")
+    assert (told["ending"], told["cause"]) == ("cancelled", "canceled before it started")
     assert shm(spot) == []
 
 

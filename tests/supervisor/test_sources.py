@@ -43,7 +43,9 @@ def test_a_lock_says_where(built_in, image, good):
     if good:
         check_place(lock(ARCHIVE, built_in=built_in), image)
     else:
-        with pytest.raises(NoEnvironment, match="bait must be built from source, and the lock file is not for"):
+        with pytest.raises(
+            NoEnvironment, match="bait must be built from source, and the lock file was not created for"
+        ):
             check_place(lock(ARCHIVE, built_in=built_in), image)
 
 

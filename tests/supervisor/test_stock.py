@@ -218,7 +218,7 @@ def test_one_that_is_being_built_stays(yard, root, lock):
         done = retire(root, {"digests": [second["digest"]], "unused": True, "caches": True})
         kept = {entry["name"]: entry["why"] for entry in done["kept"]}
         assert kept == {
-            second["digest"]: "it is being built",
+            second["digest"]: "being built",
             "caches": "an environment is being built",
         }
         assert [entry["digest"] for entry in done["removed"]] == [lock["digest"]] and done["others"] == {}

@@ -112,7 +112,7 @@ def test_cancel_before_the_start_means_it_never_starts(place, tmp_path):
     place.start("r")
     told = place.ended(folder)
     assert told["ending"] == "cancelled"
-    assert told["cause"] == "cancelled before it started"
+    assert told["cause"] == "canceled before it started"
     assert not (tmp_path / "ran").exists()
 
 
@@ -127,7 +127,7 @@ def test_cancel_racing_with_the_start(place, tmp_path, round):
     told = place.ended(folder)
     assert told["ending"] == "cancelled"
     assert marked(folder) == []
-    if told["cause"] == "cancelled before it started":
+    if told["cause"] == "canceled before it started":
         assert not (tmp_path / "ran").exists()
 
 
@@ -183,7 +183,7 @@ def test_a_stopped_supervisor_does_not_hold_up_a_cancel(place):
         until(lambda pid=pid: state(pid) == "T")
     assert place.call("cancel", "r", "somebody")["state"] == "asked"
     told = place.ended(folder, 20)
-    assert (told["ending"], told["cause"]) == ("cancelled", "cancelled by somebody")
+    assert (told["ending"], told["cause"]) == ("cancelled", "canceled by somebody")
 
 
 def test_a_supervisor_that_is_stopped_again_and_again_is_replaced(place):

@@ -224,10 +224,10 @@ def test_cancel_ends_those_that_run_and_no_other_starts(place, tmp_path):
     sweep.running(2)
     place.call("cancel", "p", "ann")
     told = place.ended(sweep.folder)
-    assert (told["ending"], told["cause"]) == ("cancelled", "cancelled by ann")
+    assert (told["ending"], told["cause"]) == ("cancelled", "canceled by ann")
     assert sweep.endings() == ["cancelled"] * 6
     assert len(sweep.noted()) == 2
-    assert place.ended(sweep.of("c005"))["cause"] == "cancelled before it started"
+    assert place.ended(sweep.of("c005"))["cause"] == "canceled before it started"
     sweep.must_be_sound()
 
 
@@ -249,7 +249,7 @@ def test_cancelled_before_it_was_started(place, tmp_path):
     place.call("cancel", "p", "ann")
     sweep.start()
     told = place.ended(sweep.folder)
-    assert (told["ending"], told["cause"]) == ("cancelled", "cancelled before it started")
+    assert (told["ending"], told["cause"]) == ("cancelled", "canceled before it started")
     assert sweep.endings() == ["cancelled"] * 3
     assert sweep.noted() == []
     sweep.must_be_sound()
@@ -262,7 +262,7 @@ def test_a_child_that_waits_is_cancelled_and_never_starts(place, tmp_path):
     place.call("cancel", "c001", "ann", message={"spec": sweep.children[1]})
     sweep.go()
     told = place.ended(sweep.folder)
-    assert (told["ending"], told["cause"]) == ("succeeded", "1 of 3 children was cancelled")
+    assert (told["ending"], told["cause"]) == ("succeeded", "1 of 3 children was canceled")
     assert sweep.endings() == ["succeeded", "cancelled", "succeeded"]
     assert ("+", "c001") not in sweep.noted()
     sweep.must_be_sound()

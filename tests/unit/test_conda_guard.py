@@ -125,7 +125,7 @@ def test_no_package_has_paths_below_a_link_of_another(tmp_path):
     second = {"files": {"site-packages/words/x.py": b"x"}, "noarch": "python"}
     link = {"links": {"lib/python3.12/site-packages/words": "../../../share"}}
     status, output = install(tmp_path, ("first", link), ("second", second))
-    text = "second contains paths below lib/python3.12/site-packages/words, which is a link in first"
+    text = "second contains paths under lib/python3.12/site-packages/words, which is a link in first"
     assert status and text in output, output
 
 
@@ -149,7 +149,7 @@ def test_no_package_copies_a_file_of_the_host(tmp_path, case):
         path for path in (tmp_path / "home" / "envs").rglob("*") if path.is_file() and b"secret" in path.read_bytes()
     ]
     assert copies == [] and os.stat(secret).st_nlink == 1, output
-    expected = {"folder": "path below a link", "metadata": "invalid metadata"}.get(case, "a different file type")
+    expected = {"folder": "path under a link", "metadata": "invalid metadata"}.get(case, "a different file type")
     assert status and expected in output, output
 
 
@@ -238,5 +238,5 @@ def test_a_conda_python_runs_only_in_the_image_of_its_lock():
     check_place({**lock(), "built_in": "one:1"}, "one:1")
     check_place(lock(), None)
     for built_in, image in ((None, "one:1"), ("one:1", "two:2"), ("one:1", None)):
-        with pytest.raises(NoEnvironment, match="the environment's Python is a conda package"):
+        with pytest.raises(NoEnvironment, match="the environment uses Python from conda"):
             check_place({**lock(), "built_in": built_in}, image)

@@ -224,7 +224,7 @@ COMPLAINTS = {
     "failed to connect to the docker API at unix:///x; check if the path is correct": "engine does not respond",
     "Error: container-init binary not found on the host: stat /usr/libexec/podman/catatonit": "install catatonit",
     'docker: Error response from daemon: invalid mount config for type "bind": stat /home/ada/x: permission denied.': (
-        "the engine cannot access a folder to be mounted"
+        "the engine cannot access a mount source"
     ),
     "docker: Got permission denied while trying to connect to the Docker daemon socket": (
         "this user is not allowed to use Docker"
@@ -241,7 +241,7 @@ COMPLAINTS = {
     "docker: write /var/lib/docker/tmp/x: no space left on device.": "the engine's disk is full",
     'docker: Error response from daemon: OCI runtime create failed: exec: "/bin/sh": stat /bin/sh: no such file or '
     "directory: unknown.": "image img:1 has no /bin/sh",
-    "exec /usr/bin/tini: exec format error": "another CPU architecture",
+    "exec /usr/bin/tini: exec format error": "a different CPU architecture",
     "docker: Error response from daemon: something new.\n\nRun 'docker run --help' for more information": (
         "the engine could not start the container: something new"
     ),
@@ -263,7 +263,7 @@ PULLS = [
     (BASE, "Error response from daemon: Get https://x/v2/: unauthorized: no", "refused the login"),
     (BASE, "Error response from daemon: Get http://x/v2/: no basic auth credentials", "requires a login"),
     (BASE, "toomanyrequests: You have reached your pull rate limit.", "rate limit reached"),
-    (BASE, "no matching manifest for linux/arm64/v8 in the manifest list entries", "another CPU architecture"),
+    (BASE, "no matching manifest for linux/arm64/v8 in the manifest list entries", "a different CPU architecture"),
     (BASE, "Error: weather", "image img:1 cannot be pulled: weather"),
 ]  # fmt: skip
 

@@ -50,7 +50,7 @@ def test_requests(text, request_):
         ("0,1:40g", "condition"),
         ("0,0", "twice"),
         ("0,x", "neither"),
-        (",", "no GPU is given"),
+        (",", "no GPU specified"),
         ("-1", "not a valid GPU request"),
         ("1:$(rm)", "not a valid GPU request"),
         ("MIG-1234", "not a valid GPU request"),

@@ -237,7 +237,7 @@ def test_a_purge_takes_containers_that_only_their_run_knows(tmp_path):
     (run / "spec.json").write_text(json.dumps({"id": "r", "container": container}))
     (run / "container.json").write_text("{}")
     stopped.touch()
-    with pytest.raises(OSError, match="its container mlw-r still exists, and the engine does not respond"):
+    with pytest.raises(OSError, match="the run's container mlw-r still exists, and the engine does not respond"):
         purge(Root(str(tmp_path / "root")), {"runs": {"r": "unclaimed"}})
     assert run.exists()
     stopped.unlink()

@@ -43,7 +43,7 @@ def test_what_a_project_names_is_told_and_not_put_on_path(root, tmp_path, where)
     folder = programs(tmp_path / where, "python", "git")
     folders, lines = begun(root, str(folder / "python"))
     assert str(folder) not in folders
-    assert lines[0] == f"Python of target local: {folder}/python (pythonLocation; not checked)"
+    assert lines[0] == f"Python for target local: {folder}/python (pythonLocation; not checked)"
     assert lines[1].endswith(f"if you trust the project, run: PATH={folder}:$PATH")
     (folder / "activate").touch()
     assert begun(root, str(folder / "python"))[1][1].endswith(f": . {folder}/activate")

@@ -22,7 +22,7 @@ from .verbs import Verbs
 _DAY = 86400.0
 _COLUMNS = ("environment", "python", "packages", "size", "own", "built", "last_used", "runs", "state")
 # Reasons for which most environments are kept: not worth a line. The first is that of targets with an older mlw.
-_RECENTLY = ("it was used lately", "it was used recently")
+_RECENTLY = ("it was used lately", "it was used recently", "used recently")
 # Keys of a record as a table shows them.
 _HEADINGS = {
     "bytes": "size",

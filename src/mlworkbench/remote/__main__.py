@@ -22,7 +22,7 @@ def main(argv: "list[str]") -> int:
     home = Root(root)
     message = sys.stdin.buffer.read()
     if verb == "start" and not message:  # without it the secrets would be missing
-        answer = {"ok": False, "problem": "the submit was interrupted"}
+        answer = {"ok": False, "problem": "the submission was interrupted"}
     else:
         answer = VERBS[verb](home, home.run(run_id), argv[4:], json.loads(message or b"{}"))
     sys.stdout.write(json.dumps(answer) + "\n")

@@ -23,7 +23,7 @@ _MEANINGS = (
     (
         ("additional uids or gids",),
         "podman has no subordinate IDs for this user; hint: ask an administrator to run 'usermod --add-subuids"
-        " 100000-165535 --add-subgids 100000-165535 USER' on that machine",
+        " 100000-165535 --add-subgids 100000-165535 USER' on the target",
     ),
     (("cannot connect: ", "no such file"), "{program} is not installed: {said}; hint: install Docker or podman"),
     (("cannot connect",), "the Docker engine does not respond ({said}); hint: start it with 'systemctl start docker'"),
@@ -34,39 +34,39 @@ _MEANINGS = (
     (("container-init binary not found",), "podman's init program is missing; hint: install catatonit"),
     (
         ("could not select device driver",),
-        "the engine does not support GPUs in containers; hint: install the NVIDIA Container Toolkit on that machine,"
-        " run 'nvidia-ctk runtime configure' and restart the engine, or set nvidiaDocker: false",
+        "the engine does not support GPUs in containers; hint: install the NVIDIA Container Toolkit on the target,"
+        " run 'nvidia-ctk runtime configure', and restart the engine; or set nvidiaDocker: false",
     ),
     (
         ("unresolvable cdi device",),
         "the engine has no CDI definition for these GPUs; hint: ask an administrator to run 'nvidia-ctk cdi generate'"
-        " on that machine",
+        " on the target",
     ),
     (("nvidia-container-cli", "unknown device"), "the engine did not find the requested GPU: {said}"),
     (
         ("nvidia-container-cli",),
-        "the NVIDIA Container Toolkit failed: {said}; hint: check that nvidia-smi works on that machine",
+        "the NVIDIA Container Toolkit failed: {said}; hint: check that nvidia-smi works on the target",
     ),
     (("is already in use by container",), "a container named {name} already exists and does not belong to this run"),
     (("already in use",), "a container named {name} already exists and does not belong to this run"),
     (("no space left on device",), "the engine's disk is full; hint: free space with 'docker system prune'"),
     (
         ("permission denied", "mount"),
-        "the engine cannot access a folder to be mounted: {said}; hint: NFS home folders often block even root; make"
+        "the engine cannot access a mount source: {said}; hint: NFS home folders often block even root; make"
         " ~/.mlw a link to a folder on a local disk",
     ),
-    (("bind source path does not exist",), "a folder to be mounted does not exist on that machine: {said}"),
-    (("statfs", "no such file"), "a folder to be mounted does not exist on that machine: {said}"),
+    (("bind source path does not exist",), "mount source does not exist on the target: {said}"),
+    (("statfs", "no such file"), "mount source does not exist on the target: {said}"),
     (
         ("network", "not found"),
         "the engine did not find the network: {said}; hint: check 'network' in the .compute file",
     ),
-    (("exec format error",), "image {image} is built for another CPU architecture"),
-    (("no matching manifest",), "image {image} is built for another CPU architecture: {said}"),
+    (("exec format error",), "image {image} is built for a different CPU architecture"),
+    (("no matching manifest",), "image {image} is built for a different CPU architecture: {said}"),
     (("/bin/sh", "no such file"), "image {image} has no /bin/sh, which mlw needs to start a script"),
     (("/bin/sh", "not found"), "image {image} has no /bin/sh, which mlw needs to start a script"),
     (("minimum memory limit",), "the value of 'memory' is too small for a container: {said}"),
-    (("range of cpus",), "the value of 'cpus' exceeds the CPUs of that machine: {said}"),
+    (("range of cpus",), "the value of 'cpus' exceeds the target's CPUs: {said}"),
     (("invalid reference format",), "invalid image name {image}; hint: check baseDockerImage in the .compute file"),
     (("unauthorized",), "the registry refused the login for image {image}: {said}"),
     (
@@ -116,7 +116,7 @@ def explain_pull(text: str, container: Dict[str, Any]) -> str:
         return known
     if any(word in low for word in _UNREACHABLE):
         return (
-            "image %s is not on that machine, and the registry cannot be reached: %s; hint: pull the image there,"
+            "image %s is not on the target, and the registry cannot be reached: %s; hint: pull the image on the target,"
             " load it with 'docker load', or set baseDockerImage to an image listed by 'docker images'"
             % (image, said(text))
         )

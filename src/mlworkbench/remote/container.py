@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     Facts = Optional[Dict[str, Any]]
 
-CANCELLED = "cancelled before it started"
+CANCELLED = "canceled before it started"
 
 
 class Contained:

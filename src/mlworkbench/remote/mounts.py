@@ -129,7 +129,7 @@ def check(sources: Iterable[str], engine_socket: Optional[str] = None, lenient: 
             if lenient:
                 continue
             if error.errno == errno.ENOENT:
-                raise Refused("a folder to be mounted does not exist on that machine: %s" % source) from None
+                raise Refused("mount source does not exist on the target: %s" % source) from None
             raise Refused("%s cannot be mounted: %s" % (source, error.strerror)) from None
         if sockets is None:
             sockets = _socket_folders(engine_socket)

@@ -76,7 +76,7 @@ def why_unwritten(run: RunFolder) -> str:
         if error.errno in _WORDS:
             return "the file system of %s %s" % (run.path, _WORDS[error.errno])
         return "%s: %s" % (error.strerror, run.path)
-    return "the disk of %s refused a write recently" % run.path
+    return "the disk that holds %s recently refused a write" % run.path
 
 
 def _name(path: str, new: str = "") -> str:

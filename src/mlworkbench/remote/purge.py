@@ -121,7 +121,7 @@ def _obstacle(root: Root, named: Dict[str, str]) -> Optional[str]:
     names = sorted(names_in(root.runs))
     for words, runs in (
         ("runs are active", [name for name in names if _is_going(root, name)]),
-        ("there are runs that were not listed", [name for name in names if name not in named]),
+        ("found runs that were not listed", [name for name in names if name not in named]),
         (
             "runs have changed since they were listed",
             [name for name in names if _stage(root.run(name)) != named.get(name)],

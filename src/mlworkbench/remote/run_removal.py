@@ -19,6 +19,6 @@ def remove_run(path: str) -> None:
         from .watcher import remove_if_ours  # noqa: PLC0415
 
         if not remove_if_ours(Engine(container), run):
-            words = "its container %s still exists, and the engine does not respond" % container.get("name")
+            words = "the run's container %s still exists, and the engine does not respond" % container.get("name")
             raise OSError(errno.EBUSY, words)
     remove(path)

@@ -66,7 +66,7 @@ class Supervisor:
         self.journal.add("accepted", acceptance(self.root))
         failpoint("accepted")
         if self._is_cancelled():
-            self.never("cancelled before it started")
+            self.never("canceled before it started")
             return
         ending = endings.COULD_NOT_START
         try:
@@ -138,7 +138,7 @@ class Supervisor:
         cancelled = self._is_cancelled()
         reason = gate.get("reason") or "the run was not started"
         ending = endings.CANCELLED if cancelled else gate.get("ending") or endings.COULD_NOT_START
-        self.finish(ending, "cancelled before it started" if cancelled else reason, None)
+        self.finish(ending, "canceled before it started" if cancelled else reason, None)
 
     # -- a run that another supervisor began -------------------------------------------------------
 
@@ -252,7 +252,7 @@ class Supervisor:
         if ending == endings.TIMEOUT:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
         elif stop == "cancel" and not ended.get("unstarted"):
-            reason = "cancelled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "an unknown user")
+            reason = "canceled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "an unknown user")
         if self._spark:
             self._follow_safely(self._spark, self._spark.end)
         if ending == endings.FAILED:

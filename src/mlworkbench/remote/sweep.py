@@ -35,7 +35,7 @@ LOOK = 0.4  # how long a cancel may go unnoticed
 QUICK, QUICK_FOR = 0.05, 5.0  # seconds between two looks before the first child has started, and for how long
 AGAIN = 1.0  # seconds between attempts to put a new supervisor to work
 PAUSE = 5.0  # seconds before a child that could not be started is tried again
-_NO_SECRETS = "its secrets are lost: the process that held them in memory was killed; submit it again"
+_NO_SECRETS = "the run's secrets are lost: the process that held them in memory was killed; submit the run again"
 
 
 class Conductor:
@@ -138,7 +138,7 @@ class Conductor:
             spec = read_child(self.root, self.run, self.spec, name)
             if spec is None:
                 self._waiting.remove(name)
-                self._note_end(name, {"ending": endings.TARGET_LOST, "cause": "its spec file is missing"})
+                self._note_end(name, {"ending": endings.TARGET_LOST, "cause": "the run's spec file is missing"})
                 return None
             if self._secrets is None and spec.get("secrets"):
                 self._dismiss(name, _NO_SECRETS, endings.COULD_NOT_START)
@@ -152,7 +152,7 @@ class Conductor:
             if not answer.get("ok"):
                 return str(answer.get("problem"))
             if not answer.get("claimed") and not answer.get("owner"):
-                return "another process holds its lock"
+                return "another process holds the run's lock"
         failpoint("sweep-started")
         self._waiting.remove(name)
         self._running.append(name)
@@ -274,7 +274,7 @@ class Conductor:
         while self._waiting:
             name = self._waiting[0]
             self._cancel(name)
-            self._dismiss(name, "cancelled before it started", endings.CANCELLED)
+            self._dismiss(name, "canceled before it started", endings.CANCELLED)
 
     def _cancel(self, name: str) -> None:
         asked = self._stopping or {}
@@ -306,13 +306,13 @@ class Conductor:
         told = [(name, self._ended[name]) for name in self._order if name in self._ended]
         bad = [(name, one) for name, one in told if one.get("ending") != endings.SUCCEEDED]
         failed = [(name, one) for name, one in bad if not str(one.get("ending")).startswith(endings.CANCELLED)]
-        cancelled = "%d of %d children %s cancelled" % (len(bad), len(told), "was" if len(bad) == 1 else "were")
+        cancelled = "%d of %d children %s canceled" % (len(bad), len(told), "was" if len(bad) == 1 else "were")
         if self._stopping is not None and bad:
             by = self._stopping.get("by")
             begun = "started" in self.journal.kinds
-            return endings.CANCELLED, "cancelled by %s" % (
+            return endings.CANCELLED, "canceled by %s" % (
                 by or "an unknown user"
-            ) if begun else "cancelled before it started"
+            ) if begun else "canceled before it started"
         if failed:
             words = failures([(self._name(name), one) for name, one in failed])
             return endings.FAILED, "%d of %d children failed: %s" % (len(failed), len(told), words)

@@ -72,7 +72,7 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     mark_root(root)
     spec = read_json(run.spec)
     if spec is None:
-        return {"ok": False, "problem": "there is no run in %s" % run.path}
+        return {"ok": False, "problem": "no run in %s" % run.path}
     if spec.get("spec") != SPEC:
         return {"ok": False, "problem": "spec version %s is not supported, expected %s" % (spec.get("spec"), SPEC)}
     if "children" in message:
@@ -209,7 +209,7 @@ def cancel(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> A
     spare_room(run, lambda: write_whole(run.cancel, request))
     failpoint("cancel-asked")
     if read_json(run.gate) is None:
-        pass_gate(run, "never", "cancelled before it started")
+        pass_gate(run, "never", "canceled before it started")
     if machine.FORKS and rouse(run):
         adopt(root, run, [], {})  # at once: whoever asked may lose contact now
     return {"ok": True, "state": "asked"}

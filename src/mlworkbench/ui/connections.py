@@ -112,7 +112,7 @@ class Connections:
 
 
 def _user(owner: Owner) -> str:
-    return f"user id {owner.uid}" if owner.inode else "a process that has ended"
+    return f"user ID {owner.uid}" if owner.inode else "a process that has ended"
 
 
 def _close(connection: Connection) -> None:

@@ -87,7 +87,7 @@ class Login:
     async def turn_away(self, request: Request, send: Send) -> None:
         words = "You are not logged in. Run mlw ui again to open a new link; it works while the server runs."
         if self._password is not None:
-            await _answer(send, 401, "Enter the password of this server.", _form(request, "/"))
+            await _answer(send, 401, "Enter the password for this server.", _form(request, "/"))
         else:
             await _answer(send, 401, words)
 
@@ -102,7 +102,7 @@ class Login:
         elif self._sessions.knows(request):  # the page was loaded again
             await _answer(send, 200, "Opening…", _onward(request.base + target))
         elif self._password is not None:
-            await _answer(send, 401, "Enter the password of this server.", _form(request, target))
+            await _answer(send, 401, "Enter the password for this server.", _form(request, target))
         else:
             words = "This single-use link was already used or has expired. Run mlw ui again to open a new one."
             await _answer(send, 401, words if code else "Open the link that mlw ui prints.")

@@ -52,7 +52,7 @@ class Bounds:
     def exceeded(self, pid: int) -> "Optional[Tuple[str, str]]":
         """Why the program has to be ended, in a few words, and what to do about it."""
         if written(pid) > self._most:
-            return "more than %d GB were written" % (self._most >> 30), TOO_LARGE
+            return "the installation exceeded the limit of %d GB" % (self._most >> 30), TOO_LARGE
         if _free(self._folder) < self._reserve:
             return "the disk that holds %s became full" % self._folder, _MAKE_ROOM
         return None

@@ -379,8 +379,8 @@ def without_advice(words: List[str], said: str) -> str:
 
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
 NOEXEC = (
-    "%s is on a disk mounted noexec, so programs of an environment cannot be started there; hint: make ~/.mlw on"
-    " that machine a link to a folder on another disk, or ask its administrator to mount the disk without noexec"
+    "%s is on a disk mounted noexec, so an environment's programs cannot be started; hint: make ~/.mlw on the"
+    " target a link to a folder on another disk, or ask the administrator to mount the disk without noexec"
 )
 FULL = "the disk that holds %s is full; hint: free disk space, for example with 'mlw experiment clean'"
 

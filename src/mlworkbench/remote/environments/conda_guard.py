@@ -49,7 +49,7 @@ def fetch_missing(packages: List[Dict[str, Any]], root: Root, fetch: Callable[[D
     """Fetch the archives of packages that the cache does not contain. Raises NoEnvironment."""
     for package in packages:
         if not re.fullmatch(r"[0-9a-f]{64}", str(package.get("sha256"))):
-            text = "the conda channel has no SHA-256 of %s, which containers require; hint: use another channel"
+            text = "the conda channel has no SHA-256 for %s, which containers require; hint: use a different channel"
             raise NoEnvironment(text % package["name"])
     missing = [one for one in packages if not os.path.isdir(os.path.join(root.conda_packages, one["sha256"]))]
     with ThreadPoolExecutor(_DOWNLOADS) as pool:

@@ -194,7 +194,7 @@ def check_together(packages: List[Tuple[Dict[str, Any], Dict[str, Any]]], librar
                     place = place.rpartition("/")[0]
     for place in links:
         if place in folders:
-            text = "%s contains paths below %s, which is a link in %s"
+            text = "%s contains paths under %s, which is a link in %s"
             raise ValueError(text % (folders[place], place, owners[place]))
         if not _stays_inside(place, links):
             raise ValueError(_LEADS_OUT % (owners[place], "%s -> %s" % (place, " or ".join(sorted(links[place])))))
@@ -242,7 +242,7 @@ def _listed(folder: str) -> List[str]:
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     if len({key for key, _ in pairs}) != len(pairs):
-        raise ValueError("the metadata of a package contains a key twice")
+        raise ValueError("a package's metadata contains a duplicate key")
     return dict(pairs)
 
 
@@ -260,7 +260,7 @@ def _kind(name: str, folder: str, path: str, real: Set[str]) -> Optional[int]:
     parent = path.rpartition("/")[0]
     if parent and parent not in real:
         if _kind(name, folder, parent, real) not in (None, stat.S_IFDIR):
-            raise ValueError("%s contains a path below a link or a file: %s" % (name, path))
+            raise ValueError("%s contains a path under a link or a file: %s" % (name, path))
         real.add(parent)
     try:
         return stat.S_IFMT(os.lstat(_encoded(folder, path)).st_mode)

@@ -119,7 +119,7 @@ def _build(root: Root, run: RunFolder, spec: Dict[str, Any], packs: bool, secret
 
             pack(root, lock, say, cancelled)
     except Cancelled:
-        problem = "cancelled before it started"
+        problem = "canceled before it started"
     except NoEnvironment as error:
         problem = str(error)
     except (OSError, ValueError, KeyError, TypeError) as error:

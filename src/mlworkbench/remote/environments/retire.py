@@ -54,22 +54,22 @@ def take_away(root: Root, digest: str, dry: bool = False, seconds: float = 0.0, 
     prefix = root.environment(digest)
     if not os.path.lexists(prefix):
         if machine.is_locked(prefix + ".lock"):
-            raise InUse("it is being built", going_on(root, users(root, digest)))
+            raise InUse("being built", going_on(root, users(root, digest)))
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), prefix)
     holder = machine.lock(use_of(prefix))
     going = going_on(root, users(root, digest))
     if holder is None:
-        raise InUse("it is in use", going)
+        raise InUse("in use", going)
     try:
         if going:
-            raise InUse("it is in use", going)
+            raise InUse("in use", going)
         builder = machine.lock(prefix + ".lock")
         if builder is None:
-            raise InUse("it is being built", [])
+            raise InUse("being built", [])
         try:
             recent = (now or time.time()) - last_use(root, digest, read_json(note_of(prefix)) or {}) < seconds
             if recent:
-                raise InUse("it was used recently", [])
+                raise InUse("used recently", [])
             return prefix if dry else _set_aside(root, prefix, holder)
         finally:
             os.close(builder)
@@ -166,7 +166,7 @@ def end(root: Root, path: str, seconds: float, now: Optional[float] = None) -> i
     else:
         aside = take_leftover(root, path)
     if aside is None:
-        raise InUse("it is being built", [])
+        raise InUse("being built", [])
     return delete(aside)
 
 

@@ -52,7 +52,7 @@ def run_program(
                 excess = bounds.exceeded(program.pid)
                 if excess:
                     _end(program, uv_cache(environ, folder))
-                    raise NoEnvironment("%s while packages were unpacked; hint: %s" % excess)
+                    raise NoEnvironment("%s while unpacking packages; hint: %s" % excess)
         except BaseException:
             _kill(program)
             raise

@@ -53,20 +53,24 @@ def check_place(lock: Lock, image: "Optional[str]") -> None:
     """Raise NoEnvironment unless the lock says that its own code runs where this run is: in its image, or here."""
     python = lock["python"]
     if image and python["source"] == "host":
-        text = "the lock file uses %s, a program of this machine, which containers cannot start; hint: submit"
+        text = "the lock file uses %s, a program on this machine, which containers cannot start; hint: submit"
         raise NoEnvironment((text + " again without --locked") % python.get("path"))
     if lock.get("built_in") == image:
         return
     names = ", ".join(str(one["name"]) for one in sources_of(lock))
     where = "image %s" % image if image else "this machine"
     if names:
-        text = "%s must be built from source, and the lock file is not for %s; hint: submit again without --locked"
+        text = (
+            "%s must be built from source, and the lock file was not created for %s; hint: submit again without"
+            " --locked"
+        )
         raise NoEnvironment(text % (names, where))
     if lock["conda"]:
         text = (
-            "the environment's Python is a conda package, and the lock file is not for %s; hint: submit again, without"
+            "the environment uses Python from conda, and the lock file was not created for %s; hint: submit again"
+            " without --locked"
         )
-        raise NoEnvironment((text + " --locked") % where)
+        raise NoEnvironment(text % where)
 
 
 class ImageBuilds:

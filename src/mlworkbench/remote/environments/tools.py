@@ -69,7 +69,7 @@ def no_python(lock: Lock, why: str, in_image: Optional[str] = None) -> NoEnviron
     if there.get("file"):
         said += "write python=%s in %s, or " % (".".join(there["version"].split(".")[:2]), there["file"])
     return NoEnvironment(
-        said + "set userManagedEnvironment: true in the .compute file (pythonLocation selects another Python there)"
+        said + "set userManagedEnvironment: true in the .compute file (pythonLocation selects a different Python)"
     )
 
 
@@ -123,7 +123,7 @@ def _unpack(root: Root, tool: Dict[str, Any], folder: str) -> None:
         os.rename(part, folder)
     except zipfile.BadZipFile:
         os.unlink(wheel)
-        raise NoEnvironment("the wheel of %s was damaged; hint: submit again" % tool["name"]) from None
+        raise NoEnvironment("the wheel for %s was damaged; hint: submit again" % tool["name"]) from None
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
@@ -138,7 +138,7 @@ def _inside(part: str, name: str, tool: Dict[str, Any]) -> Optional[str]:
     """Where a file of the wheel goes: programs to the top, modules as they are, the rest nowhere."""
     words = name.split("/")
     if ".." in words or name.startswith("/"):
-        raise NoEnvironment("the wheel of %s contains a path outside its folder" % tool["name"])
+        raise NoEnvironment("the wheel for %s contains a path outside its folder" % tool["name"])
     if words[0].endswith(".data"):
         return os.path.join(part, *words[2:]) if words[1] == "scripts" else None
     return None if words[0].endswith(".dist-info") or tool["name"] == "uv" else os.path.join(part, *words)
@@ -173,7 +173,7 @@ def _place(root: Root, sha256: object) -> str:
     """Where a package is kept. Raises NoEnvironment for a package that has no digest."""
     if not isinstance(sha256, str) or not _DIGEST.fullmatch(sha256):
         raise NoEnvironment(
-            "a package in the lock file has no SHA-256; hint: re-resolve with --upgrade, or use another channel"
+            "a package in the lock file has no SHA-256; hint: re-resolve with --upgrade, or use a different channel"
         )
     return root.package(sha256)
 

@@ -38,7 +38,7 @@ def look(patience: float = PATIENCE) -> Dict[str, Any]:
         return nothing("the driver did not respond within %g s" % patience)
     try:
         found = parse_json(text)
-        return found if isinstance(found["gpus"], list) else nothing("the response of the driver was not valid")
+        return found if isinstance(found["gpus"], list) else nothing("the driver returned an invalid response")
     except (ValueError, KeyError, TypeError):
         return nothing("the driver could not be queried")
 

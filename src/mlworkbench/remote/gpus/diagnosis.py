@@ -90,7 +90,7 @@ def _toolkit(case: Case) -> Found:
     said = str(case.evidence.get("problem") or "").lower()
     if not any(word in said for word in ("gpus in containers", "container toolkit", "cdi definition")):
         return None
-    cause = "the engine could not give the container a GPU: the NVIDIA Container Toolkit is missing or does not work"
+    cause = "the engine could not add a GPU to the container: the NVIDIA Container Toolkit is missing or does not work"
     return cause, "install it on the target, run 'nvidia-ctk runtime configure', and restart the engine"
 
 

@@ -116,9 +116,9 @@ def _ids(part: str) -> Tuple[str, ...]:
         if not (one.isascii() and one.isdigit() and int(one) < MOST) and not _UUID.match(one):
             raise ValueError("%s is neither a GPU index nor a GPU UUID" % one)
     if not ids:
-        raise ValueError("no GPU is given")
+        raise ValueError("no GPU specified")
     if len(set(ids)) != len(ids):
-        raise ValueError("%s contains a GPU twice" % part)
+        raise ValueError("%s lists a GPU twice" % part)
     return tuple(str(int(one)) if one.isdigit() else one for one in ids)
 
 

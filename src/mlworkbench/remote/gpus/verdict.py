@@ -143,7 +143,7 @@ def _by(gpus: List[Facts]) -> Optional[str]:
         for pid, process in (gpu.get("pids") or {}).items():
             seen[str(pid)] = str((process or {}).get("name") or "a process")
     names = ["%s (pid %s)" % (name, pid) for pid, name in list(seen.items())[:_NAMED]]
-    more = " and %d more" % (len(seen) - _NAMED) if len(seen) > _NAMED else ""
+    more = ", and %d more" % (len(seen) - _NAMED) if len(seen) > _NAMED else ""
     return "by %s%s" % (", ".join(names), more) if names else None
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Facts = Dict[str, Any]
 
-CANCELLED = "cancelled before it started"
+CANCELLED = "canceled before it started"
 # Seconds between two tries in the queue, for a run that has waited less than so many: who waits for days is cheap.
 _PACES = ((5.0, 0.1), (20.0, 0.4))
 _SLOWEST = 1.2

@@ -39,7 +39,7 @@ def judge(
     if given is None and started:
         if made.get("used") in ("yes", "partly"):
             return made
-        return _decide(made, "unknown", "Spark's events were not read, so the GPUs of the executors are unknown")
+        return _decide(made, "unknown", "Spark's events were not read, so the executors' GPUs are unknown")
     given = given or {}
     made["evidence"] = dict(made.get("evidence") or {}, executors=[_words(host, given[host]) for host in given])
     made["asked"] = "; ".join(one for one in (made.get("asked"), "%s %s" % (AMOUNT, asked)) if one)
@@ -58,7 +58,7 @@ def judge(
         return _decide(
             made, "unknown", "executors received GPUs that cannot be measured from here: " + _list(away, given)
         )
-    return made if verdict else _decide(made, "unknown", "GPU use of the executors on this machine was not measured")
+    return made if verdict else _decide(made, "unknown", "the GPU usage of executors on this machine was not measured")
 
 
 def _remedy(master: str) -> str:
@@ -77,7 +77,7 @@ def _add(made: Facts, reason: str) -> Facts:
 
 
 def _list(hosts: List[str], given: Dict[str, List[str]]) -> str:
-    more = " and %d more machines" % (len(hosts) - _NAMED) if len(hosts) > _NAMED else ""
+    more = ", and %d more machines" % (len(hosts) - _NAMED) if len(hosts) > _NAMED else ""
     return ", ".join(_words(host, given[host]) for host in hosts[:_NAMED]) + more
 
 

@@ -28,7 +28,7 @@ def python_cause(text: str, work: str) -> Optional[str]:
     """The innermost Python exception in what Spark tells; None if there is none."""
     if _TRACEBACK not in text:
         return None
-    found = explain(text, work, "the Python of the executors", None, None)
+    found = explain(text, work, "the executors' Python", None, None)
     return None if found.startswith("exit code ") else found
 
 

@@ -72,7 +72,7 @@ class EventFiles:
                 if len(below) > _LONGEST:
                     self.left_out.add("folders whose path is longer than %d characters are not searched" % _LONGEST)
                 elif len(self._known) >= _MOST_FOLDERS:
-                    self.left_out.add("there are more than %d folders; the rest is not searched" % _MOST_FOLDERS)
+                    self.left_out.add("more than %d folders; the rest are not searched" % _MOST_FOLDERS)
                 else:
                     self._known[below] = 0
                     waiting.append(below)
@@ -83,7 +83,7 @@ class EventFiles:
             if name in self.found:
                 continue
             if len(self.found) >= _MOST_FILES:
-                self.left_out.add("there are more than %d event files; the rest is not read" % _MOST_FILES)
+                self.left_out.add("more than %d event files; the rest are ignored" % _MOST_FILES)
                 return
             self.found.append(name)
 

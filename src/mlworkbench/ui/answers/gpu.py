@@ -14,12 +14,12 @@ from ...report.records import gpu_words
 _MOST = 64  # GPUs, processes, pieces of evidence
 _EVIDENCE = {
     "driver": "NVIDIA driver",
-    "cuda": "CUDA version of the driver",
+    "cuda": "CUDA version (driver)",
     "visible": "CUDA_VISIBLE_DEVICES",
     "container": "Container",
     "container_gpus": "GPUs in the container",
     "frameworks": "Frameworks",
-    "executors": "GPUs of the executors",
+    "executors": "Executor GPUs",
     "signs": "Found in the log",
     "cpu_share": "CPU utilization",
     "cpu_cores": "CPU cores used",

@@ -39,7 +39,7 @@ def prompt(project: Project, paths: UserPaths) -> Prompt:
         location = project.compute("local").python_location if "local" in project.computes() else None
         found = look_at_python(location, os.environ, project.root, paths.interpreters)
         version = "Python " + ".".join(map(str, found.version)) if any(found.version) else "Python"
-        lines.append(f"{version} of target local: {found.path} ({found.reason})")
+        lines.append(f"{version} for target local: {found.path} ({found.reason})")
         if is_search(location) and not in_project(found.path):
             folders.append(os.path.dirname(found.path))
         else:
@@ -59,7 +59,7 @@ def _how_to_use(python: Interpreter) -> list[str]:
         return []
     activate = os.path.join(folder, "activate")
     command = f". {shlex.quote(activate)}" if os.path.isfile(activate) else f"PATH={shlex.quote(folder)}:$PATH"
-    return [f"not on PATH, because the project selects it; if you trust the project, run: {command}"]
+    return [f"this Python is not on PATH, because the project selects it; if you trust the project, run: {command}"]
 
 
 def _place_of_mlw() -> str | None:

@@ -78,7 +78,7 @@ def _stream(place: RunFolder, top: str) -> Iterator[bytes]:
                     if sink.full():
                         yield sink.take()
         if skipped:
-            words = ["Not in this zip, because they are not regular files or were deleted:", *skipped]
+            words = ["These files are not in the archive because they were deleted or are not regular files:", *skipped]
             made.writestr(f"{top}-left-out.txt", "\n".join(words) + "\n")
     yield sink.take()
 

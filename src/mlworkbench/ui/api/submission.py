@@ -38,7 +38,7 @@ class Submission(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
     project: Annotated[str, Field(min_length=1, max_length=64, description="Project key, as in /api/projects")]
     configuration: Name | None = Field(None, description="-c: run configuration, aml_config/NAME.runconfig")
-    target: Name | None = Field(None, description="-t: compute target; overrides that of the run configuration")
+    target: Name | None = Field(None, description="-t: compute target; overrides the run configuration")
     script: Word | None = None
     module: Word | None = None
     command: Word | None = None

@@ -87,7 +87,7 @@ class Recent:
         self._values: dict[tuple[str, str], ui.label] = {}
         with ui.row().classes("mlw-between"):
             _heading("Recent runs")
-            ui.link("All runs of the project", f"{where.address}/runs")
+            ui.link("All runs in this project", f"{where.address}/runs")
         self._box = ui.element("div").classes("mlw-recent")
         ui.timer(_PAUSE, self._look)
 

@@ -46,7 +46,7 @@ class TerminalPage:
         self._box = ui.element("div").classes("mlw-terminal-box")
         if not AVAILABLE:
             with self._box:
-                words = "On Windows, use a terminal of your system in the project folder."
+                words = "On Windows, open a system terminal in the project folder."
                 empty("terminal", "Terminal not available", words)
 
     async def begin(self, wanted: str) -> None:

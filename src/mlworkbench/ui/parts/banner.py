@@ -29,7 +29,7 @@ class Banner:
         self._box.set_visibility(True)
         with self._box:
             ui.icon("warning").classes("mlw-warn").props("aria-hidden=true")
-            ui.label(f"{words} Your changes are kept until you choose.")
+            ui.label(f"{words} Your changes are kept until you choose an option.")
             ui.space()
             for name, chosen in choices:
                 ui.button(name, on_click=chosen).props("flat dense no-caps")

@@ -83,7 +83,7 @@ export default {
       if (this.trouble) return this.trouble;
       if (this.asked && !this.told.some((one) => one?.columns.length)) return this.span ? "no points in this range" : this.small ? "" : this.told.some((one) => one?.odd) ? "no finite values" : "no points yet";
       const odd = this.told.reduce((sum, one) => sum + (one?.odd || 0), 0);
-      const said = [odd ? `${odd} ${odd === 1 ? "value" : "values"} not finite` : ""];
+      const said = [odd ? `${odd} non-finite ${odd === 1 ? "value" : "values"} omitted` : ""];
       if (this.log && this.told.some((one) => one?.least <= 0)) said.push("values of 0 or less are not shown");
       return this.small ? "" : said.filter(Boolean).join("; ");
     },

@@ -70,4 +70,4 @@ class Editor:
         """What was typed while the server was away."""
         if isinstance(event.args, str):
             self.value = event.args
-            ui.notify("restored what you typed while the server was unreachable")
+            ui.notify("restored edits made while the server was unreachable")

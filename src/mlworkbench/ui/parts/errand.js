@@ -32,7 +32,7 @@ export default {
         if (!answer.ok) throw new Error(`the server responded with status ${answer.status}`);
         this.take(await answer.json());
         this.trouble = "";
-      } catch (error) { this.trouble = `no contact with the server: ${error.message || error}`; }
+      } catch (error) { this.trouble = `cannot reach the server: ${error.message || error}`; }
       if (this.code === null && !this.gone) this.ticking = setTimeout(this.look, PAUSE);
     },
     take(told) {

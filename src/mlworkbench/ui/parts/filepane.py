@@ -257,7 +257,7 @@ class FilePane:
 
     async def save(self) -> None:
         if self.unsaved and self._banner.words:
-            ui.notify("first choose what to do with the file on disk", type="warning")
+            ui.notify("resolve the conflict with the file on disk before you save", type="warning")
         elif self.unsaved:
             await self._write(self._base)
 

@@ -31,7 +31,7 @@ export default {
       const told = this.told;
       if (!told || told.state === "asking") return { icon: "hourglass_empty", kind: "mlw-faint", words: "connecting…" };
       if (told.state === "no contact") {
-        const words = `no contact: ${told.message}; retrying every ${Math.round(told.again)} s`;
+        const words = `unreachable: ${told.message}; retrying every ${Math.round(told.again)} s`;
         return { icon: "link_off", kind: "mlw-bad", words };
       }
       const way = this.distant ? "reachable" : "this machine";

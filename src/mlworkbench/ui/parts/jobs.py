@@ -12,7 +12,7 @@ from nicegui.element import Element
 
 from ...errors import MlwError
 from ...report.plain import plain
-from ...report.units import duration
+from ...report.units import counted, duration
 from ..answers import runs as answers
 from ..desk import Desk
 from . import rundialogs
@@ -87,7 +87,7 @@ class Pane:
             for one in found.going:
                 self._job(one)
             if found.waiting:
-                ui.label(f"{found.waiting} more sweep runs waiting").classes("mlw-faint")
+                ui.label(f"{counted(found.waiting, 'more sweep run')} queued").classes("mlw-faint")
             if not found.going:
                 ui.label("No active runs").classes("mlw-faint")
             self._errands()

@@ -157,7 +157,7 @@ export default {
     words() {
       if (!this.asked) return "";
       const lines = this.gap ?? this.total, rest = this.indexing ? ", indexing" : this.gap === null ? "" : " and the last lines";
-      return `${lines.toLocaleString("en")} ${lines === 1 ? "line" : "lines"}${rest}${this.final ? "" : ", growing"}`;
+      return `${lines.toLocaleString("en")} ${lines === 1 ? "line" : "lines"}${this.final ? "" : " so far"}${rest}`;
     },
     counted() {
       if (this.busy) return "searching…";

@@ -34,7 +34,7 @@ def split(text: str) -> list[str]:
 def submission(configuration: str, script: str, arguments: list[str], more: Mapping[str, str]) -> Submit:
     """Of what stands in the fields."""
     if arguments and not script:
-        raise UsageError("arguments without a script", "select a script")
+        raise UsageError("arguments require a script", "select a script")
     return Submit(
         configuration=configuration or None,
         script=(f"./{script}" if script.startswith("-") else script) or None,
@@ -60,7 +60,7 @@ class RunBar:
                 self._button = ui.button("Run", icon="play_arrow", on_click=self.run).props("no-caps unelevated")
             more = ui.expansion("More").props("dense header-class=mlw-faint").classes("mlw-runbar-more")
             with more, ui.row().classes("mlw-runbar-row"):
-                self.gpus = ui.input("GPUs").tooltip("1, all, free, none, 0,2, h200")
+                self.gpus = ui.input("GPUs").tooltip("Examples: 1; all; free; none; 0,2; h200")
                 self.name = ui.input("Name")
                 self.tags = ui.input("Tags").tooltip("Comma-separated list")
             self._command = ui.label("").classes("mlw-mono mlw-faint mlw-said")

@@ -139,7 +139,7 @@ async def promote(context: Context, path: str) -> None:
         if not errand.failed:
             link = f"assets/{name.value}.link"
             where = f"/p/{key_of(root)}/files?path={quote(link, safe='')}" if root else None
-            said = f"Saved as asset {name.value}; added {link} to the project. mlw asset list shows it."
+            said = f"Saved as asset {name.value}; added {link} to the project. To list assets, run: mlw asset list"
             _done(said, "Show in Files", lambda: ui.navigate.to(where) if where else None)
 
 

@@ -51,8 +51,8 @@ def _cards(cards: list[Card]) -> None:
     """A column for each GPU, a row for each figure."""
     labels = list(dict.fromkeys(label for card in cards for label, _ in card.figures))
     told = [dict(card.figures) for card in cards]
-    rows = [["Processes of the run", *("\n".join(card.processes) or "none" for card in cards)]]
+    rows = [["Run processes", *("\n".join(card.processes) or "none" for card in cards)]]
     if any(card.lost for card in cards):
-        rows.append(["Lost", *(card.lost or "" for card in cards)])
+        rows.append(["GPU lost", *(card.lost or "" for card in cards)])
     rows += [[label, *(one.get(label, "") for one in told)] for label in labels]
     table(["", *(card.name for card in cards)], rows, "GPUs")

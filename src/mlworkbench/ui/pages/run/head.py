@@ -32,9 +32,7 @@ def show(context: Context) -> None:
     if context.facts.lost:
         with ui.row().classes("mlw-run-note mlw-warn").props("role=alert"):
             ui.icon("cloud_off").props("aria-hidden=true")
-            ui.label(
-                f"{context.facts.lost}. The run continues on the target; this page shows its state at the last contact."
-            )
+            ui.label(f"{context.facts.lost}. The run continues on the target; this page shows its last known state.")
 
 
 def _lines(context: Context) -> None:

@@ -96,12 +96,12 @@ async def detach(view: CardView) -> None:
     with box.body:
         _machine(view)
         ui.label(
-            "Removes the SSH key that mlw installed on the machine, and the two files of the target in this project."
+            "Removes the SSH key that mlw installed on the machine, and deletes the target's .compute and .runconfig"
+            " files from this project."
         )
         keep = ui.checkbox("Keep the files in aml_config").props("dense")
-        purge = ui.checkbox("Also delete ~/.mlw there; results are fetched first, shared folders are kept").props(
-            "dense"
-        )
+        text = "Also delete ~/.mlw on the machine (results are fetched first; shared folders are kept)"
+        purge = ui.checkbox(text).props("dense")
         force = ui.checkbox("Detach even if the machine is unreachable").props("dense")
     with box.buttons:
         ui.button("Detach", icon="link_off", on_click=lambda: box.submit(True)).props(
@@ -117,7 +117,7 @@ async def detach(view: CardView) -> None:
 
 async def reset_key(view: CardView) -> None:
     name, known = view.card.name, view.card.attached
-    box = Box(f"Reset key of {name}")
+    box = Box(f"Reset the SSH key of {name}")
     with box.body:
         _machine(view)
         if known is not None:
@@ -134,7 +134,7 @@ async def reset_key(view: CardView) -> None:
         return
     await view.let_go()
     said = words.reset_key_words(name, str(key.value or "").strip() or None)
-    await carried_out(view.page.desk, f"Reset key of {name}", *said, cwd=view.page.where.project.root)
+    await carried_out(view.page.desk, f"Reset the SSH key of {name}", *said, cwd=view.page.where.project.root)
     await view.page.refresh()
 
 

@@ -258,7 +258,7 @@ def _keep(write, run_info, one):
     try:
         write(run_info, one)
     except (FileExistsError, IsADirectoryError, NotADirectoryError):
-        message = "%r is recorded in this run, but MLflow cannot read it back here: its name conflicts with another one"
+        message = "%r is recorded in this run, but MLflow cannot read it back: its name conflicts with another name"
         tell_once("clash", message % one.key)
 
 

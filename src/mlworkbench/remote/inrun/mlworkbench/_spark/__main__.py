@@ -32,7 +32,7 @@ def main(words):
         return 0
     location, folder, options = words[0], words[1], words[2:]
     if os.name == "nt":
-        sys.stderr.write("%sSpark is not supported on Windows; hint: use another target, or Docker\n" % SAYS)
+        sys.stderr.write("%sSpark is not supported on Windows; hint: use a different target, or Docker\n" % SAYS)
         return CANNOT_START
     try:
         spark = find_spark(location, os.environ)
