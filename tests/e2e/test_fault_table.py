@@ -237,7 +237,9 @@ def laptop_disk_full(case):
         assert b"has only 0 B" in err or b"No space" in err, err
         listed = case.away.mlw("ps", "-o", "json")
         assert listed.code == 0 and "Traceback" not in listed.err, listed
-        assert case.run in listed.err and "has only 0 B available" in listed.err, "the list says of which run it has no news, and why"
+        assert case.run in listed.err and "has only 0 B available" in listed.err, (
+            "the list says of which run it has no news, and why"
+        )
     case.must_be_whole()
 
 
