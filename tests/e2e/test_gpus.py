@@ -91,7 +91,7 @@ def test_a_run_is_told_by_its_name(user, gpus):
     ("code", "words", "hint"),
     [
         (18, "warning: this machine: the NVIDIA driver was updated and the old one is still loaded", "hint: reboot"),
-        (9, "warning: this machine: the NVIDIA driver is not loaded", "hint: load it on the target"),
+        (9, "warning: this machine: the NVIDIA driver is not loaded", "hint: load the driver"),
     ],
 )
 def test_a_driver_in_trouble_comes_with_the_remedy(user, gpus, code, words, hint):
