@@ -183,7 +183,7 @@ def test_a_lease_that_no_run_holds_is_told_with_its_user(user, gpus):
     try:
         assert other.stdout.readline() == b"\n"
         done = show(user, gpus)
-        assert f"held by user nobody (pid {other.pid}), which is not an mlw run" in " ".join(done.out.split()), done
+        assert f"held by user nobody (pid {other.pid}) (not an mlw run)" in " ".join(done.out.split()), done
     finally:
         other.kill()
         other.communicate()

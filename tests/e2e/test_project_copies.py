@@ -188,6 +188,6 @@ def test_the_browser_and_the_api_ask_too(user: User, original: Path, tmp_path: P
         box = page.get_by_role("dialog", name="Submit")
         expect(box.get_by_text("this project has the same ID as the project in").first).to_be_visible(timeout=20_000)
         assert len(user.runs()) == 1
-        box.get_by_role("button", name="Use a new ID and run").click()
+        box.get_by_role("button", name="Use a new ID and submit").click()
         page.wait_for_url(re.compile("/runs/demo-"), timeout=30_000)
     assert identity(clone) != identity(original)

@@ -363,7 +363,7 @@ def test_who_holds_a_gpu_without_a_run_is_named(host, squat):
     run = host.run("first", "pass", gpus="0,")
     host.start("first")
     (queued, *_) = waiting(host, run, "GPU 0 held by user nobody")
-    assert queued["data"]["reason"] == f"GPU 0 held by user nobody (pid {other.pid}), which is not an mlw run"
+    assert queued["data"]["reason"] == f"GPU 0 held by user nobody (pid {other.pid}) (not an mlw run)"
     other.kill()
     assert host.ended(run)["ending"] == "succeeded"
 

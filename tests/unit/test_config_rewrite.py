@@ -108,7 +108,7 @@ def test_forms(tmp_path: Path, before: str, changes: dict[str, object], after: s
 @pytest.mark.parametrize(
     ("before", "changes", "message"),
     [
-        ('{"a": 1}', {"a": 2}, "x.runconfig:1: cannot change a file that uses braces"),
+        ('{"a": 1}', {"a": 2}, "x.runconfig:1: cannot edit a file in YAML flow style"),
         ("a: &x 1\nb: *x\n", {"a": None}, "x.runconfig: cannot change a without affecting"),
         ("? a\n", {"a": 1}, "x.runconfig: cannot change a without affecting"),
         ("a: 1\n", {"a": "x\0y"}, "x.runconfig: cannot change a without affecting"),

@@ -68,7 +68,7 @@ TOGETHER = {
     "GPU used: partly": ("GPU used: ", "partly"),
     "GPU used: unknown": ("GPU used: ", "unknown"),
     "GPU … held by run …": ("held by", "run "),
-    "GPU … held by user …, which is not an mlw run": ("held by ", "user ", ", which is not an mlw run"),
+    "GPU … held by user … (not an mlw run)": ("held by ", "user ", " (not an mlw run)"),
     "Submitting (interrupted)": ("Submitting", "interrupted"),
     "Preparing (environment)": ("Preparing", "environment"),
     "Queued (waiting for its turn in …)": ("Queued", "waiting for its turn in"),

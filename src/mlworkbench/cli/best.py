@@ -50,7 +50,7 @@ _OTHER = {"max": "min", "min": "max"}
 def best(metric: str, goal: str | None, by: str, most: int, **asked: Any) -> None:
     """Show the best runs by a metric.
 
-    Includes runs of sweeps and nested runs.
+    Includes sweep runs and nested runs.
     """
     history = History(user_paths())
     project = None if asked["everywhere"] else maybe_project(asked["folder"])

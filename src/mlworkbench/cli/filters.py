@@ -40,7 +40,7 @@ def narrowing(function: Function) -> Function:
 
 def filtering(function: Function) -> Function:
     """The options of ``history list`` that narrow and order it; the command gets them as ``**wishes``."""
-    options = (click.option("--children", is_flag=True, help="Include runs of sweeps and nested runs"),)
+    options = (click.option("--children", is_flag=True, help="Include sweep runs and nested runs"),)
     display = (
         click.option(
             "--sort", metavar="NAME", help="Sort by metric, parameter, or key; -NAME sorts in descending order"
@@ -52,5 +52,5 @@ def filtering(function: Function) -> Function:
 
 def choosing_columns(function: Function) -> Function:
     """The columns of a table of runs; the command gets them as ``columns``."""
-    help = "Comma-separated columns of the table: run_id,status,lr,loss"
+    help = "Columns to show, comma-separated, such as run_id,status,lr,loss"
     return under("Display", click.option("--columns", metavar="NAMES", help=help))(function)

@@ -34,7 +34,7 @@ PATIENCE = 3.0  # seconds for machines elsewhere to answer: a list is of what is
         "show": ("page:show", "Show a run"),
         "best": ("best:best", "Show the best runs by a metric"),
         "compare": ("compare:compare", "Compare runs"),
-        "metrics": ("metrics:metrics", "Show metrics as table, chart, or points"),
+        "metrics": ("metrics:metrics", "Show metrics as a table, chart, or points"),
         "tag": ("annotate:tag", "Add, remove, or list tags"),
         "note": ("annotate:note", "Set or remove the note of a run"),
         "rename": ("annotate:rename", "Rename a run"),
@@ -72,7 +72,7 @@ def list_runs(everywhere: bool, folder: str | None, output: str, query: str | No
     metrics.lr if both exist. tags = "best" matches a tag; for the tag team=vision, tags.team is "vision". max.loss and
     min.loss are the extremes of a series. If --where is repeated, all conditions must match.
 
-    Runs of sweeps and nested runs are hidden unless you use --children, --parent, --where, --text, --sort, --tag, or
+    Sweep runs and nested runs are hidden unless you use --children, --parent, --where, --text, --sort, --tag, or
     --status.
     """
     with _reading_folders() as progress:

@@ -22,7 +22,7 @@ from .project_id import link_restored
 @click.command(epilog="Example: mlw project restore --run-id demo-swift")
 @click.option("-r", "--run-id", "run", required=True, metavar="ID", shell_complete=complete_run, help="Run")
 @click.option("--path", "place", metavar="NEW", help="New folder (default: next to the project)")
-@click.option("--in-place", is_flag=True, help="Restore the project itself, if no file would be lost")
+@click.option("--in-place", is_flag=True, help="Restore into the project folder; fails if files would be lost")
 @in_project
 @debugging
 def restore(run: str, place: str | None, in_place: bool, folder: str | None) -> None:

@@ -26,7 +26,7 @@ def rewritten(data: bytes, shown: str, changes: Changes[str, object]) -> bytes:
     before = parse(data, shown)
     if before.flow:
         raise ConfigError(
-            "cannot change a file that uses braces instead of lines",
+            "cannot edit a file in YAML flow style ({key: value})",
             "write one `key: value` per line, or edit the file by hand",
             path=shown,
             line=before.line,

@@ -122,7 +122,8 @@ def _refuse_program(site: Site, python: JsonDict) -> None:
     found = _host_python(site)
     if not found or found[0] != path:
         raise ConfigError(
-            f"the environment of that run is based on {path!r}, a program inside a project", "omit --locked"
+            f"the environment of that run uses the Python {path!r} inside a project, which is not trusted",
+            "omit --locked",
         )
 
 

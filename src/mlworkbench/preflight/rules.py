@@ -141,7 +141,7 @@ def cpu_only_pip(case: Case) -> Iterator[Finding]:
     for option in case.dependencies.options if case.dependencies else ():
         if option.value and re.search(r"/whl/cpu(?:/|\Z)", option.value) and _names(case, "torch"):
             why = "this index has only CPU builds of PyTorch"
-            hint = _also("remove the line: torch on the package index supports CUDA", _or_no_gpu(case))
+            hint = _also("remove this line; torch from the default package index supports CUDA", _or_no_gpu(case))
             yield found("cpu-only", _grave(case, option), option, why, hint, None)
 
 
@@ -282,7 +282,7 @@ def python_without_source(case: Case) -> Iterator[Finding]:
 
 
 def _uv() -> str:
-    return f"uv has {dotted(UV_PYTHON_FROM)} and newer"
+    return f"uv provides {dotted(UV_PYTHON_FROM)} and newer"
 
 
 def _conda(oldest: tuple[int, int]) -> str:

@@ -52,7 +52,7 @@ def _held(holder: Holder) -> str:
     if holder.run:
         return f"held by run {holder.run}" + (f" of {holder.user}" if holder.user else "")
     pid = f" (pid {holder.pid})" if holder.pid else ""
-    return f"held by {f'user {holder.user}' if holder.user else 'a process'}{pid}, which is not an mlw run"
+    return f"held by {f'user {holder.user}' if holder.user else 'a process'}{pid} (not an mlw run)"
 
 
 def _process(one: Process) -> str:

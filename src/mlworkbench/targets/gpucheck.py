@@ -75,7 +75,7 @@ def _driver(found: Mapping[str, Any], gpus: Gpus) -> Finding:
     if found.get("cards"):
         return Finding("driver", ERROR, "an NVIDIA card is installed, but there is no driver for it", _REMEDIES[3][1])
     hint = "use a machine with an NVIDIA GPU; if this is a container, start it with --gpus all"
-    return Finding("driver", ERROR, "no NVIDIA card and no driver found", hint)
+    return Finding("driver", ERROR, "no NVIDIA GPU or driver found", hint)
 
 
 def _nvml(found: Mapping[str, Any], gpus: Gpus) -> list[Finding]:

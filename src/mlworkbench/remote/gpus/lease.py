@@ -194,7 +194,7 @@ def _holder(holder: Holder) -> str:
     if holder.run is None:
         pid = holder.pid()
         process = "" if pid is None else " (pid %d)" % pid
-        return "held by %s%s, which is not an mlw run" % (user or "a process", process)
+        return "held by %s%s (not an mlw run)" % (user or "a process", process)
     if not holder.verified:  # an old kernel: the name is what the holder claims
         return "held by run %s of %s (not verified)" % (holder.run, user or "an unknown user")
     return "held by run %s" % holder.run + ("" if holder.uid == os.getuid() else " of %s" % user)

@@ -106,7 +106,7 @@ class AttachWish(BaseModel):
     jump: Text | None = None
     password: SecretStr | None = Field(None, description="Used once to install a key; never stored")
     private_key_file: Text | None = None
-    own_key: bool = Field(False, description="--use-azureml-ssh-key: returns the public key to append on the host")
+    own_key: bool = Field(False, description="Like --use-azureml-ssh-key: the response has the public key to append")
     host_key: Text | None = Field(None, description="Expected fingerprint of the host key")
     mounts: Annotated[list[Text], Field(max_length=100)] = []
     image: Text | None = None

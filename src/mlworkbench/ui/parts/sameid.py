@@ -29,7 +29,7 @@ def same_id_remedies(desk: Desk, root: Path, again: Callable[[], Awaitable[None]
                 await again()
 
         with ui.row().classes("mlw-dialog-buttons"):
-            ui.button("Share ID and run", on_click=lambda: answer("link"), color=None).props("flat no-caps")
-            ui.button("Use a new ID and run", on_click=lambda: answer("new-id")).props("no-caps unelevated")
+            ui.button("Share ID and submit", on_click=lambda: answer("link"), color=None).props("flat no-caps")
+            ui.button("Use a new ID and submit", on_click=lambda: answer("new-id")).props("no-caps unelevated")
 
     return draw
