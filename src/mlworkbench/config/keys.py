@@ -98,11 +98,11 @@ COMPUTE = (
     Key("yarnDeployMode", "choice", "Where YARN runs the driver: client (on the target) or cluster (inside the cluster,"
         " where mlw cannot collect metrics and outputs)", "yarn_deploy_mode",
         default="cluster", types=("cluster",), choices=("cluster", "client"), modern=("hdi.yarnDeployMode",)),
-    Key("cluster", "flag", "Obsolete (May 2017 format). cluster: true with native: true means type cluster; both false mean"
-        " remotedocker",
+    Key("cluster", "flag", "Obsolete (May 2017 format). cluster: true with native: true means type cluster; both false"
+        " mean remotedocker",
         instead="type: cluster"),
-    Key("native", "flag", "Obsolete (May 2017 format). native: true with cluster: true means type cluster; both false mean"
-        " remotedocker",
+    Key("native", "flag", "Obsolete (May 2017 format). native: true with cluster: true means type cluster; both false"
+        " mean remotedocker",
         instead="type: remote"),
 )
 
@@ -139,8 +139,8 @@ RUNCONFIG = (
     Key("FetchOutputs", "fetch",
         "Outputs to download after the run: all, none, or files up to a size such as 500 MB (ML Workbench only)",
         "fetch_outputs", default="all"),
-    Key("Gpus", "gpus", "GPUs to reserve exclusively: a number, all, free, none, indexes (0,2), a UUID, a model (h200), or 1:40g"
-        " (ML Workbench only)", "gpus"),
+    Key("Gpus", "gpus", "GPUs to reserve exclusively: a number, all, free, none, indexes (0,2), a UUID, a model (h200),"
+        " or 1:40g (ML Workbench only)", "gpus"),
     Key("Description", "ignored", "Description in files created before September 2017; ignored"),
     Key("ManagedEnvironment", "flag",
         "Before September 2017, false meant that users managed the Python packages themselves",
