@@ -92,7 +92,7 @@ def test_a_program_in_a_project_is_not_for_this_machine_either(tmp_path: Path, m
     program.write_text(f"#!/bin/sh\ntouch {mark}\n")
     program.chmod(0o755)
     python = {"source": "host", "version": "3.11.7", "path": str(program)}
-    with pytest.raises(ConfigError, match="a program inside a project"):
+    with pytest.raises(ConfigError, match="inside a project, which is not trusted"):
         repeat(tmp_path, monkeypatch, "local", {**LOCK, "python": python})
     assert not mark.exists()
     monkeypatch.setattr(module, "_host_python", lambda site: (str(program), "3.11.7"))
