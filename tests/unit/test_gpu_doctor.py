@@ -41,7 +41,7 @@ def test_all_well():
 @pytest.mark.parametrize(
     ("change", "what", "words", "hint"),
     [
-        ({"gpus": NONE, "driver": None}, "driver", "no NVIDIA card", "--gpus all"),
+        ({"gpus": NONE, "driver": None}, "driver", "no NVIDIA GPU", "--gpus all"),
         (
             {"gpus": NONE, "driver": None, "cards": ["0000:01:00.0"]},
             "driver",
