@@ -155,11 +155,12 @@ def _blot(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
     text = re.sub(r"\d:\d\d:\d\d(\.\d+)?", "DURATION", text)
     text = re.sub(r"after [\d.]+ s", "after N s", text)
-    text = re.sub(r"^(Id|Experiment_id|Submit_key|Python\w*) .*", r"\1 …", text, flags=re.MULTILINE)
+    text = re.sub(r"^(ID|Project ID|Submit key|Python\w*(?: \w+)?) .*", r"\1 …", text, flags=re.MULTILINE)
     text = re.sub(r'"SnapshotId":"[0-9a-f]+"', '"SnapshotId":"…"', text)
     text = re.sub(r"just now|\d+ s ago", "AGE", text)
+    text = re.sub(r" [\d.]+ s$", " N s", text, flags=re.MULTILINE)
     text = re.sub(r"Traceback \(most recent call last\):\n(?:  .*\n)+", "Traceback …\n", text)
-    text = re.sub(r"Log_bytes +\d+", "Log_bytes N", text)
+    text = re.sub(r"Log size \(bytes\) +\d+", "Log size (bytes) N", text)
     return re.sub(r"[ \t]+", " ", re.sub(r"-{3,}", "---", text))
 
 
