@@ -369,7 +369,7 @@ def test_a_cloned_project_is_not_trusted(laptop, machine, project):
     terminal.expect(pexpect.EOF)
     assert gateway.log == before, "nobody was called, neither there nor on the way"
     terminal = laptop.spawn(*short, cwd=clone)
-    terminal.expect_exact("compute says? [y/N]")
+    terminal.expect_exact("box.compute? [y/N]")
     terminal.sendline("y")
     terminal.expect_exact(f"Password for {machine_there}")
     terminal.sendline(SECRET)
