@@ -196,7 +196,7 @@ def sample() -> None:
 def list_samples(output: str, query: str | None) -> None:
     """List the project templates."""
     rows = [{"name": one.name, "description": one.description()} for one in samples()]
-    render.emit(rows, output=output, query=query)
+    render.emit(rows, output=output, query=query, columns={"name": "Name", "description": "Description"})
 
 
 @project.command(epilog="Example: mlw project schema runconfig > runconfig.schema.json")
