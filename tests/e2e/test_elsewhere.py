@@ -87,7 +87,7 @@ def test_outputs_that_stay_there_until_asked_for(plain, wish, come):
     here = plain.laptop.folder(done.run) / "work" / "outputs"
     assert [path.name for path in here.rglob("*")] == come
     left = 3 - len(come)
-    assert f"{left} outputs (5.0 MB) stay on box: mlw history download -r {done.run}" in done.err
+    assert f"{left} outputs (5.0 MB) remain on box; download them with 'mlw history download -r {done.run}'" in done.err
     one = plain.mlw("history", "download", done.run, "-d", "one", "--artifact", "large")
     assert one.code == 0, one
     assert sorted(path.name for path in here.rglob("*")) == sorted([*come, "large"])

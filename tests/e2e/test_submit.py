@@ -73,7 +73,7 @@ def test_module_command_and_argument_vector(user):
     none = user.mlw("submit", cwd=project)
     assert none.code == 2
     assert "no script specified" in none.err
-    assert "hint: mlw experiment submit -c local SCRIPT" in none.err
+    assert "hint: run 'mlw submit -c local SCRIPT'" in none.err
 
 
 def test_script_in_a_folder_sees_its_siblings_and_the_root(user):
