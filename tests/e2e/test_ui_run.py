@@ -329,7 +329,7 @@ def test_the_verdict_on_gpus_and_their_curves(user, tmp_path):
         card = page.locator("section", has=page.get_by_role("heading", name="GPU", exact=True))
         expect(card).to_contain_text("GPU partly used")
         expect(card).to_contain_text("1 of the 2 GPUs were never opened")
-        expect(card).to_contain_text("How to fix: ask for fewer")
+        expect(card).to_contain_text("How to fix: request fewer with --gpus")
         expect(card.get_by_role("region", name="GPUs")).to_contain_text("train.py (PID ")
         expect(card.get_by_role("region", name="GPUs")).to_contain_text("3.0 GiB")
         tab(page, "Metrics")

@@ -487,7 +487,7 @@ def test_the_password_of_a_server_for_other_machines(user, tmp_path):
     try:
         asking.expect("traffic is not encrypted")
         for _ in range(2):
-            asking.expect("(browser|confirmation): ")
+            asking.expect("(browser UI|confirmation): ")
             asking.sendline("correct horse")
         asking.expect(r"http://\S+/login")
         address = asking.after.removesuffix("/login")
