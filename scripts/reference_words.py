@@ -22,7 +22,7 @@ To specify a run, use its ID, any unique part of the ID, or its name. Commands a
 
 TROUBLE = """
 Every error message has a description (`error:`) and a suggestion (`hint:`). Some hints refer to a section of this page: `for details run 'mlw explain NAME'`. This command needs no network access. `mlw explain` lists all sections by topic, and
-`mlw explain MESSAGE` finds the section for an error message. On this page, `…` stands for names and numbers.
+`mlw explain No module named torch` finds the section for that message. On this page, `…` stands for names and numbers.
 
 Start with these commands:
 
