@@ -331,10 +331,6 @@ SPECIAL: dict[str, Special] = {
     r"detach .*--dry-run": lambda _, text: (text, Circumstances()),
     r"detach .*--purge": asked("[y/N]:", "y"),
     r"^mlw doctor gpu": lambda _, text: (text, Circumstances(code=(0, 75))),  # as there is a GPU here, or none
-    r"words that you see": lambda _, text: (
-        text.replace("the words that you see", "no contact since"),
-        Circumstances(),
-    ),
     r"attach remotedocker --name my_dsvm$": as_its_file_says,
     r"reset-key my_dsvm$": with_a_key_of_ours,
     r"project restore --in-place$": as_it_is,
