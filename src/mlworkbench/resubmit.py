@@ -1,6 +1,6 @@
-"""Submit a run again: its project, configuration, script, arguments and environment options as words of a command.
+"""Build the command line that submits a run again.
 
-What a user gave can never become an option of mlw's.
+Values from the run can never become options of mlw.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _scripts(root: Path) -> tuple[str, ...]:
 
 
 def words(given: Again, *, configuration: str, script: str, arguments: str, locked: bool, name: str) -> Submit:
-    """What submits it. ``UsageError`` where the arguments are not well quoted."""
+    """Build the submission. Raises ``UsageError`` if quotes in the arguments are not closed."""
     try:
         typed = shlex.split(arguments)
     except ValueError as error:

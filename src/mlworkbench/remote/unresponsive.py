@@ -22,8 +22,8 @@ REACTION = 2.0  # seconds within which a supervisor notes that it stops the run;
 def rouse(run: RunFolder) -> bool:
     """Continue a stopped launcher; end a supervisor that is stopped or does nothing. True: it needs a successor.
 
-    A supervisor keeps nothing that is not on disk, so a stopped one is replaced at once: continued, it could be
-    stopped again after it has noted the cancel, and nobody would look a second time. Costs no time where it is well.
+    All state of a supervisor is on disk, so a stopped one is replaced at once. If it were continued, it could be
+    stopped again after it has recorded the cancel, and no second check follows. Returns at once for a healthy one.
     """
     supervisor, launcher = holder(run.lock), holder(run.watch)
     if launcher is not None and _is_stopped(launcher[0]):
