@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from tests.leftovers import SessionFolder, State, remove_abandoned, wait_for_processes
+from tests.leftovers import SessionFolder, State, lock, remove_abandoned, wait_for_processes
+from tests.machines.memory import IN_MEMORY, is_enough, mount_memory
 
 _NEW_MOUNTS, _NEW_PIDS = 0x00020000, 0x20000000  # CLONE_NEWNS, CLONE_NEWPID
 _END_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -77,6 +78,10 @@ def _first_process(folder: Path, words: list[str]) -> int:
     """Process 1 of the namespace: pytest, orphans taken over, and at last whatever is still there."""
     for argv in (["mount", "--make-rprivate", "/"], ["mount", "-t", "proc", "proc", "/proc"]):
         subprocess.run(argv, check=True)
+    if is_enough():
+        mount_memory(folder)
+        lock(folder)  # sessions that tests start look at it, too
+        os.environ[IN_MEMORY] = "1"
     before = State.inside()
     process = _pytest(folder, words)
 

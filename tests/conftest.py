@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -30,6 +31,15 @@ REAL_PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
 Process = subprocess.Popen[bytes] | Forked
+
+
+def pytest_collection() -> None:
+    gc.disable()  # what is collected stays until the end
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()  # else every full collection looks at thousands of tests that nobody lets go
 
 
 class User:

@@ -25,13 +25,19 @@ class SessionFolder:
     def __enter__(self) -> Path:
         self.path = _FOLDERS / f"{_PREFIX}{os.getpid()}"
         self.path.mkdir(mode=0o755)
-        self._lock = os.open(self.path, os.O_RDONLY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = lock(self.path)
         return self.path
 
     def __exit__(self, *_: object) -> None:
         _remove(self.path)
         os.close(self._lock)
+
+
+def lock(folder: Path) -> int:
+    """Show other sessions that the folder is in use, until the descriptor is closed."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
 
 
 def remove_abandoned() -> None:

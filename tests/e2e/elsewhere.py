@@ -168,7 +168,8 @@ class SharedTarget:
             copy_folder(self._place / name, self._kept / name)
         copy_folder(host.home, self._kept / "there")
         # The program on the machine is compiled by its first run: that is kept, too, and nothing else of the run.
-        assert self._away.submit("work.py", "first").code == 0
+        first = self._away.submit("work.py", "first")
+        assert first.code == 0, first
         shutil.rmtree(self._kept / "there" / ".mlw" / "lib")
         copy_folder(host.home / ".mlw" / "lib", self._kept / "there" / ".mlw" / "lib")
 

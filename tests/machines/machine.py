@@ -17,7 +17,7 @@ from tests.machines.account import write_account, write_home
 from tests.machines.engine import GROUP, Engine, answers
 from tests.machines.image import IMAGE, import_image
 from tests.machines.network import Switch, wait_until
-from tests.machines.place import BASE
+from tests.machines.place import BASE, remove_tree
 from tests.machines.podman import write_rootless
 from tests.machines.programs import SYSTEM_PATH, Failed, call, environment
 from tests.machines.proxy import Proxy
@@ -247,8 +247,7 @@ class Machine:
         for proxy in self._proxies:
             proxy.close()
         self._end()
-        if self.wanted.disk:
-            call("umount", "--lazy", str(self.home), check=False)
+        remove_tree(self.folder)
 
     # -- making ---------------------------------------------------------------------------------------------------
     @property

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from tests.machines.memory import IN_MEMORY, mount_memory
 from tests.machines.programs import call
 
 BASE = Path("/var/tmp/mlw-machines")  # Not below /tmp: every machine has a /tmp of its own.
@@ -35,6 +36,8 @@ class Place:
         sweep(self.number)
         self.folder = BASE / str(self.number)
         self.folder.mkdir()
+        if os.environ.get(IN_MEMORY):
+            mount_memory(self.folder)
         self.interface = f"mlw{self.number}"
         self.cgroup = _group(self.number)
         self.groups.append(self.cgroup)
@@ -110,15 +113,20 @@ def sweep(number: int) -> None:
     while _kill([*_marked(folder), *_in_groups(f"/{_group(number)}")]) and time.monotonic() < deadline:
         time.sleep(0.01)
     call("ip", "link", "delete", f"mlw{number}", check=False)
-    for point in _mounts(folder):
-        call("umount", "--lazy", point, check=False)
-    if not _mounts(folder):
-        shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     for group in sorted(_groups(f"/{_group(number)}"), reverse=True):
         try:
             group.rmdir()
         except OSError:
             continue
+
+
+def remove_tree(folder: Path) -> None:
+    """A folder with all that is mounted in it; nothing is deleted through a mount that stays."""
+    for point in _mounts(folder):
+        call("umount", "--lazy", point, check=False)
+    if not _mounts(folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _marked(folder: Path) -> Iterator[int]:
@@ -168,4 +176,4 @@ def _in_groups(path: str) -> Iterator[int]:
 
 def _mounts(folder: Path) -> list[str]:
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return [point for point in reversed(points) if point.startswith(f"{folder}/")]
+    return [point for point in reversed(points) if f"{point}/".startswith(f"{folder}/")]
