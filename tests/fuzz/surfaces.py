@@ -32,7 +32,7 @@ from mlworkbench.environments.reading import read_dependencies
 from mlworkbench.environments.supply import packages
 from mlworkbench.errors import MlwError
 from mlworkbench.history import rows, schema
-from mlworkbench.history.annotations import read_noted
+from mlworkbench.history.annotations import noted_of, read_all
 from mlworkbench.history.fold import ending_words
 from mlworkbench.history.folders import read_family
 from mlworkbench.history.gather import read_batch
@@ -459,7 +459,7 @@ def _manifest(case: bytes, folder: Path) -> None:
 def _notes(case: bytes, folder: Path) -> None:
     run = _run_folder(folder)
     Path(run.noted).write_bytes(case)
-    noted = read_noted(Root(str(folder)), SPEC)
+    noted = noted_of(read_all(Root(str(folder)), SPEC.folder), SPEC.id)
     rows.encode(Run(SPEC, noted=noted), Reading(), {})
 
 

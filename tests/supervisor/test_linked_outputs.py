@@ -13,7 +13,7 @@ from mlworkbench.remote import linked_outputs
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.left_out import NAMED
 from mlworkbench.remote.linked_outputs import BROKEN, FOLDER, NOT_COPIED, OUTSIDE, SPECIAL_FILE, LinkedOutputs
-from mlworkbench.remote.outputs import list_outputs
+from mlworkbench.remote.outputs import each_output
 
 SCRIPT = """
 import os, socket
@@ -112,7 +112,7 @@ def put(run, path, text="x"):
 
 def collected(run):
     with LinkedOutputs(run) as links:
-        return {one["path"]: one for one in list_outputs(run.outputs, lambda: False, links)}
+        return {one["path"]: one for one in each_output(run.outputs, lambda: False, links)}
 
 
 def test_a_link_that_is_swapped_meanwhile_leads_nowhere_else(run, tmp_path, monkeypatch):
@@ -194,7 +194,7 @@ def test_a_cancelled_run_does_not_wait_for_its_links(run):
     put(run, "ckpt/best.pt")
     os.symlink("../ckpt/best.pt", os.path.join(run.outputs, "best.pt"))
     with LinkedOutputs(run) as links:
-        [found] = list_outputs(run.outputs, lambda: True, links)
+        [found] = each_output(run.outputs, lambda: True, links)
     assert (found["kind"], found["to"]) == (NOT_COPIED, "../ckpt/best.pt")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from mlworkbench.model import Git
 from mlworkbench.snapshot import git as module
-from mlworkbench.snapshot.git import read_git
+from mlworkbench.snapshot.git import GitReader
 
 REAL_GIT = shutil.which("git") or "git"
 
@@ -41,6 +41,14 @@ def git(folder: Path, *words: str) -> str:
 def commit(folder: Path) -> None:
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "--allow-empty", "-m", "work")
+
+
+def read_git(project: Path) -> tuple[Git, bytes] | None:
+    reader = GitReader(project)
+    try:
+        return reader.finish()
+    finally:
+        reader.close()
 
 
 def read(project: Path) -> tuple[Git, bytes]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mlworkbench.errors import HistoryError, UnknownName, UsageError
 from mlworkbench.remote.folder import RunFolder
-from mlworkbench.remote.outputs import list_outputs
+from mlworkbench.remote.outputs import each_output
 from mlworkbench.remote.tree import points_inside
 from mlworkbench.runfiles import content
 from mlworkbench.runfiles import transfer as module
@@ -36,7 +36,7 @@ def run(tmp_path):
 
 def record(run, extra=()):
     with open(run.manifest, "w") as file:
-        json.dump({"outputs": [*list_outputs(run.outputs, lambda: False), *extra]}, file)
+        json.dump({"outputs": [*each_output(run.outputs, lambda: False), *extra]}, file)
 
 
 def put(run, path, data=b"x"):

@@ -13,10 +13,6 @@ from ..remote.journal import read_json, write_whole
 from .rows import noted_from
 
 
-def read_noted(root: Root, spec: RunSpec) -> Noted:
-    return noted_of(read_all(root, spec.folder), spec.id)
-
-
 def read_all(root: Root, folder: str) -> dict[str, Any]:
     """Of all runs in a folder: its own, and those inside it."""
     return read_json(root.run(folder).noted) or {}

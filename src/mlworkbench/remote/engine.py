@@ -325,11 +325,6 @@ def is_missing_container(err: str) -> bool:
     return "no such container" in low or "no such object" in low or "no container with name" in low
 
 
-def is_down(err: str) -> bool:
-    low = err.lower()
-    return "cannot connect" in low or "failed to connect" in low or "unexpected eof" in low or low.endswith("eof")
-
-
 def is_refused(err: str) -> bool:
     """Whether the engine does not let this user in: then it has done nothing."""
     low = err.lower()

@@ -130,11 +130,6 @@ def _write_at(run: RunFolder, descriptor: int, text: str, at: int) -> int:
     return at + len(data)
 
 
-def list_outputs(folder: str, hurry: Callable[[], bool], links: Optional[LinkedOutputs] = None) -> List[Dict[str, Any]]:
-    """All entries at once."""
-    return list(each_output(folder, hurry, links))
-
-
 def each_output(
     folder: str, hurry: Callable[[], bool], links: Optional[LinkedOutputs] = None
 ) -> Iterator[Dict[str, Any]]:

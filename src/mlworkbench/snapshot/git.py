@@ -52,15 +52,6 @@ _DIFF = (
 )
 
 
-def read_git(project: Path) -> tuple[Git, bytes] | None:
-    """Commit, branch and changes of the project's tracked files; None outside of a repository that we can read."""
-    reader = GitReader(project)
-    try:
-        return reader.finish()
-    finally:
-        reader.close()
-
-
 class GitReader:
     """Starts reading at once and goes on beside the caller, who must call ``close``."""
 
