@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from mlworkbench.remote.gpus import sampler as module
-from mlworkbench.remote.gpus.effort import Effort
 from mlworkbench.remote.gpus.nvml import NoNvml
 from mlworkbench.remote.gpus.sampler import Sampler, opens_gpu
 from mlworkbench.remote.gpus.source import NvmlSource
 from mlworkbench.remote.gpus.whose import Owner
+from mlworkbench.remote.process_usage import Effort
 from tests.machines.network import wait_until
 from tests.machines.nvml import USE_GPU, FakeGpus
 

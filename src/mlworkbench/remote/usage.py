@@ -8,10 +8,10 @@ import sys
 import time
 
 from .folder import RunFolder
-from .gpus.effort import Effort
 from .journal import log, read_json
 from .memory import Memory
 from .notes import alive
+from .process_usage import Effort
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

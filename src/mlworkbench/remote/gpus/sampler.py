@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from .effort import Effort
+from ..process_usage import Effort
 from .source import open_source
 from .tally import Tally
 from .whose import Processes, owner_of, sees_host

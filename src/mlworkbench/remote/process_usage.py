@@ -1,4 +1,4 @@
-"""What a run's own processes do beside the GPU: processor time, memory, waiting for a disk. From /proc."""
+"""What the processes of a run use: processor time, memory, waiting for a disk. From /proc."""
 
 from __future__ import annotations
 
