@@ -192,3 +192,13 @@ def test_foreign_json_is_parsed_in_one_place():
         if isinstance(node, ast.Attribute) and node.attr == "loads" and ast.unparse(node.value) == "json"
     }
     assert calls == PLAIN_JSON
+
+
+def test_files_are_locked_in_one_place():
+    calls = {
+        name(path)
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute) and node.attr == "flock"
+    }
+    assert calls == {"remote/file_lock.py"}

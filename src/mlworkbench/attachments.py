@@ -18,14 +18,10 @@ from typing import Any
 from .consents import MOUNT, Consent, merge
 from .errors import HistoryError
 from .paths import UserPaths
+from .remote import file_lock
 from .remote.tree import NEW, remove
 from .remote.untrusted import parse_json
 from .typed import is_sound
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _NOT_STORED = {"folder", "called"}
 OWN, MADE, FILE = "own", "mlw", "file:"  # kinds of key: the user's as ssh finds them, ours, one in a file
@@ -170,8 +166,7 @@ class Attachments:
             yield  # nothing is there, or Windows, which opens no folders
             return
         try:
-            if fcntl is not None:
-                fcntl.flock(held, fcntl.LOCK_EX)
+            file_lock.wait_for_lock(held)
             yield
         finally:
             os.close(held)
@@ -219,8 +214,7 @@ _held: list[int] = []  # drafts of this process: the kernel lets go of them at i
 
 def _hold(folder: Path) -> None:
     handle = os.open(folder / "maker", NEW, 0o600)
-    if fcntl is not None:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    file_lock.wait_for_lock(handle)
     _held.append(handle)
 
 
@@ -231,14 +225,11 @@ def _is_held(folder: Path) -> bool:
     except OSError:
         return time.time() - folder.stat().st_mtime < 60  # it is about to be held, or to be put into place
     try:
-        if fcntl is None:
+        if not file_lock.AVAILABLE:
             return time.time() - os.fstat(handle).st_mtime < 24 * 3600
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not file_lock.try_lock(handle)
     finally:
         os.close(handle)
-    return False
 
 
 def _read(folder: Path, name: str = "attachment.json") -> Attachment | None:

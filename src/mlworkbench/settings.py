@@ -15,13 +15,9 @@ from pathlib import Path
 
 from .errors import HistoryError, UnknownName, UsageError
 from .paths import UserPaths
+from .remote.file_lock import wait_for_lock
 from .remote.tree import NEW
 from .remote.untrusted import parse_json
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _LARGEST = 1 << 20
 
@@ -153,8 +149,7 @@ def _locked(paths: UserPaths) -> Iterator[None]:
     """Two commands that change the settings at once must not lose a value."""
     handle = os.open(paths.home / "settings.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        wait_for_lock(handle)
         yield
     finally:
         os.close(handle)

@@ -17,13 +17,9 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ..remote import file_lock
 from ..remote.tree import remove
 from .openssh import JUMP_HOST
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 _HELPER = """\
 import os, socket, sys
@@ -49,7 +45,7 @@ _PREFIX = "mlw-ask-"
 
 def _sweep(folder: str) -> None:
     """What killed commands left: folders of this user that nobody holds any more. No secret is in them."""
-    if fcntl is None:
+    if not file_lock.AVAILABLE:
         return
     for place in Path(folder).glob(f"{_PREFIX}*"):
         try:
@@ -57,10 +53,11 @@ def _sweep(folder: str) -> None:
             if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
                 continue
             with open(place / "helper.py", "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not file_lock.try_lock(file.fileno()):
+                    continue  # at work
             remove(str(place))
         except OSError:
-            continue  # at work, or another one sweeps
+            continue  # another one sweeps
 
 
 def _temporary() -> str:
@@ -87,8 +84,7 @@ class Askpass:
         self._helper = open(made / "helper.py", "w")  # held: that is how others know that we are alive
         self._helper.write(_HELPER)
         self._helper.flush()
-        if fcntl is not None:
-            fcntl.flock(self._helper, fcntl.LOCK_EX)
+        file_lock.wait_for_lock(self._helper.fileno())
         helper = shlex.quote(str(self._folder / "helper.py"))
         program = made / "askpass"
         program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {helper} "$@"\n')

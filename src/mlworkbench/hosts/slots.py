@@ -12,11 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import HostError
-
-try:
-    import fcntl
-except ImportError:  # Windows: one connection per process, nothing to share
-    fcntl = None  # type: ignore[assignment]
+from ..remote.file_lock import try_lock, wait_for_lock
 
 COUNT = 8
 PATIENCE = 120.0
@@ -36,7 +32,7 @@ class Slots:
             return
         waiting = _open(self._place.with_name(f"{self._place.name}.wait"))
         try:
-            fcntl.flock(waiting, fcntl.LOCK_SH)
+            wait_for_lock(waiting, shared=True)
             end = time.monotonic() + patience
             while not self._try():
                 if time.monotonic() > end:
@@ -50,7 +46,7 @@ class Slots:
 
     def acquire_now(self) -> bool:
         """Have a slot if one is free."""
-        return self._held >= 0 or fcntl is None or self._try()
+        return self._held >= 0 or self._try()
 
     def release(self) -> None:
         if self._held >= 0:
@@ -59,18 +55,16 @@ class Slots:
 
     def wanted(self) -> bool:
         """Whether somebody else waits for a slot."""
-        if fcntl is None:
-            return False
         waiting = _open(self._place.with_name(f"{self._place.name}.wait"))
         try:
-            return not _lock(waiting)
+            return not try_lock(waiting)
         finally:
             os.close(waiting)
 
     def _try(self) -> bool:
         for number in range(COUNT):
             descriptor = _open(self._place.with_name(f"{self._place.name}.{number}"))
-            if _lock(descriptor):
+            if try_lock(descriptor):
                 self._held = descriptor
                 return True
             os.close(descriptor)
@@ -81,7 +75,7 @@ def locked(path: Path, patience: float, tired: Callable[[], HostError]) -> int:
     """The descriptor of a lock; waits for it."""
     descriptor = _open(path)
     end = time.monotonic() + patience
-    while fcntl is not None and not _lock(descriptor):
+    while not try_lock(descriptor):
         if time.monotonic() > end:
             os.close(descriptor)
             raise tired()
@@ -91,11 +85,3 @@ def locked(path: Path, patience: float, tired: Callable[[], HostError]) -> int:
 
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

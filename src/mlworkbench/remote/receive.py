@@ -8,6 +8,7 @@ import json
 import os
 import zlib
 
+from .file_lock import is_current, wait_for_lock
 from .folder import Root
 from .frames import MAX_BODY, FrameError, ranges
 from .present import check_digest, is_noted, note_whole
@@ -168,16 +169,11 @@ class Upload:
 
         Waits for the agent of a client that was killed, which is still busy with what was on its way.
         """
-        import fcntl  # noqa: PLC0415 - not on Windows
-
         part = self._part(sha256)
         while True:
             descriptor = os.open(part, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            try:
-                same = os.path.samestat(os.stat(part), os.fstat(descriptor))
-            except FileNotFoundError:
-                same = False
+            wait_for_lock(descriptor)
+            same = is_current(descriptor, part)
             if same and not _has(self._root.blob(sha256), size):
                 return descriptor
             os.close(descriptor)

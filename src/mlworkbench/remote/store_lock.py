@@ -11,17 +11,13 @@ import os
 import time
 from contextlib import contextmanager
 
+from .file_lock import is_current, try_lock, wait_for_lock
 from .folder import Root
 from .tree import CLOEXEC, NOFOLLOW, make_private
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Iterator
-
-try:
-    import fcntl
-except ImportError:  # Windows: only the age of things protects them there
-    fcntl = None  # type: ignore[assignment]
 
 _PATIENCE = 2.0
 _PAUSE = 0.01
@@ -33,11 +29,11 @@ def relying_on_store(root: Root) -> Iterator[None]:
     """What the store holds stays. Waits for a removal under way."""
     held = _open(root)
     try:
-        for _ in range(_TRIES if fcntl is not None else 0):
+        for _ in range(_TRIES):
             if held < 0:
                 break
-            fcntl.flock(held, fcntl.LOCK_SH)
-            if _is_current(root, held):
+            wait_for_lock(held, shared=True)
+            if is_current(held, _path(root)):
                 break
             os.close(held)  # a purge removed the file while this process waited for it
             held = _open(root)
@@ -51,7 +47,7 @@ def removing_from_store(root: Root) -> Iterator[bool]:
     """Whether nobody relies on the store now, nor will before this is over. A long snapshot is not waited for."""
     held = _open(root)
     try:
-        yield fcntl is None or (held >= 0 and _alone(held) and _is_current(root, held))
+        yield held >= 0 and _alone(held) and is_current(held, _path(root))
     finally:
         _close(held)
 
@@ -69,24 +65,13 @@ def _path(root: Root) -> str:
     return os.path.join(root.path, "store.lock")
 
 
-def _is_current(root: Root, held: int) -> bool:
-    """Whether the locked file still has its name, so that others lock the same one."""
-    try:
-        return os.path.samestat(os.fstat(held), os.stat(_path(root)))
-    except OSError:
-        return False
-
-
 def _alone(held: int) -> bool:
     end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except (BlockingIOError, PermissionError):
-            if time.monotonic() >= end:
-                return False
-            time.sleep(_PAUSE)
+    while not try_lock(held):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_PAUSE)
+    return True
 
 
 def _close(held: int) -> None:

@@ -17,13 +17,14 @@ from pathlib import Path
 from ..errors import ConfigError, HistoryError, UnknownName, UsageError
 from ..model import JsonDict, Run
 from ..paths import UserPaths
+from ..remote.file_lock import try_lock
 from ..remote.journal import read_json, write_whole
 from ..remote.tree import FOLDER, NEW, NOFOLLOW, READ, make_private, remove
 from ..remote.untrusted import parse_json
 from .beneath import Beneath
 from .download import check_known, check_source, covers, fetch, plain_name
 from .manifest import LINK, ListWriter, Output, Outputs, outputs_of, read_outputs
-from .stage import lock, stage_key
+from .stage import stage_key
 from .transfer import Outcome, Report, Transfer
 
 SOURCE = "mlw"
@@ -81,7 +82,7 @@ def _hold(part: str) -> int:
     while True:
         make_private(part)
         held = os.open(part, FOLDER | NOFOLLOW)
-        if not lock(held):
+        if not try_lock(held):
             os.close(held)
             raise HistoryError("another command is promoting the same output", "wait until it finishes")
         try:

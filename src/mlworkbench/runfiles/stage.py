@@ -13,13 +13,9 @@ import os
 import stat
 
 from ..errors import HistoryError, UsageError
+from ..remote.file_lock import try_lock
 from ..remote.tree import CLOEXEC, FOLDER, NOFOLLOW
 from .beneath import Beneath, remove_at
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 MARK = ".mlw-unfinished"
 _FILES = "files"
@@ -71,7 +67,7 @@ class Stage:
 
     def _take(self, parent: int, name: str, flags: int) -> bool:
         held = os.open(name, flags, 0o600, dir_fd=parent)
-        if not lock(held):
+        if not try_lock(held):
             os.close(held)
             raise HistoryError(f"another command is downloading to {self.place}", "wait until it finishes")
         found = os.fstat(held)
@@ -95,7 +91,7 @@ class Stage:
         if _there(self._parent, self._part):
             held = os.open(self._part, FOLDER | NOFOLLOW, dir_fd=self._parent)
             try:
-                if lock(held):
+                if try_lock(held):
                     remove_at(self._parent, self._part)
             finally:
                 os.close(held)
@@ -135,17 +131,6 @@ def stage_key(*words: str) -> str:
 
 def part_name(name: str, key: str) -> str:
     return os.fsdecode(os.fsencode(name)[:200]) + f".mlw-{key}.part"
-
-
-def lock(descriptor: int) -> bool:
-    """Whether it is ours now, until it is closed or this process dies."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
 
 
 def _mkdir(name: str, mode: int, parent: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
 import sys
 import time
+
+from ..file_lock import try_lock
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -53,11 +54,9 @@ def lock(path: str) -> Optional[int]:
     """A descriptor that holds the lock until it is closed or its process dies; None if another holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for _ in range(20):  # a look (below) holds it too, for microseconds
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if try_lock(descriptor):
             return descriptor
-        except (BlockingIOError, PermissionError):
-            time.sleep(0.002)
+        time.sleep(0.002)
     os.close(descriptor)
     return None
 
@@ -65,12 +64,10 @@ def lock(path: str) -> Optional[int]:
 def share(path: str) -> Optional[int]:
     """Like ``lock``, for any number of holders at once; None while one holds it alone."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    if try_lock(descriptor, shared=True):
         return descriptor
-    except (BlockingIOError, PermissionError):
-        os.close(descriptor)
-        return None
+    os.close(descriptor)
+    return None
 
 
 def is_locked(path: str) -> bool:
@@ -81,10 +78,7 @@ def is_locked(path: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except (BlockingIOError, PermissionError):
-        return True
+        return not try_lock(descriptor, shared=True)
     finally:
         os.close(descriptor)
 
