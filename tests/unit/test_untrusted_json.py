@@ -20,8 +20,8 @@ from mlworkbench.remote.folder import Root, RunFolder
 from mlworkbench.remote.gpus.doctor import _parsed
 from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.manifest import read_manifest, read_record
+from mlworkbench.remote.present import is_whole
 from mlworkbench.remote.progress import how_ended, last_value, when_started
-from mlworkbench.remote.receive import is_whole
 from mlworkbench.remote.space import _contents
 from mlworkbench.remote.untrusted import parse_json
 from mlworkbench.snapshot.record import load_record

@@ -11,51 +11,17 @@ import zlib
 from .file_lock import is_current, wait_for_lock
 from .folder import Root
 from .frames import MAX_BODY, FrameError, ranges
-from .present import check_digest, is_noted, note_whole
+from .present import LARGE, blobs_of, check_digest, is_noted, note_whole
 from .tree import NEW, make_private
 from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+    from typing import Any, Callable, Dict, Iterable, List, Optional
 
-    Blob = Tuple[str, int]  # digest and size
+    from .present import Blob
 
-LARGE = 1024 * 1024  # a blob from this size on is written as it comes, and what came before a cut is kept
 _MOST_MANIFEST = 1024 * 1024 * 1024
-
-
-def is_whole(root: Root, digest: str) -> bool:
-    """Whether the snapshot and all its blobs are here and sound."""
-    try:
-        with open(root.snapshot(digest), "rb") as file:
-            blobs = _blobs(parse_json(file.read()))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return all(_whole(root.blob(sha256), sha256, size) for sha256, size in blobs)
-
-
-def _blobs(manifest: Dict[str, Any]) -> List[Blob]:
-    """Each content once, in the order of the manifest: both ends count by it."""
-    found: Dict[str, int] = {}
-    for _, sha256, size, _ in manifest["files"]:
-        if not isinstance(size, int) or size < 0:
-            raise ValueError("invalid file size %a" % size)
-        found.setdefault(check_digest(sha256), size)
-    return list(found.items())
-
-
-def _whole(path: str, sha256: str, size: int) -> bool:
-    """Large blobs were put on disk before they got their name, so their size is enough."""
-    try:
-        if os.stat(path).st_size != size:
-            return False
-        if size >= LARGE:
-            return True
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest() == sha256
-    except OSError:
-        return False
 
 
 def _has(path: str, size: int) -> bool:
@@ -87,7 +53,7 @@ class Upload:
                 return {"ok": True, "base": False}
             return {"ok": False, "problem": "the file list was damaged in transit"}
         self._text = text
-        blobs = _blobs(manifest or parse_json(text))
+        blobs = blobs_of(manifest or parse_json(text))
         # All that is in a base which was found whole is here: to look for each again takes longer than the rest.
         known = change is not None and is_noted(self._root, request["base"])
         new = {entry[1] for entry in change["files"]} if change is not None and known else None
