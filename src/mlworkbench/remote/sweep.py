@@ -12,6 +12,7 @@ import time
 
 from . import endings, machine
 from .children import read_child
+from .claim import claim
 from .clients import acceptance, root_identity
 from .failpoint import failpoint
 from .folder import Root, RunFolder
@@ -23,13 +24,13 @@ from .pending_ending import until_written
 from .progress import failures, how_ended, is_full, last_value, outcome, relay, say, size, told_in, when_started
 from .supervisor import Supervisor
 from .untrusted import parse_json
-from .verbs import adopt, cancel, claim, start
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Mapping, Optional
 
     Facts = Dict[str, Any]
+    Verb = Callable[[Root, RunFolder, List[str], Facts], Facts]
 
 LOOK = 0.4  # how long a cancel may go unnoticed
 QUICK, QUICK_FOR = 0.05, 5.0  # seconds between two looks before the first child has started, and for how long
@@ -39,15 +40,18 @@ _NO_SECRETS = "the run's secrets are lost: the process that held them in memory 
 
 
 class Conductor:
-    """One incarnation. ``secrets`` is None where they are not known any more."""
+    """One incarnation. ``secrets`` is None where they are not known any more; ``verbs`` act on the children."""
 
-    def __init__(self, root: Root, run: RunFolder, spec: Facts, secrets: "Optional[Dict[str, str]]") -> None:
+    def __init__(
+        self, root: Root, run: RunFolder, spec: Facts, secrets: "Optional[Dict[str, str]]", verbs: "Mapping[str, Verb]"
+    ) -> None:
         self.root = root
         self.run = run
         self.spec = spec
         self.journal = Journal(run)
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
         self._secrets = secrets
+        self._verbs = verbs
         self._root_id = root_identity(root)  # another folder may be in its place later
         self._order: List[str] = [str(name) for name in spec["sweep"]["children"]]
         self._waiting: List[str] = []
@@ -146,7 +150,7 @@ class Conductor:
             try:
                 if is_full(self.run.path):
                     return "the disk that holds %s is full" % self.root.path
-                answer = _begin(self.root, child, {"spec": spec, "secrets": self._secrets or {}})
+                answer = self._begin(child, {"spec": spec, "secrets": self._secrets or {}})
             except OSError as error:
                 return str(error)
             if not answer.get("ok"):
@@ -158,6 +162,24 @@ class Conductor:
         self._running.append(name)
         self._say("started %s %s" % (self._name(name), name))
         return None
+
+    def _begin(self, child: RunFolder, message: Facts) -> Facts:
+        nonce = os.urandom(8).hex()
+        if machine.FORKS:
+            return self._verbs["start"](self.root, child, [nonce], message)
+        import subprocess  # noqa: PLC0415 - Windows; untested
+        import sys  # noqa: PLC0415
+
+        main = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+        words = [sys.executable, "-I", "-S", main, "start", self.root.path, os.path.basename(child.path), nonce]
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, creationflags=machine.DETACHED, start_new_session=True
+        )
+        assert process.stdin and process.stdout
+        process.stdin.write(json.dumps(message).encode("ascii"))
+        process.stdin.close()
+        answer: Facts = parse_json(process.stdout.read())
+        return answer
 
     def _tell_start(self) -> None:
         """The sweep has started when a child has; until then it shows what the preparation of the first one says."""
@@ -240,7 +262,7 @@ class Conductor:
 
     def _adopt(self, child: RunFolder) -> "Optional[Facts]":
         try:
-            state = adopt(self.root, child, [], {"root": self._root_id}).get("state")
+            state = self._verbs["adopt"](self.root, child, [], {"root": self._root_id}).get("state")
         except OSError as error:
             log("%s has no supervisor: %s" % (child.path, error))
             return None
@@ -286,7 +308,7 @@ class Conductor:
         if spec is not None:
             message["spec"] = spec
         try:
-            cancel(self.root, self.root.run(name), words, message)
+            self._verbs["cancel"](self.root, self.root.run(name), words, message)
         except (OSError, ValueError) as error:
             log("cannot ask %s to stop: %s" % (name, error))
 
@@ -342,24 +364,6 @@ class Conductor:
         except OSError as error:
             log("the log cannot be written: %s" % error)
             return False
-
-
-def _begin(root: Root, child: RunFolder, message: Facts) -> Facts:
-    if machine.FORKS:
-        return start(root, child, [os.urandom(8).hex()], message)
-    import subprocess  # noqa: PLC0415 - Windows; untested
-    import sys  # noqa: PLC0415
-
-    main = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
-    words = [sys.executable, "-I", "-S", main, "start", root.path, os.path.basename(child.path), os.urandom(8).hex()]
-    process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, creationflags=machine.DETACHED, start_new_session=True
-    )
-    assert process.stdin and process.stdout
-    process.stdin.write(json.dumps(message).encode("ascii"))
-    process.stdin.close()
-    answer: Facts = parse_json(process.stdout.read())
-    return answer
 
 
 def _slots(asked: "Optional[str]") -> int:

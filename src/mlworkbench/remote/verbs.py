@@ -11,13 +11,14 @@ import signal
 import time
 
 from . import PROTOCOL, SPEC, machine
+from .claim import claim, has_claim
 from .clients import mark_root, root_identity
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .gpus.watch import join
-from .journal import log, read_json, spare_room, write_first, write_part, write_whole
+from .journal import log, read_json, spare_room, write_first, write_whole
 from .launcher import launch, pass_gate
-from .restart import ELSEWHERE, RESTARTED, change_since, origin
+from .restart import ELSEWHERE, RESTARTED, change_since
 from .run_lock import hold
 from .supervisor import Supervisor
 from .unresponsive import rouse
@@ -39,26 +40,6 @@ def private() -> int:
     if not _umask:
         _umask.append(os.umask(0o077))
     return _umask[0]
-
-
-def claim(run: RunFolder, nonce: str) -> bool:
-    """Win the run by one rename. After a lost answer the owner tells whether it was us."""
-    mine = "%s.%s" % (run.claim, nonce)
-    os.makedirs(mine, mode=0o700, exist_ok=True)
-    owner = dict(origin(), nonce=nonce, pid=os.getpid(), start=machine.start_time(os.getpid()))
-    write_part(os.path.join(mine, "owner.json"), owner)
-    failpoint("claiming")
-    try:
-        os.rename(mine, run.claim)
-        machine.sync_folder(run.path)
-        return True
-    except OSError:
-        return _holds(run, nonce)
-
-
-def _holds(run: RunFolder, nonce: str) -> bool:
-    holder = read_json(run.owner)
-    return bool(holder and holder.get("nonce") == nonce)
 
 
 def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> Answer:
@@ -84,7 +65,7 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
         held = _lock_patiently(run)
         if held is None or not claim(run, words[0]):
             # Asked for again, because the answer to the first time was lost: that it was us is what counts.
-            tell({"ok": True, "claimed": _holds(run, words[0]), "owner": read_json(run.owner)})
+            tell({"ok": True, "claimed": has_claim(run, words[0]), "owner": read_json(run.owner)})
             return
         failpoint("claimed")
         secrets, conductor = message.get("secrets", {}), _conductor(root, run, spec or {}, message)
@@ -106,7 +87,7 @@ def _conductor(root: Root, run: RunFolder, spec: Answer, message: Answer) -> Opt
         return None
     from .sweep import Conductor  # noqa: PLC0415 - other runs do without
 
-    return Conductor(root, run, spec, message.get("secrets"))
+    return Conductor(root, run, spec, message.get("secrets"), VERBS)
 
 
 def _pass_on(root: Root, spec: Answer, message: Answer) -> None:
