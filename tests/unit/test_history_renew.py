@@ -134,7 +134,7 @@ def test_many_processes_read_the_same(history, monkeypatch, killed):
     assert len(alone) == 30
     monkeypatch.setattr(gather, "SIZE", 4)
     monkeypatch.setattr(gather, "_FEW", 0)
-    monkeypatch.setattr(gather, "free_hands", lambda: 3)
+    monkeypatch.setattr(gather, "worker_count", lambda: 3)
     if killed:
         mine, read = os.getpid(), gather.read_batch
 

@@ -181,9 +181,13 @@ def test_a_helper_that_dies_is_replaced(place, monkeypatch):
     """Several processes parse a long file; one of them is killed."""
     place.log(*({"n": "loss", "v": n, "t": 1.0 + n} for n in range(5000)))
     monkeypatch.setattr(hands, "_SHARE", 30_000)
-    monkeypatch.setattr(hands, "free_hands", lambda: 4)
+    monkeypatch.setattr(hands, "worker_count", lambda: 4)
     parse, here, forks = hands._parse, os.getpid(), []
-    monkeypatch.setattr(hands, "_parse", lambda *words: os.kill(os.getpid(), 9) if forks[1:] else parse(*words))
+
+    def die(*words):
+        return os.kill(os.getpid(), 9) if forks[1:] and os.getpid() != here else parse(*words)
+
+    monkeypatch.setattr(hands, "_parse", die)
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: forks.append(1) or fork())
     with place.read() as found:
@@ -283,7 +287,7 @@ def test_any_split_of_the_bytes_gives_the_same(data, tmp_path_factory, monkeypat
         monkeypatch.setattr(f"mlworkbench.history.series.{module}.LINE", 250)
     monkeypatch.setattr(hands, "_SHARE", data.draw(st.sampled_from([300, 10**7])))
     monkeypatch.setattr(hands, "_LOOK", data.draw(st.sampled_from([5, 10**5])))
-    monkeypatch.setattr(hands, "free_hands", lambda: 3)
+    monkeypatch.setattr(hands, "worker_count", lambda: 3)
     files = {name: b"".join(data.draw(st.lists(lines(), max_size=8))) for name in ("1-a", "2-b")}
     whole, parts = Place(tmp_path_factory.mktemp("whole")), Place(tmp_path_factory.mktemp("parts"))
     for name, written in files.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf, nan
 from typing import Any, NamedTuple
 
@@ -46,6 +46,9 @@ class Other(NamedTuple):
     body: str  # JSON
 
 
+Others = list[tuple[Key, Other]]
+
+
 class Lines:
     """What was found in lines of one file: numbers by their series, and all other values in order."""
 
@@ -53,7 +56,7 @@ class Lines:
         self._known = known
         self._adders: dict[str, Adder] = {}  # by the name as it is spelt in the line
         self.points: dict[Key, Points] = {}
-        self.others: list[tuple[Key, Other]] = []
+        self.others: Others = []
 
     def take(self, text: str) -> None:
         """Whole lines; what is no UTF-8 has been decoded with ``surrogateescape``."""
@@ -72,12 +75,12 @@ class Lines:
             add_time(float(when))
             add_step(int(step) if step else NO_STEP)
 
-    def absorb(self, later: Lines) -> None:
+    def absorb(self, points: Mapping[Key, Points], others: Others) -> None:
         """What was found in the lines that follow, perhaps by another process."""
-        for key, points in later.points.items():
+        for key, more in points.items():
             if self._may_know(key):
-                self._points(key).extend(points)
-        self.others += [(key, other) for key, other in later.others if self._may_know(key)]
+                self._points(key).extend(more)
+        self.others += [(key, other) for key, other in others if self._may_know(key)]
 
     def _adder(self, spelt: str) -> Adder:
         if len(self._adders) >= _MOST_SPELLINGS:
