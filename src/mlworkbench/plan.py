@@ -11,8 +11,7 @@ from .config.project import Project
 from .consents import Consent, resolved_prefixes
 from .environments.site import Settled
 from .frameworks.framework import Made, Setting
-from .model import Command, Compute, Container, Entry, JsonDict, RunConfig, RunSpec, Snapshot
-from .remote.folder import Root
+from .model import Command, Container, Entry, JsonDict, RunSpec, Snapshot
 from .remote.gpus.request import FREE
 from .sweep import Sweep
 from .targets.ground import Ground
@@ -65,21 +64,17 @@ class Parts:
     """All that a plan is made from."""
 
     project: Project
-    runconfig: RunConfig
-    compute: Compute
-    entry: Entry
     made: Made  # the command
     setting: Setting  # what it was made from
     settled: Settled  # the environment
     snapshot: Snapshot
     request: Request
-    root: Root  # of the target
-    inrun: str  # folder of the in-run library on the target
     ground: Ground  # the machine
 
 
 def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
     """The run, decided."""
+    runconfig = parts.setting.runconfig
     return RunSpec(
         id=run_id,
         key=key,
@@ -89,10 +84,10 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         project_name=parts.project.name,
         project_path=str(parts.project.root),
         created=created,
-        compute=parts.compute,
-        runconfig=parts.runconfig.name,
-        framework=parts.runconfig.framework,
-        entry=parts.entry,
+        compute=parts.setting.compute,
+        runconfig=runconfig.name,
+        framework=runconfig.framework,
+        entry=parts.setting.entry,
         commands=(Command("run", parts.made.command),),
         environment=_environment(parts, run_id),
         inherit=INHERITED,
@@ -100,17 +95,17 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         snapshot=parts.snapshot.digest,
         git=parts.snapshot.git,
         lock=parts.settled.lock,
-        prepare=parts.runconfig.prepare_environment,
+        prepare=runconfig.prepare_environment,
         path=parts.settled.path,
         container=_container(parts, run_id),
         spark=parts.made.spark,
         gpus=_gpus(parts),
         timeout=parts.request.timeout,
-        tracked=parts.runconfig.tracked_run,
-        fetch=parts.runconfig.fetch_outputs,
+        tracked=runconfig.tracked_run,
+        fetch=runconfig.fetch_outputs,
         tags=parts.request.tags,
         user=parts.request.user,
-        spoken=parts.runconfig.metrics_from_log,
+        spoken=runconfig.metrics_from_log,
         given=parts.request.environment,
     )
 
@@ -122,8 +117,8 @@ def _container(parts: Parts, run_id: str) -> Container | None:
     from .targets.container import Places, contain  # noqa: PLC0415 - runs without a container need not wait for it
 
     places = Places(
-        root=parts.root,
-        inrun=parts.inrun,
+        root=parts.setting.root,
+        inrun=parts.setting.inrun,
         run_id=run_id,
         project_id=parts.project.id,
         uid=ground.uid,
@@ -138,13 +133,13 @@ def _container(parts: Parts, run_id: str) -> Container | None:
     )
     asked = _gpus(parts)
     # Which ones it will be is decided on the target, when the run's turn has come.
-    return contain(parts.compute, ground.engine, places, ("all",) if asked not in (None, "none") else ())
+    return contain(parts.setting.compute, ground.engine, places, ("all",) if asked not in (None, "none") else ())
 
 
 def _gpus(parts: Parts) -> str | None:
     """What the run asks for. Without a request it takes no lease and never waits, but for a container with GPUs."""
-    asked = parts.request.gpus or parts.runconfig.gpus
-    if asked is not None or parts.ground.engine is None or not parts.compute.nvidia_docker:
+    asked = parts.request.gpus or parts.setting.runconfig.gpus
+    if asked is not None or parts.ground.engine is None or not parts.setting.compute.nvidia_docker:
         return asked
     return FREE
 
@@ -162,18 +157,18 @@ def _folder_name(project: Project) -> str:
 
 
 def _environment(parts: Parts, run_id: str) -> dict[str, str]:
-    asked = {**parts.runconfig.environment_variables, **parts.request.environment}
+    setting, asked = parts.setting, dict(parts.setting.variables)
     behind = asked.pop("PYTHONPATH", None)
-    tracked = parts.runconfig.tracked_run
-    separator = ":" if parts.inrun.startswith("/") else os.pathsep  # a target is a Linux machine, this one may not be
+    tracked = setting.runconfig.tracked_run
+    separator = ":" if setting.inrun.startswith("/") else os.pathsep  # a target is a Linux machine, this one may not be
     return {
         "PYTHONUNBUFFERED": "1",  # stdout is a file: a line would show up only when 8 kB are full
         **({"MLFLOW_TRACKING_URI": "mlw:run"} if tracked else {}),  # a server that the user names wins
         **parts.settled.variables,
         **asked,
-        "PYTHONPATH": separator.join([parts.inrun, behind] if behind else [parts.inrun]),
+        "PYTHONPATH": separator.join([setting.inrun, behind] if behind else [setting.inrun]),
         "AZUREML_NATIVE_SHARE_DIRECTORY": shared_folder(parts.ground, parts.project),
         **({} if tracked else {"MLW_TRACKING": "off"}),
         "MLW_RUN_ID": run_id,
-        "MLW_RUN_FOLDER": parts.root.run(run_id).path,
+        "MLW_RUN_FOLDER": setting.root.run(run_id).path,
     }

@@ -75,12 +75,12 @@ def draft(
     framework = framework_of(runconfig)
     target = _opened(compute, paths, warm=not dry_run)
     ground = survey(target, compute, paths, closely=is_managed(compute, runconfig))
-    ground = grant(project, request, Place(runconfig, compute, target, ground))
+    place = grant(project, request, Place(runconfig, compute, target, ground))
     look_for_gpus(request, runconfig, compute, target, stop=not request.unchecked and not dry_run)
     entry = choose_entry(project, runconfig, request.entry)
-    warnings = look_ahead(project, runconfig, compute, ground, entry, stop=not request.unchecked)
-    settled = settle(project, request, paths, Place(runconfig, compute, target, ground), tell, dry_run=dry_run)
-    setting = setting_of(project, request, entry, Place(runconfig, compute, target, ground), settled)
+    warnings = look_ahead(project, runconfig, compute, place.ground, entry, stop=not request.unchecked)
+    settled = settle(project, request, paths, place, tell, dry_run=dry_run)
+    setting = setting_of(project, request, entry, place, settled)
     made = framework.make(setting)
     if made.spark is not None:
         warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
@@ -93,17 +93,12 @@ def draft(
         )
     parts = Parts(
         project=project,
-        runconfig=runconfig,
-        compute=compute,
-        entry=entry,
         made=made,
         setting=setting,
         settled=settled,
         snapshot=snapshot,
         request=request,
-        root=setting.root,
-        inrun=setting.inrun,
-        ground=ground,
+        ground=place.ground,
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
     return Draft(plan(parts, new_id(project.name), key, time.time()), parts, target, warnings).with_children()
@@ -119,11 +114,11 @@ def _opened(compute: Compute, paths: UserPaths, *, warm: bool) -> Target:
 def _child(made: Draft, parent: str, point: Mapping[str, str]) -> RunSpec:
     """One run of a sweep: decided as every other, but for the values that it gets."""
     parts = made.parts
-    entry = entry_of(parts.entry, point)
+    setting = replace(parts.setting, entry=entry_of(parts.setting.entry, point))
     own = replace(
         parts,
-        entry=entry,
-        made=framework_of(parts.runconfig).make(replace(parts.setting, entry=entry)),
+        made=framework_of(setting.runconfig).make(setting),
+        setting=setting,
         request=replace(parts.request, name=name_of(point)),
     )
     spec = plan(own, new_id(made.spec.project_name), os.urandom(16).hex(), made.spec.created)
@@ -140,15 +135,15 @@ class Place:
     ground: Ground
 
 
-def grant(project: Project, request: Request, place: Place) -> Ground:
-    """The machine with the consents of this run; an error if the container needs more than was allowed."""
+def grant(project: Project, request: Request, place: Place) -> Place:
+    """The place with the consents of this run; an error if the container needs more than was allowed."""
     if place.ground.engine is None:
-        return place.ground
+        return place
     from .targets.consent import refuse_unallowed, with_consents  # noqa: PLC0415 - for containers only
 
     ground = with_consents(place.target.host, place.ground, request.consents)
     refuse_unallowed(place.compute, ground, shared_folder(ground, project), place.target.host)
-    return ground
+    return replace(place, ground=ground)
 
 
 def setting_of(project: Project, request: Request, entry: Entry, place: Place, settled: Settled) -> Setting:

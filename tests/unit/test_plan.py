@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,29 +19,27 @@ from mlworkbench.frameworks.python import Python
 from mlworkbench.model import Compute, Entry, Interpreter, RunConfig, Snapshot
 from mlworkbench.plan import INHERITED, Parts, Request, plan
 from mlworkbench.remote.folder import Root
+from mlworkbench.submit import Place, setting_of
 from mlworkbench.targets.container import Engine
 from mlworkbench.targets.ground import Ground
+from mlworkbench.targets.target import Target
 
 COMMAND = ("/usr/bin/python3", "train.py", "--lr", "0.1")
 PARTS = Parts(
     project=Project(Path("/projects/demo"), "id", "demo"),
-    runconfig=RunConfig("local", "local", environment_variables={"A": "file", "B": "file"}, framework="Python"),
-    compute=Compute("local", "local"),
-    entry=Entry("script", "train.py", ("--lr", "0.1")),
     made=Made(COMMAND),
     setting=Setting(
         entry=Entry("script", "train.py", ("--lr", "0.1")),
         python="/usr/bin/python3",
-        runconfig=RunConfig("local", "local"),
+        runconfig=RunConfig("local", "local", framework="Python"),
         compute=Compute("local", "local"),
         root=Root("/home/me/.mlw"),
         inrun="/home/me/.mlw/lib/1/remote/inrun",
+        variables={"A": "file", "B": "asked", "C": "asked"},
     ),
     settled=Settled({"kind": "existing"}, Interpreter("/usr/bin/python3", (3, 11, 7), "")),
     snapshot=Snapshot("d" * 64, 3, 100),
     request=Request(environment={"B": "asked", "C": "asked"}, secrets=("TOKEN",), timeout=5.0, tags=("x",)),
-    root=Root("/home/me/.mlw"),
-    inrun="/home/me/.mlw/lib/1/remote/inrun",
     ground=Ground("/home/me", "/data/share", 1000, 1000, "me"),
 )
 
@@ -68,10 +67,18 @@ def test_environment():
     }
 
 
+def test_variables_of_the_request_replace_those_of_the_file():
+    runconfig = RunConfig("local", "local", environment_variables={"A": "file", "B": "file"})
+    host = SimpleNamespace(root=PARTS.setting.root, inrun=lambda: PARTS.setting.inrun)
+    place = Place(runconfig, PARTS.setting.compute, Target(host), PARTS.ground)
+    setting = setting_of(PARTS.project, PARTS.request, PARTS.setting.entry, place, PARTS.settled)
+    assert setting.variables == {"A": "file", "B": "asked", "C": "asked"}
+
+
 def test_ours_come_first_and_cannot_be_set():
     asked = {"PYTHONPATH": "/mine", "MLW_RUN_ID": "x", "PYTHONUNBUFFERED": "", "MLFLOW_TRACKING_URI": "http://mine"}
-    request = Request(environment=asked)
-    environment = plan(replace(PARTS, request=request), "run-1", "k", 0).environment
+    setting = replace(PARTS.setting, variables=asked)
+    environment = plan(replace(PARTS, setting=setting), "run-1", "k", 0).environment
     assert environment["PYTHONPATH"] == "/home/me/.mlw/lib/1/remote/inrun:/mine"
     assert environment["MLW_RUN_ID"] == "run-1"
     assert environment["PYTHONUNBUFFERED"] == "", "the user may want it off"
@@ -83,7 +90,9 @@ def test_a_container_is_decided_too():
         "dsvm", "remotedocker", base_docker_image="team/image:1", nvidia_docker=True, mounts=("/data:ro",)
     )
     ground = replace(PARTS.ground, engine=Engine("/usr/bin/docker"))
-    container = plan(replace(PARTS, compute=compute, ground=ground), "run-1", "k", 0).container
+    container = plan(
+        replace(PARTS, setting=replace(PARTS.setting, compute=compute), ground=ground), "run-1", "k", 0
+    ).container
     assert container is not None
     assert (container.name, container.image, container.user) == ("mlw-run-1", "team/image:1", "1000:1000")
     assert container.gpus == ("all",)
@@ -107,11 +116,11 @@ def test_a_container_is_decided_too():
 )
 def test_what_is_asked_of_gpus(contained, nvidia, file, asked, gpus, device):
     """Which ones a container gets is decided on the target; here it is only whether it gets some."""
+    compute = Compute("c", "docker" if contained else "local", nvidia_docker=nvidia)
     parts = replace(
         PARTS,
-        compute=Compute("c", "docker" if contained else "local", nvidia_docker=nvidia),
+        setting=replace(PARTS.setting, compute=compute, runconfig=replace(PARTS.setting.runconfig, gpus=file)),
         ground=replace(PARTS.ground, engine=Engine("/usr/bin/docker") if contained else None),
-        runconfig=replace(PARTS.runconfig, gpus=file),
         request=replace(PARTS.request, gpus=asked),
     )
     spec = plan(parts, "run-1", "k", 0)
