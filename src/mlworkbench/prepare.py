@@ -18,7 +18,6 @@ from .targets.ground import Ground
 from .targets.target import Stock
 
 _WAIT = 5.0
-_MOST_SENT = 6
 _RUN = "ahead"  # no run: the verbs of the far end are asked by one
 
 
@@ -53,12 +52,7 @@ def build_ahead(
     message: dict[str, Any] = {"lock": lock, "everything": everything, "pack": pack}
     if image:
         message |= {"container": image.container, "secrets": image.secrets}
-    for _ in range(_MOST_SENT):
-        answer = host.call("build", _RUN, [], message)
-        reply = Reply(host.identity, answer)
-        if not reply.text("lacks"):
-            break
-        host.send_packages(stock.packages(lock, answer), stock.progress)
+    reply = Reply(host.identity, stock.supply(host, lambda: host.call("build", _RUN, [], message), lock))
     if not reply.ok:
         problem = reply.problem if reply.text("problem") else "packages were sent but did not arrive"
         raise LaunchError(f"{_failed(lock)}: {problem}")

@@ -32,6 +32,21 @@ class Stock:
     packages: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Package]]  # of a lock, by the answer
     progress: Progress | None = None
 
+    def supply(
+        self, host: Host, call: Callable[[], Mapping[str, Any]], lock: Mapping[str, Any], snapshot: str = ""
+    ) -> Mapping[str, Any]:
+        """Repeat a call, and send what the machine lacks each time; its last answer."""
+        for _ in range(_MOST_SENT):
+            answer = call()
+            lacks = Reply(host.identity, answer).text("lacks")
+            if not lacks:
+                return answer
+            if lacks == "code":
+                host.send_code(snapshot, self.store, self.progress)
+            else:
+                host.send_packages(self.packages(lock, answer), self.progress)
+        return call()
+
 
 @dataclass(frozen=True)
 class Target:
@@ -52,38 +67,31 @@ class Target:
 
         ``everything``: all packages are sent, for the machine cannot fetch them. ``children``: the runs of a sweep.
         """
-        patience = time.monotonic() + _PATIENCE
         message: dict[str, Any] = {"secrets": dict(secrets), "spec": spec.to_json(), "everything": everything}
         if children:
             from ..remote.children import difference  # noqa: PLC0415 - other runs do without
 
             message["children"] = [difference(message["spec"], child.to_json()) for child in children]
-        sent = 0
+
+        def start() -> Mapping[str, Any]:
+            return self.host.call("start", spec.id, [os.urandom(8).hex()], message)
+
+        patience = 0.0
         while True:
-            answer = self.host.call("start", spec.id, [os.urandom(8).hex()], message)
+            answer = stock.supply(self.host, start, spec.lock or {}, spec.snapshot)
             reply = Reply(self.host.identity, answer)
-            lacks = reply.text("lacks")
-            if lacks and sent < _MOST_SENT:
-                sent += 1
-                self._send(lacks, spec, stock, answer)
-                patience = time.monotonic() + _PATIENCE
-                continue
             if not reply.ok:
+                lacks = reply.text("lacks")
                 arrived = f"the missing {printable(lacks)} were sent but did not arrive"
                 problem = arrived if lacks and not reply.text("problem") else reply.problem
                 raise LaunchError(f"run {spec.id} could not be started: {problem}", more=_text_about(problem))
             if answer.get("claimed") or answer.get("owner"):
                 return
             # Another process holds the run's lock without having claimed it: it is about to, or it dies.
+            patience = patience or time.monotonic() + _PATIENCE
             if time.monotonic() > patience:
                 raise LaunchError(f"run {spec.id} could not be started: another process holds its lock")
             time.sleep(0.02)
-
-    def _send(self, what: str, spec: RunSpec, stock: Stock, answer: Mapping[str, Any]) -> None:
-        if what == "code":
-            self.host.send_code(spec.snapshot, stock.store, stock.progress)
-        else:
-            self.host.send_packages(stock.packages(spec.lock or {}, answer), stock.progress)
 
     def adopt(self, run_id: str, root: str | None) -> tuple[str, float | None]:
         """Let a new supervisor look after a run whose old one is gone; how things stand, and its last sign of life.

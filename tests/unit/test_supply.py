@@ -1,0 +1,50 @@
+"""What a machine lacks is sent, and it is asked again; one that never has enough is given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlworkbench.errors import LaunchError
+from mlworkbench.prepare import build_ahead
+from mlworkbench.remote.folder import Root
+from mlworkbench.targets.target import Stock
+
+LOCK = {"kind": "managed", "digest": "0" * 64}
+
+
+class Machine:
+    """A host that gives its answers one after another, the last one again and again."""
+
+    identity = "me@there"
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.heard = []
+
+    def call(self, verb, run_id, words, message):
+        self.heard.append(verb)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def send_code(self, digest, store, progress=None):
+        self.heard.append(digest)
+
+    def send_packages(self, packages, progress=None):
+        self.heard.append(packages)
+
+
+def stock(tmp_path) -> Stock:
+    return Stock(Root(str(tmp_path)), lambda lock, answer: (lock["kind"], answer["names"]))
+
+
+def test_what_is_lacking_is_sent(tmp_path):
+    machine = Machine({"lacks": "code"}, {"lacks": "packages", "names": ["numpy"]}, {"ok": True})
+    answer = stock(tmp_path).supply(machine, lambda: machine.call("start", "r", [], {}), LOCK, "digest")
+    assert answer == {"ok": True}
+    assert machine.heard == ["start", "digest", "start", ("managed", ["numpy"]), "start"]
+
+
+def test_a_machine_that_never_has_enough_is_given_up(tmp_path):
+    machine = Machine({"ok": False, "lacks": "packages", "names": []})
+    with pytest.raises(LaunchError, match="were sent but did not arrive"):
+        build_ahead(machine, LOCK, None, stock(tmp_path), lambda data: None)
+    assert machine.heard.count("build") == 7
