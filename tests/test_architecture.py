@@ -49,6 +49,33 @@ PLAIN_JSON = {
     *("config/gallery.py", "environments/sources.py", "environments/pinned_tools.py", "environments/conda.py"),
     *("history/reading.py", "history/series/lines.py"),
 }
+# Words that are also names of compute types, and where they mean something else. No other module may contain them:
+# what there is to know about a type is in its row (targets/types.py).
+OTHER_MEANINGS = {
+    # The compute target and the run configuration `local`, which every new project has.
+    **dict.fromkeys(("attach/attach.py", "cli/doctor_gpu.py", "cli/project.py", "config/project.py"), {"local"}),
+    **dict.fromkeys(("submit.py", "ui/answers/prompt.py", "ui/parts/runbar.py"), {"local"}),
+    # The container engine, and findings about it.
+    **dict.fromkeys(("hosts/facts.py", "laptop/judge.py", "preflight/finding.py", "targets/check.py"), {"docker"}),
+    **dict.fromkeys(("targets/container.py", "targets/ground.py", "ui/pages/targets/card.py"), {"docker"}),
+    # The key `cluster` of May 2017, Spark's deploy mode, and Spark's master.
+    **dict.fromkeys(
+        ("config/compute_keys.py", "config/files.py", "config/schema.py", "preflight/spark.py"), {"cluster"}
+    ),
+    "frameworks/pyspark.py": {"cluster", "local"},
+    # The folder of the code that travels, the name of this machine in messages, and a label of outputs.
+    "hosts/local.py": {"local", "remote"},
+    **dict.fromkeys(("hosts/ssh.py", "ui/pages/run/outputs.py"), {"remote"}),
+    # All of the above: what travels never sees a compute type.
+    "remote": {"cluster", "docker", "local", "remote"},
+}
+# Modules that name a row instead of asking for the type of a target: the files of May 2017, which had no types; runs
+# of scripts that nobody submitted; the default of a Target.
+NAMED_ROWS = {
+    "config/files.py": {"CLUSTER", "REMOTEDOCKER"},
+    "history/outside.py": {"LOCAL"},
+    "targets/target.py": {"LOCAL"},
+}
 
 
 def name(path: Path) -> str:
@@ -157,6 +184,30 @@ def test_everything_is_caught_in_named_places_only():
                 if (node.type is None or caught in ("Exception", "BaseException")) and not reraises:
                     found.add(name(path))
     assert found <= BROAD
+
+
+def test_nobody_but_the_table_knows_the_names_of_compute_types():
+    types = SOURCE / "targets" / "types.py"
+    rows = {
+        node.targets[0].id: ast.literal_eval(node.value.args[0])
+        for node in nodes(types)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if isinstance(node.targets[0], ast.Name) and ast.unparse(node.value.func) == "ComputeType"
+    }
+    assert len(rows) >= 5
+    words: dict[str, set[str]] = {}
+    named: dict[str, set[str]] = {}
+    for path in set(MODULES) - {types}:
+        place = "remote" if part(path) == "remote" else name(path)
+        for node in nodes(path):
+            if isinstance(node, ast.Constant) and node.value in rows.values():
+                words.setdefault(place, set()).add(node.value)
+            elif isinstance(node, (ast.Name, ast.Attribute)):
+                used = node.id if isinstance(node, ast.Name) else node.attr
+                if used in rows and "targets" in imports(path) | {part(path)}:
+                    named.setdefault(place, set()).add(used)
+    assert words == OTHER_MEANINGS
+    assert named == NAMED_ROWS
 
 
 def test_nothing_is_a_shell_string():

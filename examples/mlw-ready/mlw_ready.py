@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from dataclasses import replace
 
 from mlworkbench.environments.existing import own_environment_left
 from mlworkbench.environments.site import Settled, Site
@@ -11,17 +12,21 @@ from mlworkbench.errors import ConfigError
 from mlworkbench.hosts.local import LocalHost
 from mlworkbench.model import Compute, Interpreter
 from mlworkbench.paths import UserPaths
-from mlworkbench.targets.target import Target
+from mlworkbench.targets.types import LOCAL
 
 CUDA = "/opt/cuda-12/lib64"
 
 
-def cuda12(compute: Compute, paths: UserPaths) -> Target:
-    """``type: cuda12``: this machine, with the CUDA 12 libraries first."""
+def cuda_host(compute: Compute, paths: UserPaths) -> LocalHost:
+    """This machine, with the CUDA 12 libraries first."""
     environment = own_environment_left(os.environ)
     before = environment.get("LD_LIBRARY_PATH")
     environment["LD_LIBRARY_PATH"] = f"{CUDA}:{before}" if before else CUDA
-    return Target(LocalHost(paths.root, environment))
+    return LocalHost(paths.root, environment)
+
+
+# ``type: cuda12``: as ``type: local``, except for the host.
+CUDA12 = replace(LOCAL, name="cuda12", summary="Processes on this machine, with CUDA 12", host=cuda_host)
 
 
 def ready(site: Site) -> Settled:

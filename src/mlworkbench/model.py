@@ -42,12 +42,7 @@ class Compute:
     network: str | None = None
     keep_entrypoint: bool = False
     registry_username: str | None = None
-    like: str | None = None  # for a type that a plugin brings: the built-in one that it behaves like
-
-    @property
-    def kind(self) -> str:
-        """The type by which everybody goes who asks where and how a target runs things."""
-        return self.like or self.type
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  # keys that only a plugin's type has
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class RunConfig:
     gpus: str | None = None  # as remote.gpus.request reads it
     metrics_from_log: bool = False
     environment: str | None = None  # the name of a plugin that makes it; None: as the target says
-    overrides: Mapping[str, Any] = field(default_factory=dict)  # fields of Compute, for config.dialects.override
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # for config.dialects.override
     spark_dependencies: SparkDependencies | None = None  # instead of the file, in the form of April 2018
 
 

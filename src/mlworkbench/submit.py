@@ -28,6 +28,7 @@ from .sweep import entry_of, name_of
 from .targets.ground import Ground, survey
 from .targets.opening import open_target
 from .targets.target import Stock, Target
+from .targets.types import Feature
 
 if TYPE_CHECKING:
     from .hosts.parcel import Package
@@ -190,7 +191,7 @@ def settle(
 def look_for_gpus(request: Request, runconfig: RunConfig, compute: Compute, target: Target, *, stop: bool) -> None:
     """GPUs that the target does not have are an error before anything is recorded."""
     asked = request.gpus or runconfig.gpus
-    if not stop or asked is None or compute.type == "cluster":  # the workers of a cluster have them
+    if not stop or asked is None or not target.type.has(Feature.GPU_LEASES):  # they are not the host's
         return
     from .targets.gpurequest import refuse_unmatched  # noqa: PLC0415 - most runs ask for none
 

@@ -68,45 +68,62 @@ def test_a_target_of_a_plugin(user, installed):
     assert missing.code == 66 and "unknown compute type 'cuda12'" in missing.err, missing
 
 
-def test_a_type_behaves_like_the_one_that_it_names(laptop, engine, tmp_path):
-    """Another name for docker, by a package that has no code at all: its keys count, and a container it is."""
-    package = tmp_path / "site" / "mlw_boxed-1.0.dist-info"
+def row(site: Path, name: str, built_in: str) -> dict[str, str]:
+    """A plugin of one line: the row of a built-in type under another name."""
+    package = site / f"mlw_{name}-1.0.dist-info"
     package.mkdir(parents=True)
-    (package / "entry_points.txt").write_text(
-        "[mlworkbench.targets]\nboxed = mlworkbench.targets.docker:docker\n[mlworkbench.like]\nboxed = docker\n"
+    (package / "entry_points.txt").write_text(f"[mlworkbench.targets]\n{name} = mlw_{name}:ROW\n")
+    (site / f"mlw_{name}.py").write_text(
+        "from dataclasses import replace\n"
+        f"from mlworkbench.targets.types import {built_in}\n"
+        f"ROW = replace({built_in}, name={name!r})\n"
     )
+    return {"PYTHONPATH": str(site)}
+
+
+def test_a_row_that_is_a_built_in_one_under_another_name(laptop, engine, tmp_path):
+    """Its keys have an effect, and runs are in a container."""
+    env = row(tmp_path / "site", "boxed", "DOCKER")
     laptop.uses(engine)
     root = laptop.project("demo", train="import os\nprint(os.path.exists('/.dockerenv'))\n")
     (root / "aml_config" / "mine.compute").write_text(
         f"type: boxed\nbaseDockerImage: {engine.image}\nuserManagedEnvironment: true\n"
     )
     (root / "aml_config" / "mine.runconfig").write_text("Target: mine\nFramework: Python\n")
-    env = {"PYTHONPATH": str(package.parent)}
     assert laptop.mlw("project", "validate", cwd=root, env=env).out == "", "what a container needs has an effect here"
     done = laptop.mlw("submit", "-c", "mine", "train.py", cwd=root, env=env)
     assert (done.code, done.out) == (0, "True\n"), done
 
 
-def test_a_type_for_another_machine_is_attached_as_what_it_is_like(laptop, machine, tmp_path):
-    package = tmp_path / "site" / "mlw_farbox-1.0.dist-info"
-    package.mkdir(parents=True)
-    (package / "entry_points.txt").write_text(
-        "[mlworkbench.targets]\nfarbox = mlworkbench.targets.remote:remote\n[mlworkbench.like]\nfarbox = remote\n"
-    )
-    env = {"PYTHONPATH": str(package.parent)}
+def test_a_type_for_another_machine_is_attached_by_its_own_name(laptop, machine, tmp_path):
+    env = row(tmp_path / "site", "farbox", "REMOTE")
     host = machine()
     root = laptop.project("demo", train="import os\nprint('on', os.uname().nodename)\n")
     file = root / "aml_config" / "far.compute"
     file.write_text(f"type: farbox\naddress: {host.address}\nusername: {host.user}\n")
     (root / "aml_config" / "far.runconfig").write_text("Target: far\nFramework: Python\n")
     refused = laptop.mlw("submit", "-c", "far", "train.py", cwd=root, env=env)
-    assert refused.code == 69 and "mlw computetarget attach remote --name far" in refused.err, refused
+    assert refused.code == 69 and "mlw computetarget attach farbox --name far" in refused.err, refused
     before = file.read_text()
     key = ("--address", host.address, "--private-key-file", str(host.key), "--host-key", host.host_key_fingerprint)
-    laptop.mlw("computetarget", "attach", "remote", "--name", "far", *key, cwd=root, env=env, check=True)
+    laptop.mlw("computetarget", "attach", "farbox", "--name", "far", *key, cwd=root, env=env, check=True)
     assert file.read_text() == before
     done = laptop.mlw("submit", "-c", "far", "train.py", cwd=root, env=env)
     assert (done.code, done.out) == (0, f"on {host.name}\n"), done
+    words = ("computetarget", "attach", "farbox", "--name", "new", "--username", host.user, *key)
+    new = laptop.mlw(*words, cwd=root, env=env, check=True)
+    assert "attached new: farbox at" in new.err and "type: farbox\n" in (root / "aml_config/new.compute").read_text()
+
+
+def test_an_outdated_plugin_is_refused_with_the_new_form(user, tmp_path):
+    package = tmp_path / "site" / "mlw_old-1.0.dist-info"
+    package.mkdir(parents=True)
+    points = "[mlworkbench.targets]\nold = mlw_old:make\n[mlworkbench.like]\nold = local\n"
+    (package / "entry_points.txt").write_text(points)
+    root = user.project("demo", train=TELL)
+    (root / "aml_config" / "old.compute").write_text("type: old\n")
+    done = user.mlw("submit", "-t", "old", "train.py", cwd=root, env={"PYTHONPATH": str(package.parent)})
+    assert done.code == 78 and "must be a ComputeType (mlworkbench.like was removed)" in done.err, done
 
 
 def test_what_is_missing_for_them_is_found_before_a_run(user, installed):

@@ -72,6 +72,7 @@ from mlworkbench.targets.images import image_libc
 from mlworkbench.targets.remote import look
 from mlworkbench.targets.sparkcheck import spark_findings
 from mlworkbench.targets.target import Stock, Target
+from mlworkbench.targets.types import REMOTEDOCKER
 from mlworkbench.ui.answers import run as answers_run
 from mlworkbench.ui.answers.gpu import verdict
 from mlworkbench.ui.answers.samples import Samples, _names
@@ -267,7 +268,7 @@ def _elsewhere_from(facts: Facts, folder: Path) -> None:
     from dataclasses import asdict
 
     attachment = Attachment(folder, "eve@far:22", "far", "eve", 22, root="/r", facts=asdict(facts))
-    _elsewhere(attachment, FAR, "/r", Target(_Saying({}, folder), contained=True))  # type: ignore[arg-type]
+    _elsewhere(attachment, FAR, "/r", Target(_Saying({}, folder), REMOTEDOCKER))  # type: ignore[arg-type]
 
 
 def _gpus(case: bytes, folder: Path) -> None:

@@ -13,6 +13,7 @@ from mlworkbench.config.dialects import override
 from mlworkbench.config.files import problems, read_compute, read_runconfig
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute, RunConfig, SparkDependencies
+from mlworkbench.targets.types import type_of
 
 NO_FRAMEWORK = "Framework is not set"
 POINTER = "AzureMlSecret=my_dsvm#ninghai#0123456789abcdef0123456789abcdef"
@@ -26,7 +27,7 @@ def run(target: str = "gpu", script: str = "$file", **fields: Any) -> RunConfig:
 
 def machine(kind: str, **fields: Any) -> Compute:
     """What a file gpu.compute is read as."""
-    image = {"base_docker_image": keys.DEFAULT_IMAGE} if kind in keys.IN_CONTAINER else {}
+    image = {"base_docker_image": keys.DEFAULT_IMAGE} if type_of(Compute("gpu", kind)).contained else {}
     yarn = {"yarn_deploy_mode": "cluster"} if kind == "cluster" else {}
     return Compute("gpu", kind, **{**image, **yarn, **fields})
 
@@ -401,7 +402,7 @@ APRIL: list[Row] = [
             "train.py",
             environment_variables={"EXAMPLE_ENV_VAR": "EXAMPLE_VALUE"},
             overrides={
-                "type": "docker",
+                "container": True,
                 "base_docker_image": "microsoft/mmlspark:plus-0.9.9",
                 "shared_volumes": True,
                 "nvidia_docker": False,
@@ -458,8 +459,8 @@ APRIL: list[Row] = [
         ),
         [],
     ),
-    (*docker("    enabled: true\n", type="docker"), []),
-    (*docker("    enabled: false\n    baseImage: x/y\n    gpuSupport: true\n", type="local"), []),
+    (*docker("    enabled: true\n", container=True), []),
+    (*docker("    enabled: false\n    baseImage: x/y\n    gpuSupport: true\n", container=False), []),
     (*docker("    baseImage: x/y:1\n", base_docker_image="x/y:1"), []),
     (*docker("    gpuSupport: true\n    sharedVolumes: false\n", nvidia_docker=True, shared_volumes=False), []),
     (
@@ -691,13 +692,13 @@ def test_old_extension(tmp_path: Path) -> None:
     ],
 )
 def test_container_or_not(kind: str, enabled: bool, expected: str) -> None:
-    assert override(machine(kind), {"type": "docker" if enabled else "local"}).type == expected
+    assert override(machine(kind), {"container": enabled}).type == expected
 
 
 @pytest.mark.parametrize("kind", ["docker", "remotedocker"])
 def test_no_run_configuration_takes_a_container_away(kind: str) -> None:
     with pytest.raises(ConfigError, match="enabled: false, but target .* runs in a container"):
-        override(machine(kind), {"type": "local"})
+        override(machine(kind), {"container": False})
 
 
 def test_overrides() -> None:
@@ -707,10 +708,10 @@ def test_overrides() -> None:
     # What a local target cannot have is left out.
     useless = {"base_docker_image": "x", "nvidia_docker": True, "yarn_deploy_mode": "client"}
     assert override(local, useless) == local
-    assert override(local, {**useless, "type": "docker"}) == replace(
+    assert override(local, {**useless, "container": True}) == replace(
         local, type="docker", base_docker_image="x", nvidia_docker=True
     )
     # A container needs an image, whether or not one is named.
-    assert override(local, {"type": "docker"}).base_docker_image == keys.DEFAULT_IMAGE
+    assert override(local, {"container": True}).base_docker_image == keys.DEFAULT_IMAGE
     own = machine("docker", base_docker_image="own")
-    assert override(own, {"type": "docker", "nvidia_docker": True}) == replace(own, nvidia_docker=True)
+    assert override(own, {"container": True, "nvidia_docker": True}) == replace(own, nvidia_docker=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -326,11 +327,12 @@ def test_the_shared_folder_is_for_every_type(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_plugin_that_is_installed_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor loaded: it is looked up only."""
+    row = "from mlworkbench.targets.types import ComputeType\n{} = ComputeType('{}', 'Anything', None)\n"
+    (tmp_path / "moon.py").write_text(row.format("SLURM", "slurm") + row.format("LOKAL", "lokal"))
     info = tmp_path / "moon-1.0.dist-info"
     info.mkdir()
     points = (
-        "[mlworkbench.targets]\nslurm = moon:make\nlokal = moon:make\n[mlworkbench.frameworks]\nJulia = moon:make\n"
+        "[mlworkbench.targets]\nslurm = moon:SLURM\nlokal = moon:LOKAL\n[mlworkbench.frameworks]\nJulia = moon:make\n"
     )
     (info / "entry_points.txt").write_text(points)
     files = [("a.compute", "type: slurm"), ("b.compute", "type: lokal"), ("a.runconfig", "Framework: Julia")]
@@ -344,24 +346,8 @@ def test_a_plugin_that_is_installed_is_not_asked_for(tmp_path: Path, monkeypatch
         assert read_compute(places[1]).type == "lokal", "though it looks like a slip of the pen"
     finally:
         registry._all.cache_clear()
+        sys.modules.pop("moon", None)
     assert (before, after) == ([["warning"], ["error"], ["warning"]], [[], [], []])
-
-
-def test_a_type_of_a_plugin_has_the_keys_of_the_one_that_it_is_like(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "moon-1.0.dist-info").mkdir()
-    points = "[mlworkbench.targets]\nmoon = moon:make\n[mlworkbench.like]\nmoon = remotedocker\n"
-    (tmp_path / "moon-1.0.dist-info" / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    registry._all.cache_clear()
-    try:
-        found = compute(tmp_path, "type: moon\naddress: h\n")
-        assert (found.type, found.kind, found.base_docker_image) == ("moon", "remotedocker", keys.DEFAULT_IMAGE)
-        (problem,) = problems(write(tmp_path, "b.compute", "type: moon\n"))
-        assert problem.message.startswith("missing key 'address'")
-    finally:
-        registry._all.cache_clear()
 
 
 def test_a_network_of_the_engine_is_no_plugin(tmp_path: Path) -> None:
@@ -405,13 +391,13 @@ def test_secret_goes_no_further(tmp_path: Path) -> None:
 )
 def test_table_and_model_agree(table: tuple[keys.Key, ...], value: type) -> None:
     fields = {key.field for key in table if key.field}
-    # Only the form of April 2018 sets the second and third; the last one comes from a plugin.
-    besides = {"name", "overrides", "spark_dependencies", "like"}
+    # Only the form of April 2018 sets the second and third; the last one holds the keys of a plugin's type.
+    besides = {"name", "overrides", "spark_dependencies", "settings"}
     assert fields == set(value.__dataclass_fields__) - besides  # type: ignore[attr-defined]
     for key in table:
         assert key.doc and not key.doc.endswith("."), key.name
         default = value.__dataclass_fields__[key.field].default if key.field else None  # type: ignore[attr-defined]
-        if key.default is not None and not key.types:
+        if key.default is not None and not keys.applies_to(key):
             assert key.default == default, key.name
 
 

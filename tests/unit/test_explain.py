@@ -445,11 +445,10 @@ def test_a_check_of_a_machine_without_internet_names_it_too():
 
 
 def test_every_trouble_of_an_engine_has_its_text():
-    docker = Compute("there", "remotedocker", nvidia_docker=True)
     for error, name in (("permission denied while", "docker-not-permitted"), ("Cannot connect", "docker-not-running")):
-        found, _ = engine_trouble(Engine("docker", "/bin/docker", error=error), docker)
+        found, _ = engine_trouble(Engine("docker", "/bin/docker", error=error), gpus=True)
         assert engine_symptom(found) == name
-    found, _ = engine_trouble(Engine("docker", "/bin/docker", "27.0", "linux", nvidia=False), docker)
+    found, _ = engine_trouble(Engine("docker", "/bin/docker", "27.0", "linux", nvidia=False), gpus=True)
     assert engine_symptom(found) == symptom_of(found) == "no-gpu-in-container"
 
 

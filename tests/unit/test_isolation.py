@@ -77,7 +77,7 @@ def test_neither_plugins_nor_pynvml_come_from_the_current_folder(project, tmp_pa
     environ = environment(PYTHONPATH=f"{project}:lib")
     done = subprocess.run([sys.executable, *words], cwd=project, env=environ, capture_output=True, check=True)
     targets, binding = json.loads(done.stdout)
-    assert targets["local"] == "mlworkbench.targets.local:local" and "evil" not in targets
+    assert targets["local"] == "mlworkbench.targets.types:LOCAL" and "evil" not in targets
     assert "of the project" not in binding
 
 

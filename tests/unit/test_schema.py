@@ -138,7 +138,8 @@ def test_the_page_documents_each_key_once() -> None:
     page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     rows = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     tables = (keys.COMPUTE, keys.RUNCONFIG, keys.DEPENDENCIES, keys.SPARK_DEPENDENCIES, keys.APRIL)
-    assert sorted(rows) == sorted(name for table in tables for key in table for name in (key.name, *key.was))
+    names = [name for table in tables for key in table for name in (key.name, *key.was)]
+    assert sorted(rows) == sorted([*names, *keys.TYPES])
     for table in tables:
         assert [key.name for key in table if page.count(key.doc) != 1] == []
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ..attachments import Attachment, Attachments, through
 from ..config.files import create_target
-from ..config.keys import IN_CONTAINER, USES_CONDA
 from ..config.place import FOLDER, GPU_PACKAGES
 from ..config.project import Project
 from ..consents import Consent
@@ -26,6 +25,7 @@ from ..targets.check import ERROR, WARNING, Finding, judge
 from ..targets.consent import resolve_consents
 from ..targets.remote import look
 from ..targets.sparkcheck import spark_findings
+from ..targets.types import MASTER, Feature, compute_type, type_of
 from . import login
 from .attached import Attached
 from .attempt import Attempt, bury, key_in_words
@@ -127,7 +127,7 @@ def _look(
     attempt.draft = replace(known, allowed=allowed, places=places)
     compute = _compute(wish, attempt.draft, location, brings)
     findings = judge(facts, compute, None, size, link)
-    if compute.kind == "cluster":
+    if type_of(compute).has(Feature.SPARK):
         findings += spark_findings(compute, host.ask)
     host.close()
     wrong = [one for one in findings if one.state == ERROR]
@@ -163,13 +163,14 @@ def _brings_packages(project: Project) -> bool:
 
 def _compute(wish: Wish, draft: Attachment, python: str | None, brings: bool) -> Compute:
     facts = Facts.from_json(draft.facts)
-    contained, usual = wish.kind == "remotedocker", wish.kind in USES_CONDA
+    row = compute_type(wish.kind or "")
+    contained, usual = row.contained, row.has(Feature.MANAGED_ENVIRONMENTS)
     ours = usual or brings
     engine = facts.docker or facts.podman
-    cluster = compute_of(wish) if wish.kind == "cluster" else None
+    cluster = compute_of(wish) if row.asks(MASTER) else None
     return Compute(
         name=wish.name,
-        type=wish.kind or "",
+        type=row.name,
         address=wish.address,
         username=draft.username,
         port=draft.file_port,
@@ -189,7 +190,7 @@ def _packages(project: Project, attempt: Attempt, compute: Compute, anew: bool) 
     if compute.name in project.runconfigs() and not anew:
         return {}
     facts = Facts.from_json(attempt.draft.facts)
-    has_gpus = compute.nvidia_docker if compute.kind in IN_CONTAINER else bool(facts.nvidia.driver)
+    has_gpus = compute.nvidia_docker if type_of(compute).contained else bool(facts.nvidia.driver)
     if not has_gpus or not (project.folder / GPU_PACKAGES).is_file():
         return {}
     if is_managed(compute):

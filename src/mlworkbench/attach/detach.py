@@ -26,6 +26,7 @@ from ..remote.failpoint import failpoint
 from ..secret import forget
 from ..targets.consent import resolve_consents
 from ..targets.remote import attach_command, find_attachment, not_attached
+from ..targets.types import needs_attach, type_of
 from . import login
 from .attempt import bury, line_of
 from .homecoming import Left, as_attached, as_known, bring_home, left_at_home, named
@@ -45,7 +46,7 @@ def attachment_of(project: Project, name: str, paths: UserPaths) -> Attachment |
     if name not in project.computes() and known is not None:
         return known
     compute = project.compute(name)
-    if compute.kind == "cluster" and compute.address is None:
+    if type_of(compute).attach is not None and not needs_attach(compute):
         return None  # reached from here: its files are all there is to it
     if compute.address is None:
         raise UsageError(f"{name} has type {compute.type}, which needs no attached machine")

@@ -8,7 +8,7 @@ from ..errors import LaunchError
 from ..model import Compute
 from ..paths import UserPaths
 from ..targets.check import ERROR, WARNING
-from ..targets.cluster import cluster
+from ..targets.opening import open_target
 from ..targets.sparkcheck import spark_findings
 from .attached import Attached
 from .wish import Wish
@@ -17,7 +17,7 @@ from .wish import Wish
 def attach_here(project: Project, wish: Wish, paths: UserPaths, there: Compute | None) -> Attached:
     """The master must answer; then the files are written, unless they say so already."""
     compute = there or compute_of(wish)
-    findings = spark_findings(compute, cluster(compute, paths).host.ask)
+    findings = spark_findings(compute, open_target(compute, paths).host.ask)
     wrong = [one for one in findings if one.state == ERROR]
     if wrong:
         raise LaunchError(f"nothing was attached: {wrong[0].found}", wrong[0].hint, more=wrong[0].more)
@@ -25,7 +25,7 @@ def attach_here(project: Project, wish: Wish, paths: UserPaths, there: Compute |
     return Attached(
         written=tuple(str(path) for path in written),
         findings=tuple(one for one in findings if one.state == WARNING),
-        kind="cluster",
+        kind=compute.type,
         identity=str(compute.spark_master or "yarn"),
     )
 
@@ -33,4 +33,4 @@ def attach_here(project: Project, wish: Wish, paths: UserPaths, there: Compute |
 def compute_of(wish: Wish) -> Compute:
     """Where YARN runs the driver is said, for its own default brings no metrics home."""
     mode = "client" if wish.master in (None, "yarn") else None
-    return Compute(wish.name, "cluster", spark_master=wish.master, yarn_deploy_mode=mode)
+    return Compute(wish.name, str(wish.kind), spark_master=wish.master, yarn_deploy_mode=mode)

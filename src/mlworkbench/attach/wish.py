@@ -15,8 +15,7 @@ from ..frameworks.pyspark import is_master
 from ..hosts.replies import printable
 from ..model import Compute, JsonDict
 from ..targets.remote import machine_of
-
-DEFAULT_KIND = "remotedocker"  # the original's, when --type was left out
+from ..targets.types import DEFAULT_ATTACH, MASTER, attachable, compute_type, find_type
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,9 @@ def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
     there = _there(project, wish)
     _check_master(wish, None if wish.replace else there)
     given = wish if there is None or wish.replace else _filled(wish, there)
-    given = replace(given, kind=given.kind or DEFAULT_KIND)
+    given = replace(given, kind=given.kind or DEFAULT_ATTACH.name)
     if given.address is None and given.master is None:
-        other = ", or --master spark://host:7077 from here" if given.kind == "cluster" else ""
+        other = ", or --master spark://host:7077 from here" if compute_type(str(given.kind)).asks(MASTER) else ""
         raise UsageError("--address is missing", f"for example: --name {wish.name} --address 10.0.0.7{other}")
     same = there is not None and _is_same(given, there)
     if there is not None and not same and not wish.replace:
@@ -89,7 +88,7 @@ def complete(project: Project, wish: Wish) -> tuple[Wish, Compute | None]:
 def _filled(wish: Wish, there: Compute) -> Wish:
     return replace(
         wish,
-        kind=wish.kind or there.kind,
+        kind=wish.kind or there.type,
         address=wish.address or there.address,
         username=wish.username or there.username,
         port=wish.port or there.port,
@@ -100,7 +99,7 @@ def _filled(wish: Wish, there: Compute) -> Wish:
 
 def _is_same(wish: Wish, there: Compute) -> bool:
     asked = (wish.kind, wish.address, wish.username, wish.port or 22, wish.master)
-    known = (there.kind, there.address, there.username, there.port or 22, there.spark_master)
+    known = (there.type, there.address, there.username, there.port or 22, there.spark_master)
     return asked == known and same_way(wish.jump, there.jump_host)
 
 
@@ -128,7 +127,7 @@ def _machine(compute: Compute) -> str:
 
 
 def _check_master(wish: Wish, there: Compute | None) -> None:
-    kind = wish.kind or (there.kind if there else DEFAULT_KIND)
+    kind = wish.kind or (there.type if there else DEFAULT_ATTACH.name)
     if wish.master is None:
         return
     login = (wish.username, wish.port, wish.jump, wish.password, wish.private_key_file, wish.own_key or None)
@@ -137,10 +136,11 @@ def _check_master(wish: Wish, there: Compute | None) -> None:
             "--address is missing: user, port, and key options need a machine to connect to over SSH",
             "set --address to the edge node, or remove these options to use the cluster from this machine",
         )
-    if kind != "cluster":
+    if not compute_type(kind).asks(MASTER):
+        fitting = [row.name for row in attachable() if row.asks(MASTER)]
         raise UsageError(
-            f"--master works only with cluster targets, not {kind}",
-            f"mlw computetarget attach cluster --name {wish.name} …",
+            f"--master works only with {' and '.join(fitting)} targets, not {kind}",
+            f"mlw computetarget attach {fitting[0]} --name {wish.name} …",
         )
     if not is_master(wish.master):
         raise UsageError(f"{wish.master!r} is not a valid Spark master", "for example: spark://host:7077 or yarn")
@@ -155,7 +155,8 @@ def _there(project: Project, wish: Wish) -> Compute | None:
         if wish.replace:
             return None
         raise
-    if found.kind in ("local", "docker") and not wish.replace:
+    row = find_type(found.type)
+    if row and row.attach is None and not wish.replace:
         raise UsageError(
             f"{wish.name} is a target of type {found.type}, which does not need attaching",
             "choose another --name, or use --replace",

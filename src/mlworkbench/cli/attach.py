@@ -21,11 +21,12 @@ from ..paths import user_paths
 from ..report import units
 from ..report.plain import plain
 from ..report.wishes import seconds_of
+from ..targets.types import BUILT_IN, attachable
 from . import render
 from .options import ALLOW_MOUNT, ALLOW_NETWORK, debugging, in_project, rendering, the_project
 
 _SHORTEST_AGE = 86400.0  # seconds
-TYPES = ("remotedocker", "remote", "cluster")
+_TYPES = tuple(row.name for row in attachable())
 _SEEN = "is visible in the process list and stays in the shell history"
 
 
@@ -55,7 +56,7 @@ def _is_terminal() -> bool:
 
 
 @click.command(epilog="Example: mlw computetarget attach remotedocker --name my_dsvm --address 10.0.0.7 --username ada")
-@click.argument("kind", required=False, metavar="[remotedocker|remote|cluster]")
+@click.argument("kind", required=False, metavar=f"[{'|'.join(_TYPES)}]")
 @click.option("-n", "--name", required=True, help="Name of the target and of its files in aml_config")
 @click.option("-a", "--address", help="IP address, host name, or alias from ~/.ssh/config")
 @click.option("-u", "--username", help="Login user (default: from ~/.ssh/config, else your own)")
@@ -151,12 +152,13 @@ def _wish(asked: dict[str, Any]) -> Wish:
 
 def _kind(asked: dict[str, Any]) -> str | None:
     kind: str | None = asked["kind"]
-    if kind is not None and kind not in TYPES:
-        near = nearest(kind, TYPES)
-        known = "local and docker need no attach; every project contains them"
+    if kind is not None and kind not in _TYPES:
+        here = [row for row in BUILT_IN if row.attach is None]
+        near = None if any(kind in (row.name, *row.aliases) for row in here) else nearest(kind, _TYPES)
+        known = f"{' and '.join(row.name for row in here)} need no attach; every project contains them"
         raise UsageError(
-            f"unknown target type {kind!r}; available: {', '.join(TYPES)}",
-            f"did you mean {near!r}?" if near and kind not in ("local", "docker", "localdocker") else known,
+            f"unknown target type {kind!r}; available: {', '.join(_TYPES)}",
+            f"did you mean {near!r}?" if near else known,
         )
     return kind
 

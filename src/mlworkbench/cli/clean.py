@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config.keys import is_elsewhere
 from ..errors import UsageError
 from ..history.store import History
 from ..model import Compute, Run
@@ -16,6 +15,7 @@ from ..paths import UserPaths, user_paths
 from ..report import units
 from ..runfiles.clean import Cleaner, check_ours
 from ..runfiles.clean_kinds import KINDS, UNUSED, Find, Kept
+from ..targets.types import is_elsewhere
 from . import render
 from .completion import complete_target
 from .options import in_project, rendering, the_project
@@ -49,7 +49,7 @@ def clean(target: str | None, folder: str | None, output: str, query: str | None
     check_ours(str(paths.home), str(paths.database))
     compute = the_project(folder).compute(target) if target else None
     wish = _Asked(asked["yes"] and not asked["dry_run"], asked["unfetched"], asked["recent"])
-    if compute is not None and is_elsewhere(compute.kind, compute.address):
+    if compute is not None and is_elsewhere(compute):
         _clean_there(compute, paths, wish, output, query)
         return
     if wish.unfetched:

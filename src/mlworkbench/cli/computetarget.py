@@ -9,7 +9,7 @@ import click
 
 from ..attach.attempt import key_in_words
 from ..attachments import Attachments
-from ..config.keys import COMPUTE, IN_CONTAINER, is_elsewhere
+from ..config.keys import COMPUTE
 from ..config.project import Project
 from ..consents import MOUNT, NETWORK, of_kind
 from ..environments.existing import is_search, look_at_python
@@ -26,6 +26,7 @@ from ..targets.opening import open_target
 from ..targets.package_source import package_source
 from ..targets.remote import find_attachment, look, not_attached, outside
 from ..targets.sparkcheck import spark_findings
+from ..targets.types import Feature, is_elsewhere, needs_attach, type_of
 from . import render
 from .completion import complete_target
 from .findings import show_findings
@@ -77,13 +78,12 @@ def _rows(here: Project) -> list[dict[str, str | None]]:
     for name in here.computes():
         found = _compute(here, name)
         attachment = find_attachment(found, paths) if found else None
-        elsewhere = found is not None and is_elsewhere(found.kind, found.address)
         rows.append(
             {
                 "name": name,
                 "type": found.type if found else None,
                 "address": found.address if found else None,
-                "attached": ("yes" if attachment else "no") if elsewhere else None,
+                "attached": ("yes" if attachment else "no") if found and needs_attach(found) else None,
                 "identity": attachment.where if attachment else found.spark_master if found else None,
                 "run_configurations": ", ".join(users.get(name, ())),
             }
@@ -113,12 +113,14 @@ def show(name: str, folder: str | None, output: str, query: str | None) -> None:
     tidy = output == "table" and query is None
     values = asdict(found)
     facts: dict[str, object] = {"name": found.name}
+    row = type_of(found)
     for key in COMPUTE:
-        if key.field and (values[key.field] is not None or not key.types or found.kind in key.types):
+        if key.field and (values[key.field] is not None or row.has_key(key)):
             facts[key.name] = values[key.field]
+    facts.update(found.settings)
     if found.password:
         facts["password"] = "(reference from the original, not used)"
-    if is_elsewhere(found.kind, found.address):
+    if needs_attach(found):
         facts.update(_attached(found, user_paths(), tidy))
     if facts.get("attached") is not False:
         facts.update(section(lambda: open_target(found, user_paths()).host, tidy))
@@ -160,7 +162,7 @@ def check(name: str, folder: str | None, output: str, query: str | None) -> int:
     """
     here, paths = the_project(folder), user_paths()
     compute = here.compute(name)
-    elsewhere = is_elsewhere(compute.kind, compute.address)
+    elsewhere = is_elsewhere(compute)
     findings = _check_there(compute, paths) if elsewhere else _check_here(here, compute, paths)
     show_findings(findings, output, query)
     return 0 if is_fit(findings) else LaunchError.exit_code
@@ -180,7 +182,7 @@ def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
     if not isinstance(host, SshHost):
         return judge(host.facts(), compute, None, units.size)  # nobody attached it: this refuses
     drop(host.attachment)
-    python = None if compute.kind in IN_CONTAINER else compute.python_location or "python3"
+    python = None if type_of(compute).contained else compute.python_location or "python3"
     named = not is_search(compute.python_location)  # by the project: it may be any program, and is not started
     facts, link = look(host, python, outside(os.environ), named=named)
     spark = _spark(compute, host)
@@ -190,7 +192,7 @@ def _check_there(compute: Compute, paths: UserPaths) -> list[Finding]:
 
 
 def _spark(compute: Compute, host: Host) -> list[Finding]:
-    return spark_findings(compute, host.ask) if compute.kind == "cluster" else []
+    return spark_findings(compute, host.ask) if type_of(compute).has(Feature.SPARK) else []
 
 
 def _python(here: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError:

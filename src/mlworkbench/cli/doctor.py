@@ -10,7 +10,7 @@ import click
 
 from ..config.dialects import override
 from ..config.files import key_line
-from ..config.keys import is_elsewhere, nearest
+from ..config.keys import nearest
 from ..config.project import Project, is_tool_script
 from ..config.yamlfile import show_path
 from ..errors import MlwError
@@ -23,6 +23,7 @@ from ..preflight.fix import apply
 from ..preflight.imports import check_imports
 from ..targets.opening import open_target
 from ..targets.remote import find_attachment
+from ..targets.types import is_elsewhere
 from . import render
 from .options import in_project, rendering, run_configuration, the_project
 
@@ -135,7 +136,7 @@ def _again(here: Project, patient: _Patient) -> _Patient:
 
 def _facts(compute: Compute, paths: UserPaths) -> Facts | None:
     """What is known of the machine; nobody is called."""
-    if not is_elsewhere(compute.kind, compute.address):
+    if not is_elsewhere(compute):
         try:
             return open_target(compute, paths).host.facts()
         except MlwError:

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER
+from ..config.keys import DEFAULT_IMAGE
 from ..config.project import Project
 from ..environments.choose import is_managed
 from ..environments.existing import find_python
@@ -20,6 +20,7 @@ from ..targets.container import probe
 from ..targets.gpucheck import judge_gpus
 from ..targets.ground import choose_engine
 from ..targets.opening import open_target
+from ..targets.types import is_local_process, type_of
 from . import render
 from .completion import complete_target
 from .findings import show_findings
@@ -51,7 +52,7 @@ def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
     compute = here.compute(target)
     host = open_target(compute, paths).host
     facts = host.facts()
-    contained = compute.kind in IN_CONTAINER
+    contained = type_of(compute).contained
     request = {
         "do": "gpu doctor",
         "python": None if contained else _python(here, compute, paths),
@@ -68,7 +69,7 @@ def gpu(target: str, folder: str | None, output: str, query: str | None) -> int:
 
 def _python(here: Project, compute: Compute, paths: UserPaths) -> str | None:
     """The one that runs scripts; a machine elsewhere looks for it by its name."""
-    if compute.kind != "local":
+    if not is_local_process(compute):
         return compute.python_location or "python3"
     try:
         return find_python(compute.python_location, os.environ, here.root, paths.interpreters).path

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from ..config.keys import is_elsewhere
 from ..errors import UsageError
 from ..history.store import History
 from ..import_runs import Here, Imported, import_runs
 from ..paths import user_paths
 from ..report import units
 from ..report.records import for_people, record
+from ..targets.types import is_elsewhere
 from . import render
 from .completion import complete_target
 from .options import in_project, rendering, the_project
@@ -34,7 +34,7 @@ def fetch(target: str, outputs: bool, folder: str | None, output: str, query: st
     """
     here = the_project(folder)
     compute = here.compute(target)
-    if not is_elsewhere(compute.kind, compute.address):
+    if not is_elsewhere(compute):
         raise UsageError(f"{target} is this machine; its runs are in this history", "list them with 'mlw history list'")
     history = History(user_paths())
     with render.Progress("runs", show=lambda count: f"{count:,.0f}") as progress:

@@ -16,6 +16,7 @@ from ..environments.existing import locate_python, look_at_python
 from ..errors import ConfigError, MlwError, UsageError
 from ..model import Problem
 from ..paths import UserPaths, user_paths
+from ..targets.types import is_local_process
 from . import render
 from .headings import python_facts
 from .options import debugging, in_project, rendering, the_project
@@ -150,7 +151,7 @@ def _python_problems(here: Project) -> list[Problem]:
     for name in here.computes():
         try:
             compute = here.compute(name)
-            if compute.kind == "local":
+            if is_local_process(compute):
                 locate_python(compute.python_location, os.environ, here.root)
         except MlwError as error:
             if not isinstance(error, ConfigError) or error.line is None:  # else the file's own problems say it

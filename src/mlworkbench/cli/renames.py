@@ -128,7 +128,7 @@ def _attach(words: list[str]) -> list[str]:
                 value = words[index] if index < len(words) else ""
             kind = value
         elif option == "--cluster":
-            kind = "cluster"
+            kind = option.removeprefix("--")
         else:
             rest.append(words[index])
         index += 1

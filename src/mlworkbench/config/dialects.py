@@ -15,16 +15,16 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..model import Compute, SparkDependencies
+from ..targets.types import find_type, in_container
 from .fields import Fields, Place, stranger
-from .keys import APRIL, COMPUTE, RUNCONFIG, SPARK_DEPENDENCIES, TYPES, Key, nearest, same_key
+from .keys import APRIL, COMPUTE, RUNCONFIG, SPARK_DEPENDENCIES, Key, nearest, same_key
 from .notes import Notes
 from .yamlfile import Mapping
 
 _ENABLED = "environment.docker.enabled"
 _REGISTRY = "environment.docker.baseImageRegistry"
 
-# What docker.enabled makes of a target: it may add a container, never take one away.
-_INTO_CONTAINER = {"local": "docker", "remote": "remotedocker"}
+CONTAINER = "container"  # in ``overrides``, besides fields of Compute: what docker.enabled says
 _ONLY_IN_CONTAINER = ("base_docker_image", "shared_volumes", "nvidia_docker")
 
 
@@ -129,7 +129,7 @@ class Sheet:
         enabled = april.read(_ENABLED)
         if enabled is False:
             overrides = {name: value for name, value in overrides.items() if name not in _ONLY_IN_CONTAINER}
-        return overrides if enabled is None else {**overrides, "type": "docker" if enabled else "local"}
+        return overrides if enabled is None else {**overrides, CONTAINER: enabled}
 
     def _managed(self) -> bool | None:
         managed: bool | None = self.run.read("ManagedEnvironment")
@@ -167,22 +167,22 @@ def override(compute: Compute, overrides: Values[str, Any]) -> Compute:
     """
     if not overrides:
         return compute
-    kind = compute.type
-    if overrides.get("type") == "docker":
-        kind = _INTO_CONTAINER.get(kind, kind)
-    elif overrides.get("type") == "local" and kind in _INTO_CONTAINER.values():
+    row = find_type(compute.type)
+    contained = in_container(row) if row and not row.contained and overrides.get(CONTAINER) else None
+    if row and row.contained and overrides.get(CONTAINER) is False:
         raise ConfigError(
-            f"the run configuration sets {_ENABLED}: false, but target {compute.name} of type {kind} runs in"
+            f"the run configuration sets {_ENABLED}: false, but target {compute.name} of type {row.name} runs in"
             " a container",
             "remove that line, or use a target without a container, such as local",
         )
-    changes: dict[str, Any] = {"type": kind}
+    row = contained or row
+    changes: dict[str, Any] = {"type": row.name if row else compute.type}
     for key in COMPUTE:
-        if key.field is None or key.field == "type" or (key.types and kind in TYPES and kind not in key.types):
+        if key.field is None or key.field == "type" or (row and not row.has_key(key)):
             continue
         if key.field in overrides:
             changes[key.field] = overrides[key.field]
-        elif kind != compute.type and key.default is not None and getattr(compute, key.field) is None:
+        elif contained and key.default is not None and getattr(compute, key.field) is None:
             changes[key.field] = key.default
     return replace(compute, **changes)
 

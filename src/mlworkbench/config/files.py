@@ -11,9 +11,9 @@ from collections.abc import Mapping as Values
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, UsageError
+from ..errors import ConfigError, UnknownName, UsageError
 from ..model import Compute, Dependencies, Problem, RunConfig, SparkDependencies
-from ..registry import known
+from ..targets.types import CLUSTER, REMOTEDOCKER, ComputeType, Feature, compute_type, find_type, type_of
 from .dialects import Sheet, explain
 from .fields import Fields
 from .keys import APRIL, COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, TYPES, Key
@@ -100,17 +100,17 @@ def create_target(
     path = folder / (compute.name + ".compute")
     if os.path.lexists(path) and not force:
         raise UsageError(f"{show_path(path)} already exists", "use another name")
-    values = {}
+    values, row = dict(compute.settings), type_of(compute)
     for key in COMPUTE:
         value = getattr(compute, key.field) if key.field else None
         if value not in (None, (), key.default):
             values[key.name] = value
     temporary = folder / f".{compute.name}.{os.urandom(4).hex()}.tmp"
     try:
-        temporary.write_text(compute_text(folder, compute.type, values), encoding="utf-8", newline="\n")
+        temporary.write_text(compute_text(folder, row, values), encoding="utf-8", newline="\n")
         runconfig = folder / (compute.name + RUNCONFIG_SUFFIX)
         if force or not os.path.lexists(runconfig):
-            framework = "PySpark" if compute.kind == "cluster" else "Python"
+            framework = "PySpark" if row.has(Feature.SPARK) else "Python"
             said = {"Target": compute.name, "Framework": framework, **(settings or {})}
             create_runconfig(folder, compute.name, said, force=force)
         os.replace(temporary, path)
@@ -154,7 +154,8 @@ def _sheet(path: Path) -> Sheet:
 
 def _compute(path: Path) -> tuple[Notes, dict[str, Any]]:
     """What the file says, and for the type it names the defaults, the required and the useless keys."""
-    fields = _open(path, COMPUTE)
+    mapping = _load(path, COMPUTE)
+    fields = Fields(_compute_keys(mapping), Notes(show_path(path))).fill(mapping)
     values = fields.values()
     line = fields.line("type")
     if not fields.given("type"):
@@ -169,36 +170,47 @@ def _compute(path: Path) -> tuple[Notes, dict[str, Any]]:
     if not fields.given("type") and "type" not in values:
         hint = f"add a line such as `type: local`; available: {', '.join(TYPES)}"
         fields.notes.error(line, "missing key 'type'", hint)
-    if values.get("type") in TYPES or known("like").get(str(values.get("type"))) in TYPES:
-        _fit(fields, values, line)
+    try:
+        _fit(fields, values, line, compute_type(str(values.get("type"))))
+    except UnknownName:
+        pass  # the reader of the key warned about it
+    except ConfigError as error:
+        fields.notes.error(line, error.message, error.hint)
     return fields.notes, values
+
+
+def _compute_keys(mapping: Mapping) -> tuple[Key, ...]:
+    """Those of the built-in types, and those that the file's own type adds."""
+    kind = Fields(COMPUTE, Notes("")).fill(mapping).read("type")
+    row = find_type(kind) if kind else None
+    return (*COMPUTE, *row.own_keys) if row else COMPUTE
 
 
 def _early_type(fields: Fields) -> str | None:
     """The type as the files of May 2017 say it: with two truth values that are always equal."""
     flags = fields.read("cluster"), fields.read("native")
-    kind = {(True, True): "cluster", (False, False): "remotedocker"}.get(flags)
+    kind = {(True, True): CLUSTER.name, (False, False): REMOTEDOCKER.name}.get(flags)
     if kind:
         message = f"cluster and native are obsolete; here they mean type: {kind}"
         fields.notes.warn(fields.line("cluster"), message, f"replace both with `type: {kind}`")
     return kind
 
 
-def _fit(fields: Fields, values: dict[str, Any], line: int | None) -> None:
-    kind = values["type"]
-    if kind not in TYPES and kind in known("targets"):
-        like = known("like").get(kind, "local")
-        kind = values["like"] = like if like in TYPES else "local"
-    for key in COMPUTE:
+def _fit(fields: Fields, values: dict[str, Any], line: int | None, row: ComputeType) -> None:
+    """Defaults, required keys, and keys without effect for a type."""
+    for key in fields.table:
+        if row.requires(key) and not fields.given(key.name):
+            fields.notes.error(line, f"missing key {key.name!r}, which type {row.name} requires")
         if key.field is None:
             continue
-        if kind in key.required and not fields.given(key.name):
-            fields.notes.error(line, f"missing key {key.name!r}, which type {kind} requires")
-        applies = not key.types or kind in key.types
+        applies = row.has_key(key)
         if applies and key.default is not None:
             values.setdefault(key.field, key.default)
         elif not applies and values.get(key.field) not in (None, False):
-            fields.notes.warn(fields.line(key.name), f"{key.name} has no effect on targets of type {kind}")
+            fields.notes.warn(fields.line(key.name), f"{key.name} has no effect on targets of type {row.name}")
+    settings = {key.name: fields.read(key.name) if fields.given(key.name) else key.default for key in row.own_keys}
+    if settings:
+        values["settings"] = {name: value for name, value in settings.items() if value is not None}
 
 
 def _runconfig(path: Path) -> tuple[Notes, dict[str, Any]]:

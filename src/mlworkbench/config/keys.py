@@ -8,104 +8,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from ..remote.complaints import SUGGESTED_IMAGE
+from ..targets.types import BUILT_IN
+from .compute_keys import ALL_KEYS, TYPE
+from .key import Key as Key
 
 # A small image with glibc, and with a Python for those who look after the environment themselves.
 DEFAULT_IMAGE = SUGGESTED_IMAGE
 
-# `docker` and `localdocker` were the same thing in the original; its samples use both.
-SAME_TYPE = {"localdocker": "docker"}
-TYPES = ("local", "docker", "remote", "remotedocker", "cluster")
-IN_CONTAINER = ("docker", "remotedocker")
-OVER_SSH = ("remote", "remotedocker", "cluster")
-USES_CONDA = ("docker", "remotedocker", "cluster")
+TYPES = tuple(row.name for row in BUILT_IN)
+SAME_TYPE = {alias: row.name for row in BUILT_IN for alias in row.aliases}
 
-
-def is_elsewhere(kind: str, address: str | None) -> bool:
-    """Whether a target is another machine. A cluster may also be reached from this one."""
-    return kind in OVER_SSH and (kind != "cluster" or address is not None)
-
-
-@dataclass(frozen=True)
-class Key:
-    """One key of one kind of file. ``kind`` names the reader in ``config.readers``."""
-
-    name: str
-    kind: str
-    doc: str
-    field: str | None = None  # of the value in model.py; None: known and kept, but without effect
-    default: object = None
-    types: tuple[str, ...] = ()  # compute types it has an effect on; empty: all
-    required: tuple[str, ...] = ()  # compute types that cannot do without
-    choices: tuple[str, ...] = ()
-    open: bool = False  # there are other choices, too
-    plugins: str = ""  # group of ``registry`` that they come from; they may be any if it is empty
-    instead: str | None = None  # for a retired key: what to write today
-    was: tuple[str, ...] = ()  # names it had before
-    modern: tuple[str, ...] = ()  # where it stands in a run configuration of April 2018
-
+COMPUTE = (replace(TYPE, choices=TYPES), *ALL_KEYS[1:])
 
 # One key on a line or two: it is a table, and reads as one.
 # fmt: off
-COMPUTE = (
-    Key("type", "choice", "Type of the compute target", "type", choices=TYPES, open=True,
-        plugins="targets"),
-    Key("address", "word", "IP address or host name of the machine", "address",
-        types=OVER_SSH, required=("remote", "remotedocker")),
-    Key("username", "word", "User name for SSH", "username", types=OVER_SSH),
-    Key("port", "port", "SSH port, if it is not 22 (ML Workbench only)", "port", types=OVER_SSH),
-    Key("jumpHost", "word", "SSH jump host, as user@host:port (ML Workbench only)", "jump_host", types=OVER_SSH),
-    Key("password", "secret", "Password reference written by Azure ML Workbench; ML Workbench stores no passwords in"
-        " files", "password", types=OVER_SSH),
-    Key("baseDockerImage", "word", "Container image", "base_docker_image",
-        default=DEFAULT_IMAGE, types=IN_CONTAINER, modern=("environment.docker.baseImage",)),
-    Key("sharedVolumes", "flag", "Accepted for compatibility, but has no effect: containers mount the run's"
-        " working copy of the project and the shared folder, never the project folder itself", "shared_volumes",
-        default=False, types=IN_CONTAINER, modern=("environment.docker.sharedVolumes",)),
-    Key("nativeSharedDirectory", "text",
-        "Folder that persists across runs; scripts read its path from AZUREML_NATIVE_SHARE_DIRECTORY",
-        "native_shared_directory", types=TYPES),
-    Key("nvidiaDocker", "flag", "Make the machine's NVIDIA GPUs available in the container", "nvidia_docker",
-        default=False, types=IN_CONTAINER, modern=("environment.docker.gpuSupport",)),
-    Key("mounts", "texts", "Folders on the machine to mount into the container, such as /data or /data:/inside:ro;"
-        " allow them with `computetarget update --allow-mount` (ML Workbench only)", "mounts", types=IN_CONTAINER),
-    Key("shmSize", "amount", "Shared memory size of the container, such as 8g; needed by PyTorch data loaders with"
-        " workers (ML Workbench only)", "shm_size", types=IN_CONTAINER),
-    Key("memory", "amount", "Memory limit of the container, such as 16g (ML Workbench only)", "memory",
-        types=IN_CONTAINER),
-    Key("cpus", "number", "CPU limit of the container, such as 2.5 (ML Workbench only)", "cpus",
-        types=IN_CONTAINER),
-    Key("network", "choice", "Network of the container; allow networks other than bridge and none with"
-        " `computetarget update --allow-network` (ML Workbench only)", "network", types=IN_CONTAINER,
-        choices=("bridge", "none", "host"), open=True),
-    Key("keepEntrypoint", "flag", "Start the script through the image's ENTRYPOINT (ML Workbench only)",
-        "keep_entrypoint", default=False, types=IN_CONTAINER),
-    Key("registryUsername", "word", "User name for the image's private registry; mlw prompts for the password or reads"
-        " it from the keyring (ML Workbench only)", "registry_username", types=IN_CONTAINER),
-    Key("userManagedEnvironment", "flag", "true: you manage the Python packages yourself (default on local and"
-        " remote); false: mlw installs the packages in CondaDependenciesFile (default on all other types)",
-        "user_managed_environment", types=TYPES,
-        modern=("environment.python.userManagedDependencies",)),
-    Key("pythonLocation", "text", "Python interpreter that runs the script: a path, or a name to look up on PATH",
-        "python_location", types=TYPES,
-        modern=("environment.python.interpreterPath",)),
-    Key("sparkSubmitLocation", "text", "Path of the spark-submit program", "spark_submit_location",
-        types=TYPES),
-    Key("sparkMaster", "word", "URL of the Spark master: spark://host:7077, or yarn (ML Workbench only)",
-        "spark_master", types=("cluster",)),
-    Key("yarnDeployMode", "choice", "Where YARN runs the driver: client (on the target) or cluster (inside the cluster,"
-        " where mlw cannot collect metrics and outputs)", "yarn_deploy_mode",
-        default="cluster", types=("cluster",), choices=("cluster", "client"), modern=("hdi.yarnDeployMode",)),
-    Key("cluster", "flag", "Obsolete (May 2017 format). cluster: true with native: true means type cluster; both false"
-        " mean remotedocker",
-        instead="type: cluster"),
-    Key("native", "flag", "Obsolete (May 2017 format). native: true with cluster: true means type cluster; both false"
-        " mean remotedocker",
-        instead="type: remote"),
-)
-
 RUNCONFIG = (
     Key("ArgumentVector", "arguments",
         "Script and arguments to run if no script is given on the command line; $file is the file selected in the app",
@@ -183,6 +102,16 @@ SPARK_DEPENDENCIES = (
 # How close a word must be to a known one to be taken for a slip of the pen: lets baseImage find
 # baseDockerImage (0.75), but leaves a stranger such as CondaChannel alone.
 NEAR = 0.7
+
+
+def applies_to(key: Key) -> tuple[str, ...]:
+    """Built-in compute types that have a key of a .compute file; empty for a key that is not one of a type."""
+    return () if key.name == TYPE.name else tuple(row.name for row in BUILT_IN if row.has_key(key))
+
+
+def required_by(key: Key) -> tuple[str, ...]:
+    """Built-in compute types that require a key."""
+    return tuple(row.name for row in BUILT_IN if row.requires(key))
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

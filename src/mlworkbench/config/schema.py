@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .keys import APRIL, COMPUTE, DEPENDENCIES, IN_CONTAINER, RUNCONFIG, SPARK_DEPENDENCIES, Key
+from ..targets.types import ComputeType
+from .keys import APRIL, COMPUTE, DEPENDENCIES, RUNCONFIG, SPARK_DEPENDENCIES, Key, applies_to, required_by
 
 JsonDict = dict[str, Any]
 
@@ -87,7 +88,7 @@ def schema(kind: str) -> JsonDict:
     if kind == "compute":
         made["type"] = "object"
         made["anyOf"] = [{"required": ["type"]}, {"required": ["cluster", "native"]}]
-        made["allOf"] = [_needs(key, type_) for key in table for type_ in key.required]
+        made["allOf"] = [_needs(key, type_) for key in table for type_ in required_by(key)]
     if kind == "runconfig":
         for path, key in _modern():
             _plant(made, path.split("."), _value(key))
@@ -127,8 +128,9 @@ def _value(key: Key) -> JsonDict:
 
 def _sentence(key: Key) -> str:
     text = f"{key.doc}."
-    if key.types:
-        text += f" Applies to: {', '.join(key.types)}."
+    types = applies_to(key)
+    if types:
+        text += f" Applies to: {', '.join(types)}."
     if key.instead:
         text += f" Use {key.instead} instead."
     return text
@@ -208,13 +210,13 @@ _UNUSED: dict[str, tuple[str, ...]] = {
 }
 
 
-def compute_text(folder: Path, type_: str, values: Mapping[str, object]) -> str:
+def compute_text(folder: Path, row: ComputeType, values: Mapping[str, object]) -> str:
     """A new compute target with every key that its type knows, and what it means; those without a value as comments."""
     lines = []
     if os.path.isfile(folder / FOLDER / "compute.schema.json"):
         lines = [COMMENT.format("compute"), ""]
-    for key in COMPUTE:
-        if key.field is None or (key.types and type_ not in key.types):
+    for key in (*COMPUTE, *row.own_keys):
+        if not row.has_key(key):
             continue
         lines += textwrap.wrap(f"{key.doc}.", 100, initial_indent="# ", subsequent_indent="# ")
         value = values.get(key.name, key.default)
@@ -222,7 +224,7 @@ def compute_text(folder: Path, type_: str, values: Mapping[str, object]) -> str:
             lines.append(f"{key.name}: {_scalar(value)}")
         else:
             first, *more = _UNUSED.get(key.name, ("",))
-            if key.name == "userManagedEnvironment" and type_ not in IN_CONTAINER:
+            if key.name == "userManagedEnvironment" and not row.contained:
                 first = " false"  # what is not usual there
             lines += [f"#{key.name}:{first}", *(f"#{line}" for line in more)]
         lines.append("")

@@ -8,11 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import ConfigError, UnknownName, UsageError
-from ..model import Problem, RunConfig
+from ..model import Compute, Problem, RunConfig
 from ..registry import known
+from ..targets.types import Feature, type_of
 from .dialects import override
 from .files import key_line, problems, read_runconfig
-from .keys import USES_CONDA, nearest
+from .keys import nearest
 from .place import COMPUTE_SUFFIX, FOLDER, OLD_SUFFIX, RUNCONFIG_SUFFIX, leads_out
 from .project import INSIDE, Project
 from .yamlfile import COPY_IT, outside, show_path
@@ -69,7 +70,7 @@ def _references(project: Project, path: Path) -> list[Problem]:
         named = getattr(runconfig, INSIDE[key])
         if leads_out(project.root / named, project.root):
             note(key, "error", outside(named, project.root / named), COPY_IT)
-    kind = _kind(project, runconfig, note)
+    compute = _compute(project, runconfig, note)
     if runconfig.target not in project.computes():
         near = nearest(runconfig.target, project.computes())
         hint = f"did you mean {near!r}?" if near else f"available: {', '.join(project.computes()) or 'none'}"
@@ -77,7 +78,8 @@ def _references(project: Project, path: Path) -> list[Problem]:
     own = runconfig.environment
     if own is not None and own not in known("environments"):
         note("EnvironmentPlugin", "warning", f"plugin {own!r} is not installed", "install it in the environment of mlw")
-    if kind in USES_CONDA and own is None and not (project.root / runconfig.conda_dependencies_file).is_file():
+    managed = compute is not None and type_of(compute).has(Feature.MANAGED_ENVIRONMENTS)
+    if managed and own is None and not (project.root / runconfig.conda_dependencies_file).is_file():
         note(
             "CondaDependenciesFile",
             "error",
@@ -95,13 +97,13 @@ def _references(project: Project, path: Path) -> list[Problem]:
     return found
 
 
-def _kind(project: Project, runconfig: RunConfig, note: Callable[..., None]) -> str | None:
+def _compute(project: Project, runconfig: RunConfig, note: Callable[..., None]) -> Compute | None:
     try:
         compute = project.compute(runconfig.target)
     except (ConfigError, UnknownName, UsageError):
         return None  # said already, or about to be
     try:
-        return override(compute, runconfig.overrides).kind
+        return override(compute, runconfig.overrides)
     except ConfigError as error:
         note("environment.docker.enabled", "error", error.message, error.hint)
         return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..config.keys import IN_CONTAINER, USES_CONDA, is_elsewhere
 from ..errors import ConfigError
 from ..model import Compute, RunConfig
 from ..registry import known, load
+from ..targets.types import Feature, is_elsewhere, type_of
 from .site import Settled, Site
 
 _OURS = ("existing", "given", "managed")
@@ -16,7 +16,7 @@ def is_managed(compute: Compute, runconfig: RunConfig | None = None) -> bool:
     if runconfig is not None and runconfig.environment is not None:
         return False
     if compute.user_managed_environment is None:
-        return compute.kind in USES_CONDA
+        return type_of(compute).has(Feature.MANAGED_ENVIRONMENTS)
     return not compute.user_managed_environment
 
 
@@ -32,8 +32,8 @@ def settle_environment(site: Site) -> Settled:
             f"set userManagedEnvironment: false in aml_config/{site.compute.name}.compute",
         )
     else:
-        kind, address = site.compute.kind, site.compute.address
-        name = "given" if kind in IN_CONTAINER or is_elsewhere(kind, address) else "existing"
+        there = type_of(site.compute).contained or is_elsewhere(site.compute)
+        name = "given" if there else "existing"
     settled: Settled = load("environments", name)(site)
     return settled
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..config.keys import IN_CONTAINER
 from ..model import Interpreter
+from ..targets.types import type_of
 from .site import Settled, Site
 
 _DEFAULT = "python3"
@@ -13,7 +13,7 @@ def given(site: Site) -> Settled:
     """Found there by its name, or where ``pythonLocation`` says."""
     compute = site.compute
     kind, whose = "target", "on the target"
-    if compute.kind in IN_CONTAINER:
+    if type_of(compute).contained:
         kind, whose = "image", f"in image {compute.base_docker_image}"
     # `pythonLocation: python` stood in every project of the original: it was the default, not a choice.
     path = _DEFAULT if compute.python_location in (None, "python") else str(compute.python_location)

@@ -6,13 +6,14 @@ import os
 import re
 from pathlib import Path
 
-from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER, is_elsewhere
+from ..config.keys import DEFAULT_IMAGE
 from ..config.project import named_file
 from ..errors import ConfigError, MlwError
 from ..model import Compute, Interpreter, JsonDict
 from ..remote.environments.environment import digest_of, mounts, prefix_of, python_of
 from ..remote.programs import in_project
 from ..settings import read_settings
+from ..targets.types import is_elsewhere, type_of
 from .dependencies import USUAL_FILE, Dependencies
 from .existing import UNTRIED, find_python, look_at_python
 from .known import fact
@@ -37,7 +38,7 @@ def managed(site: Site) -> Settled:
     platform = platform_of(site.facts, cuda=_sees_gpus(site))
     lock = _repeat(site, site.locked, platform) if site.locked else _solve(site, platform)
     lock = {**lock, "python": current_address(lock["python"], platform, site.environ, site.root)}
-    here = not is_elsewhere(site.compute.kind, site.compute.address) and site.compute.kind not in IN_CONTAINER
+    here = not is_elsewhere(site.compute) and not type_of(site.compute).contained
     lock = with_mirrors(_build_place(lock, site.compute), site.environ, site.root, here=here)
     prefix = prefix_of(site.target(), lock)
     variables = {
@@ -50,7 +51,7 @@ def managed(site: Site) -> Settled:
         path=(os.path.dirname(python_of(prefix)),),
         variables=variables,
         mounts=tuple(mounts(site.target(), lock)),
-        libc=_libc(lock) if site.compute.kind in IN_CONTAINER else None,
+        libc=_libc(lock) if type_of(site.compute).contained else None,
     )
 
 
@@ -65,7 +66,7 @@ def _numbers(version: str) -> tuple[int, int, int]:
 
 def _build_place(lock: JsonDict, compute: Compute) -> JsonDict:
     """Where source packages and a conda Python run: in the image of the run if it has one, else on the target."""
-    contained = compute.kind in IN_CONTAINER and (has_sources(lock) or lock["conda"])
+    contained = type_of(compute).contained and (has_sources(lock) or lock["conda"])
     image = (compute.base_docker_image or DEFAULT_IMAGE) if contained else None
     if lock.get("built_in") == image:
         return lock
@@ -87,7 +88,7 @@ def _why(site: Site) -> str:
 
 
 def _sees_gpus(site: Site) -> bool:
-    return site.compute.nvidia_docker if site.compute.kind in IN_CONTAINER else True
+    return site.compute.nvidia_docker if type_of(site.compute).contained else True
 
 
 def _locked(lock: JsonDict, platform: Platform, *, contained: bool) -> JsonDict:
@@ -106,7 +107,7 @@ def _locked(lock: JsonDict, platform: Platform, *, contained: bool) -> JsonDict:
 
 def _repeat(site: Site, locked: JsonDict, platform: Platform) -> JsonDict:
     """The environment of an earlier run, but with the tools of this version: a lock may come from anywhere."""
-    lock = _locked(locked, platform, contained=site.compute.kind in IN_CONTAINER)
+    lock = _locked(locked, platform, contained=type_of(site.compute).contained)
     _refuse_program(site, lock["python"])
     where = Installer(platform, _installer(site))
     solved = with_tools(Solved(lock), where, site.paths.home / "cache", site.environ, site.tell)
@@ -117,7 +118,7 @@ def _repeat(site: Site, locked: JsonDict, platform: Platform) -> JsonDict:
 def _refuse_program(site: Site, python: JsonDict) -> None:
     """What lies in a project is data: a lock cannot name it as a program for this machine, only pythonLocation can."""
     path = python.get("path") if python["source"] == "host" else None
-    if not path or site.dry_run or is_elsewhere(site.compute.kind, site.compute.address) or not in_project(path):
+    if not path or site.dry_run or is_elsewhere(site.compute) or not in_project(path):
         return
     found = _host_python(site)
     if not found or found[0] != path:
@@ -135,7 +136,7 @@ def _solve(site: Site, platform: Platform) -> JsonDict:
     settings = read_settings(site.paths)
     allowed = Allowed(site.environ, settings.index_hosts)
     dependencies = expand_credentials(_dependencies(site), allowed)
-    contained = site.compute.kind in IN_CONTAINER
+    contained = type_of(site.compute).contained
     aim = older_libc(platform, site.image_libc() or CONTAINER_GLIBC) if contained else platform
     request = Request(
         dependencies=dependencies,
@@ -162,7 +163,7 @@ def _dependencies(site: Site) -> Dependencies:
 
 def _host_python(site: Site) -> tuple[str, str] | None:
     """A Python of the machine's own that may serve: the one that scripts would get without us."""
-    if is_elsewhere(site.compute.kind, site.compute.address):
+    if is_elsewhere(site.compute):
         path, version = fact(site.facts, "python", "executable"), fact(site.facts, "python", "version")
         return (path, version) if path and version else None
     find = look_at_python if site.dry_run else find_python

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from ..errors import ConfigError, UsageError
 from ..model import JsonDict
 from ..remote.environments.environment import pack_of
+from ..targets.types import Feature, type_of
 from .framework import Made, Setting
 from .python import Python, as_path
 
@@ -102,7 +103,7 @@ def master_of(setting: Setting) -> str:
         )
     if told:
         return told
-    return "yarn" if setting.compute.kind == "cluster" else HERE
+    return "yarn" if type_of(setting.compute).has(Feature.SPARK) else HERE
 
 
 def is_distributed(master: str) -> bool:
@@ -119,7 +120,7 @@ def packs(setting: Setting, master: str) -> bool:
     """Whether executors get the run's own environment."""
     if not is_distributed(master) or setting.lock.get("kind") != "managed":
         return False
-    if setting.compute.kind in ("docker", "remotedocker"):
+    if type_of(setting.compute).contained:
         raise ConfigError(
             f"{setting.compute.name} runs the driver in a container, which cannot use the cluster {master}",
             "use a target of type cluster, or set userManagedEnvironment: true and spark.pyspark.python",

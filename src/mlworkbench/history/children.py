@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..errors import HistoryError
 from ..model import Compute, Run, RunSpec
+from ..targets.types import is_built_in
 from .query import Query
 from .store import History
 
@@ -37,5 +38,5 @@ def children_of_sweep(history: History, sweep: RunSpec) -> list[Run]:
 def _machine(compute: Compute) -> tuple[str | int | None, ...]:
     """The same for all files that name one account of one machine."""
     if compute.address is None:  # this machine, or what a plugin knows by the name
-        return (compute.type, compute.name) if compute.like else ()
+        return () if is_built_in(compute.type) else (compute.type, compute.name)
     return compute.address, compute.username, compute.port, compute.jump_host

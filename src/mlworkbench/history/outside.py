@@ -10,6 +10,7 @@ from ..model import Command, Compute, Entry, JsonDict, Run, RunSpec, Status
 from ..remote import endings, machine
 from ..remote.folder import Root, RunFolder, is_outside
 from ..remote.journal import read_json
+from ..targets.types import LOCAL
 
 FACTS, ENDED = "local.json", "ended.json"
 _STATUS = {"completed": (Status.COMPLETED, endings.SUCCEEDED), "failed": (Status.FAILED, endings.FAILED)}
@@ -46,7 +47,7 @@ def outside_spec(folder: RunFolder, name: str) -> RunSpec | None:
         project_name=_text(facts, "project_name") or os.path.basename(place),
         project_path=place,
         created=float(facts["started"]),
-        compute=Compute("local", "local"),
+        compute=Compute(LOCAL.name, LOCAL.name),
         runconfig="",
         framework="Python",
         entry=Entry("script", shown or "(interactive)", tuple(arguments)),

@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 
 from ..hosts.replies import printable
-from ..model import Compute
 from ..targets.check import ERROR, OK, UNTESTED, WARNING, Finding, Size, engine_symptom, engine_trouble
 from .access import judge_access
 from .facts import Laptop
@@ -102,13 +101,12 @@ def _system(laptop: Laptop) -> Finding:
 
 def _engines(laptop: Laptop) -> list[Finding]:
     """Only a note where there is none: only targets of type docker need one here."""
-    here = Compute(name="docker", type="docker")
     engines = {"docker": laptop.machine.docker, "podman": laptop.machine.podman}
     findings = []
     for name, one in engines.items():
         if one is None:
             continue
-        trouble = engine_trouble(one, here)
+        trouble = engine_trouble(one, gpus=False)
         if trouble is None:
             findings.append(Finding(name, OK, ", ".join(word for word in (one.version, one.os, one.arch) if word)))
             continue

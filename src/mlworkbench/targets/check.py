@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..config.keys import IN_CONTAINER
 from ..errors import MlwError
 from ..hosts.facts import Engine, Facts, Store
 from ..model import Compute, Interpreter
+from .types import type_of
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 
@@ -109,7 +109,7 @@ def _agent(facts: Facts, link: Link) -> Finding:
 
 def _script(facts: Facts, compute: Compute) -> list[Finding]:
     """The Python of scripts on another machine; in a container it is the image's, which is not looked into."""
-    if compute.kind in IN_CONTAINER or facts.script is None:
+    if type_of(compute).contained or facts.script is None:
         return []
     name = compute.python_location or "python3"
     hint = f"set pythonLocation in {compute.name}.compute to a Python that exists on the target"
@@ -247,14 +247,14 @@ def _gpu(facts: Facts) -> list[Finding]:
 
 def _engines(facts: Facts, compute: Compute) -> list[Finding]:
     engines = {name: one for name, one in (("docker", facts.docker), ("podman", facts.podman)) if one is not None}
-    needed = compute.kind in IN_CONTAINER
+    needed = type_of(compute).contained
     if needed and not engines:
         hint = "install Docker Engine or podman on the target, or use a target without a container"
         return [Finding("docker", ERROR, "neither docker nor podman is installed", hint, "docker-not-running")]
     findings = []
     for name, one in engines.items():
         spare = name == "podman" and "docker" in engines  # Docker goes first, also when it is in trouble
-        trouble = engine_trouble(one, compute)
+        trouble = engine_trouble(one, gpus=compute.nvidia_docker)
         if trouble is None:
             findings.append(Finding(name, OK, _engine(name, one)))
         else:
@@ -264,7 +264,7 @@ def _engines(facts: Facts, compute: Compute) -> list[Finding]:
 
 def _troubled(name: str, trouble: tuple[str, str], compute: Compute, spare: bool) -> Finding:
     found, hint = trouble
-    if compute.kind not in IN_CONTAINER:
+    if not type_of(compute).contained:
         return Finding(name, OK, f"not needed by a target of type {compute.type} ({found})")
     return Finding(name, WARNING if spare else ERROR, found, hint, engine_symptom(found))
 
@@ -277,13 +277,13 @@ def _engine(name: str, engine: Engine) -> str:
     return ", ".join(word for word in words if word)
 
 
-def engine_trouble(engine: Engine, compute: Compute) -> tuple[str, str] | None:
-    """What keeps containers of this target from running in the engine, and the remedy."""
+def engine_trouble(engine: Engine, *, gpus: bool) -> tuple[str, str] | None:
+    """What keeps containers from running in the engine, and the remedy. ``gpus``: they get NVIDIA GPUs."""
     if engine.error:
         return f"{engine.path} cannot be used: {engine.error}", _remedy(engine)
     if engine.os not in (None, "linux"):
         return f"{engine.version} runs {engine.os} containers", "switch the engine to Linux containers"
-    if compute.nvidia_docker and not engine.nvidia:
+    if gpus and not engine.nvidia:
         hint = "install the NVIDIA Container Toolkit, run 'sudo nvidia-ctk runtime configure', and restart the engine"
         return f"{engine.program or 'the engine'} {engine.version} has no support for NVIDIA GPUs", hint
     return None

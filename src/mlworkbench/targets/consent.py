@@ -27,6 +27,7 @@ from ..model import Compute
 from ..remote.mounts import translate
 from .container import mounts
 from .ground import Ground
+from .types import is_elsewhere
 
 _ORIGINAL = "/.azureml/share"  # in the home: the original's default for shared folders
 
@@ -142,6 +143,6 @@ def _is_standard(ground: Ground, root: str) -> bool:
 
 
 def _command(compute: Compute, option: str) -> str:
-    if compute.kind == "docker":
+    if not is_elsewhere(compute):
         return f"mlw submit {option} …"
     return f"mlw computetarget update {shlex.quote(compute.name)} {option}"

@@ -47,7 +47,7 @@ def survey(target: Target, compute: Compute, paths: UserPaths, *, closely: bool 
     root = target.host.root.path  # a machine that nobody attached refuses here
     attachment = target.host.attachment
     if attachment is not None:
-        if target.contained and not attachment.places:  # of a version that did not look
+        if target.type.contained and not attachment.places:  # of a version that did not look
             attachment = _with_places(attachment, target, paths)
         try:
             return _elsewhere(attachment, compute, root, target)
@@ -59,7 +59,7 @@ def survey(target: Target, compute: Compute, paths: UserPaths, *, closely: bool 
             return _elsewhere(Attachments(paths).save(fresh), compute, root, target)
     home = os.path.expanduser("~")
     ground = Ground(home, _share(compute, home, str(paths.share)))
-    if not target.contained:
+    if not target.type.contained:
         return _known(ground, _facts_here(target, paths), compute, target) if closely else ground
     from .consent import ask_places  # noqa: PLC0415 - for containers only
 
@@ -85,7 +85,7 @@ def _elsewhere(attachment: Attachment, compute: Compute, root: str, target: Targ
 def _known(ground: Ground, facts: Mapping[str, Any], compute: Compute, target: Target) -> Ground:
     """``facts`` as they were written down; made a value of only where an engine is to be judged."""
     engine = None
-    if target.contained:
+    if target.type.contained:
         from ..hosts.facts import Facts  # noqa: PLC0415 - many classes, and slow to make for that
 
         engine = choose_engine(Facts.from_json(facts), compute)
@@ -115,7 +115,7 @@ def choose_engine(facts: Facts, compute: Compute) -> Engine:
     found = facts.docker or facts.podman
     if found is None:
         raise _unfit(compute, "neither docker nor podman is installed", "install Docker Engine or podman on the target")
-    trouble = engine_trouble(found, compute)
+    trouble = engine_trouble(found, gpus=compute.nvidia_docker)
     if trouble is not None:
         raise _unfit(compute, *trouble)
     return Engine(str(found.path), found.program or "docker", bool(found.rootless), found.socket, bool(found.selinux))
@@ -137,7 +137,7 @@ def _facts_here(target: Target, paths: UserPaths) -> Mapping[str, Any]:
     try:
         known = parse_json(cache.read_bytes())
         fresh = known["marks"] == marks and 0 <= time.time() - known["time"] < _FRESH
-        if fresh and (not target.contained or _has_engine(known["facts"])):
+        if fresh and (not target.type.contained or _has_engine(known["facts"])):
             return dict(known["facts"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # none yet, or damaged: it is only a cache

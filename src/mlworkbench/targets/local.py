@@ -1,4 +1,4 @@
-"""``type: local``: this machine, detached, nothing around the command."""
+"""This machine as a host."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import os
 
 from ..environments.existing import own_environment_left
 from ..hosts.local import LocalHost
-from ..model import Compute
 from ..paths import UserPaths
-from .target import Target
 
 
-def local(compute: Compute, paths: UserPaths) -> Target:
-    return Target(LocalHost(paths.root, own_environment_left(os.environ)))
+def open_local(paths: UserPaths) -> LocalHost:
+    return LocalHost(paths.root, own_environment_left(os.environ))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..config.keys import IN_CONTAINER, is_elsewhere
 from ..environments.channels import Indexes, index_place, is_remote, user_indexes, without_secret
 from ..environments.choose import is_managed
 from ..environments.credentials import origin_of
@@ -15,6 +14,7 @@ from ..environments.named_secrets import NamedSecrets
 from ..hosts.facts import Facts, Reach
 from ..model import Compute
 from .check import OK, Finding
+from .types import is_elsewhere, type_of
 
 _SENT = "downloaded by this machine and sent to the target"
 
@@ -24,11 +24,11 @@ def package_source(facts: Facts, compute: Compute, environ: Mapping[str, str]) -
 
     A project may name another index; then each build decides by the same rules.
     """
-    elsewhere = is_elsewhere(compute.kind, compute.address)
+    elsewhere = is_elsewhere(compute)
     if not is_managed(compute):
         if not elsewhere:
             return []
-        owner = "image" if compute.kind in IN_CONTAINER else "machine"
+        owner = "image" if type_of(compute).contained else "machine"
         return [Finding("packages", OK, f"the {owner}'s own packages; mlw installs none (userManagedEnvironment)")]
     indexes, place = user_indexes(environ, Path()), index_place(environ)
     source = f"{place} (your settings)" if place else "the default package index"

@@ -16,21 +16,17 @@ from ..hosts.ssh import SshHost
 from ..hosts.stranger import Stranger
 from ..model import Compute
 from ..paths import UserPaths
-from .target import Target
+from .types import IMAGE, MASTER, type_of
 
 if TYPE_CHECKING:
     from ..hosts.facts import Facts
     from .check import Link
 
 
-def remote(compute: Compute, paths: UserPaths) -> Target:
-    return Target(open_host(compute, paths))
-
-
-def open_host(compute: Compute, paths: UserPaths, contained: bool = False) -> SshHost | Stranger:
+def open_host(compute: Compute, paths: UserPaths) -> SshHost | Stranger:
     """The machine, if this user attached it: what a cloned project names is nobody's word but the project's."""
     found = find_attachment(compute, paths)
-    return SshHost(found, paths, contained) if found else Stranger(not_attached(compute))
+    return SshHost(found, paths, type_of(compute).contained) if found else Stranger(not_attached(compute))
 
 
 def find_attachment(compute: Compute, paths: UserPaths) -> Attachment | None:
@@ -89,15 +85,16 @@ def machine_of(compute: Compute) -> str:
 
 def attach_command(compute: Compute, key_file: str | None = None) -> str:
     """All of it, for the target's file may be gone. What a project says is quoted: it is copied into a shell."""
+    row = type_of(compute)
     options = {
         "--name": compute.name,
         "--address": compute.address,
         "--username": compute.username,
         "--port": compute.port,
         "--jump": compute.jump_host,
-        "--master": compute.spark_master if compute.kind == "cluster" else None,
-        "--image": compute.base_docker_image if compute.kind == "remotedocker" else None,
+        "--master": compute.spark_master if row.asks(MASTER) else None,
+        "--image": compute.base_docker_image if row.asks(IMAGE) else None,
         "--private-key-file": key_file,
     }
     words = [word for name, value in options.items() if value for word in (name, str(value))]
-    return printable(shlex.join(["mlw", "computetarget", "attach", compute.kind, *words]), 1000)
+    return printable(shlex.join(["mlw", "computetarget", "attach", compute.type, *words]), 1000)

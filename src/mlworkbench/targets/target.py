@@ -1,4 +1,4 @@
-"""A compute target at work: built from a host, a starter and a wrapper; nobody subclasses it."""
+"""A compute target at work: a host and its compute type; nobody subclasses it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..hosts.host import Host, News
 from ..hosts.replies import Reply, printable
 from ..model import RunSpec
 from ..remote.folder import Root
+from .types import LOCAL, ComputeType
 
 if TYPE_CHECKING:
     from ..hosts.parcel import Package
@@ -53,7 +54,7 @@ class Target:
     """Where runs are launched, read, cancelled."""
 
     host: Host
-    contained: bool = False  # the wrapper: a container around the command
+    type: ComputeType = LOCAL
 
     def launch(
         self,

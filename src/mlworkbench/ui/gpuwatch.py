@@ -9,7 +9,6 @@ from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from ..config.keys import is_elsewhere
 from ..errors import MlwError
 from ..hosts.facts import Facts
 from ..hosts.gpus import Gpus, ask_gpus
@@ -17,6 +16,7 @@ from ..hosts.host import Host
 from ..model import Compute
 from ..paths import UserPaths
 from ..targets.opening import open_target
+from ..targets.types import is_elsewhere
 
 PAUSE = 2.0  # seconds between two questions
 _SLOWEST = 60.0  # between two questions to a machine that does not answer
@@ -142,6 +142,6 @@ def _unanswered(one: _Machine) -> Reading:
 
 
 def _name(compute: Compute) -> Hashable:
-    if not is_elsewhere(compute.kind, compute.address):
+    if not is_elsewhere(compute):
         return "this machine"
     return compute.address, compute.username, compute.port, compute.jump_host

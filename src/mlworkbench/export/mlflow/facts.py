@@ -11,6 +11,7 @@ from ...history.parameters import of_run, text
 from ...history.series.series import NO_STEP, Series
 from ...model import JsonDict, Status
 from ...remote.untrusted import parse_json
+from ...targets.types import is_local_process
 from ..material import Item, plain_value
 from .files import open_plain
 from .names import LONGEST_NAME, LONGEST_PARAM, LONGEST_TAG, Names, cut
@@ -102,7 +103,7 @@ def _system(item: Item) -> dict[str, str]:
         "mlflow.runName": name_of(item),
         "mlflow.user": run.spec.user,
         "mlflow.source.name": run.spec.entry.name,
-        "mlflow.source.type": "LOCAL" if run.spec.compute.kind == "local" else "JOB",
+        "mlflow.source.type": "LOCAL" if is_local_process(run.spec.compute) else "JOB",
         "mlflow.source.git.commit": git.commit if git else None,
         "mlflow.source.git.branch": git.branch if git else None,
         "mlflow.source.git.dirty": str(git.dirty).lower() if git and git.commit else None,

@@ -13,6 +13,7 @@ from ...model import Run
 from ...report.plain import plain
 from ...report.telling import common_metrics
 from ...report.units import counted
+from ...targets.types import type_of
 from . import files
 
 _NO_WORDS = ("#", "!", "<", "```", "|", "[", "-", "=")  # what no paragraph begins with
@@ -66,7 +67,7 @@ def targets(project: Project) -> list[Target]:
         try:
             compute = project.compute(name)
             place = (
-                compute.address or (compute.base_docker_image if compute.kind == "docker" else None) or "this machine"
+                compute.address or (compute.base_docker_image if type_of(compute).contained else None) or "this machine"
             )
             found.append(Target(name, compute.type, place, None))
         except MlwError as error:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...config.keys import COMPUTE, RUNCONFIG, SAME_TYPE, Key, same_key
+from ...config.place import COMPUTE_SUFFIX, RUNCONFIG_SUFFIX
 from ...config.rewrite import rewritten
 from ...config.yamlfile import Mapping, parse, plain
 from ...errors import ConfigError, UsageError
+from ...targets.types import ComputeType, find_type
 
-_TABLES = {".compute": COMPUTE, ".runconfig": RUNCONFIG}
+_TABLES = {COMPUTE_SUFFIX: COMPUTE, RUNCONFIG_SUFFIX: RUNCONFIG}
 _LISTS = ("texts", "arguments")
 _BY_NAME = ("texts_by_name", "variables")
 _NUMBERS = ("port", "number", "gpus")
@@ -51,26 +53,31 @@ def form(path: str, text: str) -> Form:
     if mapping.flow:
         return Form(trouble="This file uses YAML flow style ({…}) and can be edited only as text.")
     values = _values(mapping)
-    table = _table(path)
-    kind = str(values.get("type") or "")
-    kind = SAME_TYPE.get(kind, kind)
-    fields = [_field(key, kind, values) for key in table if _is_shown(key, kind, values)]
+    row = _row(values)
+    fields = [_field(key, row, values) for key in _table(path, row) if _is_shown(path, key, row, values)]
     return Form(tuple(fields))
 
 
 def filled(path: str, text: str, name: str, shown: str) -> str:
     """The text with one key as the form has it; "" takes the key away. All other bytes stay."""
-    key = next(one for one in _table(path) if one.name == name)
     try:
         mapping = parse(text.encode("utf-8", "surrogatepass"), path)
+        key = next(one for one in _table(path, _row(_values(mapping))) if one.name == name)
         written = next((pair.text for pair, _ in mapping.pairs if _is_named(key, pair.text)), name)
         return rewritten(text.encode("utf-8", "surrogatepass"), path, {written: _value(key, shown)}).decode()
     except UnicodeError:
         raise UsageError("the text contains a character that cannot be saved") from None
 
 
-def _table(path: str) -> tuple[Key, ...]:
-    return next(table for suffix, table in _TABLES.items() if path.endswith(suffix))
+def _table(path: str, row: ComputeType | None) -> tuple[Key, ...]:
+    table = next(table for suffix, table in _TABLES.items() if path.endswith(suffix))
+    return (*table, *row.own_keys) if row and path.endswith(COMPUTE_SUFFIX) else table
+
+
+def _row(values: dict[str, Any]) -> ComputeType | None:
+    """The compute type that a .compute file names, if it is installed."""
+    name = str(values.get("type") or "")
+    return find_type(SAME_TYPE.get(name, name))
 
 
 def _values(mapping: Mapping) -> dict[str, Any]:
@@ -87,14 +94,19 @@ def _said(key: Key, values: dict[str, Any]) -> Any:
     )
 
 
-def _is_shown(key: Key, kind: str, values: dict[str, Any]) -> bool:
+def _is_shown(path: str, key: Key, row: ComputeType | None, values: dict[str, Any]) -> bool:
     """What has an effect on this type, and what the text says anyhow."""
-    if key.field is None or key.kind in _ONLY_TEXT:
+    if key.kind in _ONLY_TEXT:
         return False
-    return not key.types or kind in key.types or _said(key, values) is not None
+    if not path.endswith(COMPUTE_SUFFIX):
+        return key.field is not None
+    if key.field is None:  # an old key, or one that only this type has
+        return row is not None and row.has_key(key)
+    shown = row.has_key(key) if row else key.field == "type"
+    return shown or _said(key, values) is not None
 
 
-def _field(key: Key, kind: str, values: dict[str, Any]) -> Field:
+def _field(key: Key, row: ComputeType | None, values: dict[str, Any]) -> Field:
     value, default = _said(key, values), key.default
     shape = {"flag": "flag", "choice": "choice"}.get(key.kind)
     shape = shape or ("lines" if key.kind in _LISTS else "pairs" if key.kind in _BY_NAME else "text")
@@ -105,7 +117,7 @@ def _field(key: Key, kind: str, values: dict[str, Any]) -> Field:
         _shown(value),
         "" if default is None else _shown(default),
         key.choices if key.kind == "choice" else ("true", "false") if shape == "flag" else (),
-        kind in key.required,
+        row is not None and row.requires(key),
     )
 
 

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from ...attach.attempt import key_in_words
 from ...attachments import Attachment
-from ...config.keys import IN_CONTAINER, is_elsewhere
 from ...config.place import FOLDER
 from ...config.project import Project
 from ...consents import MOUNT, NETWORK, of_kind
@@ -22,8 +21,7 @@ from ...paths import UserPaths
 from ...report import units
 from ...targets.check import Finding, judge
 from ...targets.remote import find_attachment, machine_of, not_attached
-
-KINDS = ("remotedocker", "remote", "cluster")  # those that are attached
+from ...targets.types import is_elsewhere, type_of
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def findings_here(history: History, project: Project, name: str, look: Callable[
 
 
 def _python(project: Project, compute: Compute, paths: UserPaths) -> Interpreter | MlwError | None:
-    if compute.kind in IN_CONTAINER:
+    if type_of(compute).contained:
         return None  # the image's own
     try:
         return look_at_python(compute.python_location, os.environ, project.root, paths.interpreters)
@@ -115,7 +113,7 @@ def _card(project: Project, name: str, paths: UserPaths, uses: tuple[Use, ...]) 
         compute = project.compute(name)
     except MlwError as error:
         return Card(name, file, uses=uses, trouble=error.message, hint=error.hint)
-    elsewhere = is_elsewhere(compute.kind, compute.address)
+    elsewhere, contained = is_elsewhere(compute), type_of(compute).contained
     attachment = find_attachment(compute, paths) if elsewhere else None
     refusal = not_attached(compute) if elsewhere and attachment is None and compute.address else None
     facts = Facts.from_json(attachment.facts) if attachment and attachment.facts else None
@@ -124,9 +122,9 @@ def _card(project: Project, name: str, paths: UserPaths, uses: tuple[Use, ...]) 
         file=file,
         type=compute.type,
         address=machine_of(compute) if compute.address else None,
-        image=compute.base_docker_image if compute.kind in IN_CONTAINER else None,
+        image=compute.base_docker_image if contained else None,
         elsewhere=elsewhere,
-        contained=compute.kind in IN_CONTAINER,
+        contained=contained,
         attached=_attached(attachment, facts) if attachment else None,
         findings=tuple(judge(facts, compute, None, units.size)) if facts else (),
         uses=uses,

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from ...config.project import Project
 from ...hosts.gpus import Gpu
 from ...model import Compute
 from ...report.gpus import used_by
+from ...targets.types import attachable
 from ..answers import targets as answers
 from ..answers import words
 from ..desk import Desk
@@ -93,13 +94,25 @@ class GpusAnswer(BaseModel):
     gpus: list[GpuAnswer]
 
 
+def _attachable(name: str) -> str:
+    names = [row.name for row in attachable()]
+    if name not in names:
+        raise ValueError(f"must be one of {', '.join(names)}")
+    return name
+
+
+AttachType = Annotated[
+    str, AfterValidator(_attachable), Field(json_schema_extra={"enum": [row.name for row in attachable()]})
+]
+
+
 class AttachWish(BaseModel):
     """Options of `mlw computetarget attach`."""
 
     model_config = ConfigDict(extra="forbid")
     project: Annotated[str, Field(min_length=1, max_length=64)]
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    kind: Literal["remotedocker", "remote", "cluster"] | None = None
+    kind: AttachType | None = None
     address: Text | None = None
     username: Text | None = None
     port: int | None = Field(None, ge=1, le=65535)

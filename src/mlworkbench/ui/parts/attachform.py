@@ -8,16 +8,12 @@ from collections.abc import Awaitable, Callable
 from nicegui import ui
 
 from ...config.place import is_plain_name
+from ...targets.types import DEFAULT_ATTACH, IMAGE, MASTER, ComputeType, attachable
 from ..answers.targets import Card
 from ..answers.words import Attach
 from .secretfield import SecretField
 
 PASSWORD, OWN, FILE, APPEND = "password", "own", "file", "append"
-_KINDS = {
-    "remotedocker": "In a container on the machine (remotedocker)",
-    "remote": "With Python on the machine (remote)",
-    "cluster": "On a cluster (cluster)",
-}
 _WAYS = {
     PASSWORD: "Password, used once to install a key",
     OWN: "My SSH keys or SSH agent",
@@ -33,8 +29,9 @@ class AttachForm:
     def __init__(self, card: Card | None, enter: Callable[[], Awaitable[None]]) -> None:
         known = card.compute if card else None
         with ui.element("div").classes("mlw-fields"):
-            kind = card.type if card and card.type in _KINDS else "remotedocker"
-            self._kind = ui.select(_KINDS, value=kind, label="Run scripts").props(_BOX)
+            self._types = {row.name: row for row in attachable()}
+            kind = card.type if card and card.type in self._types else DEFAULT_ATTACH.name
+            self._kind = ui.select(_labels(self._types), value=kind, label="Run scripts").props(_BOX)
             self._name = _field("Target name", card.name if card else "", "my_dsvm")
             self._address = _field(
                 "Address", (known and known.address) or "", "10.0.0.7, a host name, or an alias from ~/.ssh/config"
@@ -80,11 +77,11 @@ class AttachForm:
             field.on_value_change(lambda _: call())
 
     @property
-    def _clustered(self) -> bool:
-        return bool(self._kind.value == "cluster")
+    def _type(self) -> ComputeType:
+        return self._types[str(self._kind.value)]
 
     def _turn(self) -> None:
-        self._master.set_visibility(self._clustered)
+        self._master.set_visibility(self._type.asks(MASTER))
         self._secret.set_visibility(self.way == PASSWORD)
         self._file.set_visibility(self.way == FILE)
         self._note.set_visibility(self.way == APPEND)
@@ -101,7 +98,7 @@ class AttachForm:
         if not is_plain_name(_text(self._name.value)):
             return "Enter a valid target name; it is used as a file name"
         if not _text(self._address.value):
-            if self._clustered:
+            if self._type.asks(MASTER):
                 return None if _text(self._master.value) else "Enter an address or a Spark master"
             return "Enter the address of the machine"
         if self.way == PASSWORD and not password:
@@ -111,10 +108,9 @@ class AttachForm:
         return None
 
     def wish(self, host_key: str | None = None) -> Attach:
-        contained = self._kind.value == "remotedocker"
         return Attach(
             name=_text(self._name.value),
-            kind=str(self._kind.value),
+            kind=self._type.name,
             address=_text(self._address.value) or None,
             username=_text(self._username.value) or None,
             port=int(self._port.value) if self._port.value else None,
@@ -123,10 +119,14 @@ class AttachForm:
             own_key=self.way == APPEND,
             host_key=host_key,
             mounts=[line.strip() for line in _text(self._mounts.value).splitlines() if line.strip()],
-            image=_text(self._image.value) or None if contained else None,
-            master=_text(self._master.value) or None if self._clustered else None,
+            image=_text(self._image.value) or None if self._type.asks(IMAGE) else None,
+            master=_text(self._master.value) or None if self._type.asks(MASTER) else None,
             replace=bool(self._replace.value),
         )
+
+
+def _labels(types: dict[str, ComputeType]) -> dict[str, str]:
+    return {name: f"{row.attach.label} ({name})" for name, row in types.items() if row.attach is not None}
 
 
 def _field(label: str, value: str, example: str) -> ui.input:

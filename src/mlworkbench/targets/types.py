@@ -1,0 +1,252 @@
+"""Compute types: one row per value of ``type:`` in a ``.compute`` file.
+
+A row says where runs of the type execute, how they start, which keys its file has, and what may be asked of it. All
+other modules read the row: none of them compares type names. Built-in types and those of plugins are entry points of
+the same group, ``mlworkbench.targets``. Adding a type means adding a row, and a starter if the type needs one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..config.compute_keys import ALL_KEYS, COMMON_KEYS, CONTAINER_KEYS, SPARK_KEYS, SSH_KEYS
+from ..config.key import Key
+from ..errors import ConfigError, UnknownName
+from ..registry import known, load
+
+if TYPE_CHECKING:
+    from ..hosts.host import Host
+    from ..model import Compute
+    from ..paths import UserPaths
+
+    HostFactory: TypeAlias = Callable[[Compute, UserPaths], Host]
+
+DETACHED = "detached"  # the starter that forks the supervisor on the host and leaves it running
+IMAGE, MASTER = "image", "master"  # options of attach that only some types have
+
+
+class Wrapper(Enum):
+    """What surrounds the command of a run."""
+
+    CONTAINER = "container"
+
+
+class Feature(Enum):
+    """What may be asked of a compute type."""
+
+    THIS_MACHINE = "this machine"  # the host is this machine, unless the .compute file has an address
+    MANAGED_ENVIRONMENTS = "managed environments"  # mlw builds the environment unless the .compute file opts out
+    GPU_LEASES = "GPU leases"  # a run uses GPUs of the host, which mlw reserves for it
+    SPARK = "Spark"  # the script is the driver of a Spark cluster
+
+
+@dataclass(frozen=True)
+class AttachForm:
+    """What ``mlw computetarget attach`` and the attach dialog ask for, besides the login."""
+
+    label: str  # in the dialog, where runs execute
+    options: tuple[str, ...] = ()  # IMAGE, MASTER
+
+
+@dataclass(frozen=True)
+class ComputeType:
+    """One compute type."""
+
+    name: str  # as in the .compute file
+    summary: str
+    host: HostFactory
+    starter: str = DETACHED  # or the absolute path of a plugin's Python file, which travels with the agent
+    wrapper: Wrapper | None = None
+    keys: tuple[Key, ...] = ()  # of its .compute file, besides COMMON_KEYS
+    attach: AttachForm | None = None  # None: there is nothing to attach
+    features: frozenset[Feature] = frozenset()
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def contained(self) -> bool:
+        """Whether runs execute in a container."""
+        return self.wrapper is Wrapper.CONTAINER
+
+    def has(self, feature: Feature) -> bool:
+        return feature in self.features
+
+    def has_key(self, key: Key) -> bool:
+        """Whether a key has an effect on targets of this type."""
+        return any(key.name == other.name for other in (*COMMON_KEYS, *self.keys))
+
+    def requires(self, key: Key) -> bool:
+        return any(key.name == other.name and other.required for other in self.keys)
+
+    @property
+    def own_keys(self) -> tuple[Key, ...]:
+        """Keys that no built-in type has; their values are in ``Compute.settings``."""
+        names = {key.name for key in ALL_KEYS}
+        return tuple(key for key in self.keys if key.name not in names)
+
+    def asks(self, option: str) -> bool:
+        """Whether attach has this option for the type."""
+        return self.attach is not None and option in self.attach.options
+
+
+# -- hosts -----------------------------------------------------------------------------------------
+# They are imported when a target is opened: reading a configuration file does not need them.
+
+
+def local_host(compute: Compute, paths: UserPaths) -> Host:
+    """This machine."""
+    from .local import open_local  # noqa: PLC0415
+
+    return open_local(paths)
+
+
+def ssh_host(compute: Compute, paths: UserPaths) -> Host:
+    """The machine at ``address``, over SSH."""
+    from .remote import open_host  # noqa: PLC0415
+
+    return open_host(compute, paths)
+
+
+def ssh_or_local_host(compute: Compute, paths: UserPaths) -> Host:
+    """The machine at ``address`` over SSH; this machine if the file has no address."""
+    return local_host(compute, paths) if compute.address is None else ssh_host(compute, paths)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+SSH_ADDRESS_KEYS = tuple(replace(key, required=key.name == "address") for key in SSH_KEYS)  # for an SSH-only host
+
+LOCAL = ComputeType(
+    "local",
+    "Processes on this machine",
+    local_host,
+    features=frozenset({Feature.THIS_MACHINE, Feature.GPU_LEASES}),
+)
+DOCKER = ComputeType(
+    "docker",
+    "Containers on this machine",
+    local_host,
+    wrapper=Wrapper.CONTAINER,
+    keys=CONTAINER_KEYS,
+    features=frozenset({Feature.THIS_MACHINE, Feature.MANAGED_ENVIRONMENTS, Feature.GPU_LEASES}),
+    aliases=("localdocker",),  # the original's samples use both names
+)
+REMOTE = ComputeType(
+    "remote",
+    "Processes on a machine reached over SSH",
+    ssh_host,
+    keys=SSH_ADDRESS_KEYS,
+    attach=AttachForm("With Python on the machine"),
+    features=frozenset({Feature.GPU_LEASES}),
+)
+REMOTEDOCKER = ComputeType(
+    "remotedocker",
+    "Containers on a machine reached over SSH",
+    ssh_host,
+    wrapper=Wrapper.CONTAINER,
+    keys=(*SSH_ADDRESS_KEYS, *CONTAINER_KEYS),
+    attach=AttachForm("In a container on the machine", (IMAGE,)),
+    features=frozenset({Feature.MANAGED_ENVIRONMENTS, Feature.GPU_LEASES}),
+)
+CLUSTER = ComputeType(
+    "cluster",
+    "Drivers of a Spark cluster, on an edge node reached over SSH or on this machine",
+    ssh_or_local_host,
+    keys=(*SSH_KEYS, *SPARK_KEYS),
+    attach=AttachForm("On a cluster", (MASTER,)),
+    features=frozenset({Feature.THIS_MACHINE, Feature.MANAGED_ENVIRONMENTS, Feature.SPARK}),
+)
+
+BUILT_IN = (LOCAL, DOCKER, REMOTE, REMOTEDOCKER, CLUSTER)
+DEFAULT_ATTACH = REMOTEDOCKER  # the original's, for an attach without a type
+
+
+# -- lookup ----------------------------------------------------------------------------------------
+
+
+def compute_type(name: str) -> ComputeType:
+    """The type of this name. Raises UnknownName if it is not installed, ConfigError if its plugin cannot be used."""
+    if name in known("like"):
+        raise _outdated(name)
+    try:
+        row = load("targets", name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise ConfigError(
+            f"the plugin for compute type {name!r} cannot be loaded: {error}", "update or uninstall the plugin"
+        ) from None
+    if not isinstance(row, ComputeType):
+        raise _outdated(name)
+    if row.name != name or (row.starter != DETACHED and not os.path.isabs(row.starter)):
+        what = f"is named {row.name!r}" if row.name != name else f"has the starter {row.starter!r}"
+        raise ConfigError(
+            f"the plugin for compute type {name!r} registers a ComputeType that {what}",
+            "its name must be that of the entry point, and its starter 'detached' or the absolute path of a file",
+        )
+    return row
+
+
+def find_type(name: str) -> ComputeType | None:
+    """The type of this name; None if it is not installed or cannot be used."""
+    try:
+        return compute_type(name)
+    except (UnknownName, ConfigError):
+        return None
+
+
+def type_of(compute: Compute) -> ComputeType:
+    """The type of a target. One that is not installed has only what all types have: its file can still be checked."""
+    row = find_type(compute.type)
+    return row or ComputeType(compute.type, "Not installed", _missing, features=frozenset({Feature.THIS_MACHINE}))
+
+
+def _missing(compute: Compute, paths: UserPaths) -> Host:
+    raise UnknownName("compute type", compute.type, known("targets"))
+
+
+def _outdated(name: str) -> ConfigError:
+    return ConfigError(
+        f"the plugin for compute type {name!r} is outdated: its entry point in mlworkbench.targets must be a"
+        " ComputeType (mlworkbench.like was removed)",
+        "update the plugin; see 'Write a plugin' in the documentation",
+    )
+
+
+def is_built_in(name: str) -> bool:
+    return any(row.name == name for row in BUILT_IN)
+
+
+def attachable() -> tuple[ComputeType, ...]:
+    """Types that can be attached, the default first, those of plugins last."""
+    names = [*(row.name for row in BUILT_IN), *sorted(name for name in known("targets") if not is_built_in(name))]
+    rows = [row for row in map(find_type, names) if row is not None and row.attach is not None]
+    return tuple(sorted(rows, key=lambda row: row is not DEFAULT_ATTACH))
+
+
+def in_container(row: ComputeType) -> ComputeType | None:
+    """The built-in type with the same host that adds a container; None if there is none."""
+    return next((other for other in BUILT_IN if other.contained and other.host is row.host), None)
+
+
+# -- questions that a type and its file answer together ----------------------------------------------
+
+
+def is_elsewhere(compute: Compute) -> bool:
+    """Whether a target is another machine."""
+    row = type_of(compute)
+    if row.has(Feature.THIS_MACHINE):
+        return row.attach is not None and compute.address is not None
+    return True
+
+
+def needs_attach(compute: Compute) -> bool:
+    """Whether the user has to attach the machine before it is used."""
+    return type_of(compute).attach is not None and is_elsewhere(compute)
+
+
+def is_local_process(compute: Compute) -> bool:
+    """Whether a run is nothing but a process on this machine."""
+    row = type_of(compute)
+    return not (is_elsewhere(compute) or row.contained or row.has(Feature.SPARK))
