@@ -84,8 +84,10 @@ def write_file(page: Any, name: str, text: str) -> None:
     content.click()
     page.keyboard.press("Control+a")
     page.keyboard.insert_text(text)
+    unsaved = page.get_by_text("Unsaved changes", exact=True)
+    expect(unsaved).to_be_visible()  # else it may be hidden because it has not appeared yet
     page.keyboard.press("Control+s")
-    expect(page.get_by_text("Unsaved changes", exact=True)).to_be_hidden()
+    expect(unsaved).to_be_hidden()
 
 
 def run(page: Any, arguments: str) -> str:
