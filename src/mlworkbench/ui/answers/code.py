@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ...config.project import find_project
 from ...errors import ConfigError, SnapshotError, UnknownName
@@ -25,7 +27,7 @@ HIDDEN = "***"
 
 @dataclass(frozen=True)
 class Source:
-    """One file of the snapshot."""
+    """A file of the snapshot."""
 
     path: str
     size: int
@@ -33,8 +35,8 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Tree:
-    """The files that travelled with a run; none if they were not kept."""
+class Code:
+    """The code of a run; no files if they were not kept."""
 
     files: list[Source]
     more: int
@@ -43,7 +45,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Text:
-    """A file of the snapshot as text; None: why it cannot be shown is in ``problem``."""
+    """A file of the snapshot as text. `problem`: why it cannot be shown."""
 
     path: str
     text: str | None
@@ -63,7 +65,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Package:
-    """One of the run's environment."""
+    """A package of the environment."""
 
     name: str
     version: str
@@ -72,7 +74,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Environment:
-    """What a run ran with. Values of secrets are never known here; what looks like one is hidden."""
+    """The environment of a run, without values of secrets."""
 
     kind: str
     python: str
@@ -80,21 +82,21 @@ class Environment:
     packages: list[Package]
     variables: list[tuple[str, str]]
     secrets: list[str]  # names only
-    known: bool  # the packages are on record
+    known: Annotated[bool, Field(description="The packages were recorded")]
 
 
-def tree(history: History, run_id: str) -> Tree:
+def tree(history: History, run_id: str) -> Code:
     run = history.get(run_id)
     if not run.spec.snapshot:
-        return Tree([], 0, "The script was started without mlw, so its code was not saved.")
+        return Code([], 0, "The script was started without mlw, so its code was not saved.")
     try:
         code = code_of(history.paths.root, run)
     except SnapshotError as error:
-        return Tree([], 0, plain(error.message, 500))
+        return Code([], 0, plain(error.message, 500))
     files = [Source(path, size) for path, (_, size, _) in code.files.items()]
     files += [Source(path, 0, to) for path, to in code.links.items()]
     files.sort(key=lambda one: one.path)
-    return Tree(files[:_FILES], max(0, len(files) - _FILES))
+    return Code(files[:_FILES], max(0, len(files) - _FILES))
 
 
 def text(history: History, run_id: str, path: str) -> Text:

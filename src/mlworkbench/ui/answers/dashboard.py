@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from ...config.project import Project
 from ...errors import MlwError
@@ -24,23 +27,23 @@ _READMES = ("readme.md", "readme.markdown", "readme.txt", "readme")
 
 @dataclass(frozen=True)
 class Target:
-    """Where code of the project can run."""
+    """A compute target of a project."""
 
     name: str
     type: str
-    place: str  # the machine, or the image
-    problem: str | None
+    place: Annotated[str, Field(description="Address of the machine, or the image")]
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
 class RunConfiguration:
-    """How code of the project can run."""
+    """A run configuration of a project."""
 
     name: str
     target: str
     framework: str
     script: str
-    problem: str | None
+    problem: str | None = None
 
 
 def recent(history: History, project_id: str, limit: int = 8) -> list[Run]:

@@ -8,6 +8,9 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from ...errors import ConfigError, MlwError, UsageError
 from ...paths import DATA_MARK
@@ -66,22 +69,23 @@ _NAMES = {"Dockerfile": "Dockerfile", "CMakeLists.txt": "CMake"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a folder."""
+    """A folder entry."""
 
     path: str
     name: str
-    kind: str  # folder, file, link, or special
+    kind: Annotated[str, Field(description="folder, file, link, or special")]
     size: int
     modified: float
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What is in a folder: its folders first."""
+    """Contents of a folder, its folders first."""
 
     folder: str
     entries: tuple[Entry, ...]
-    more: int  # entries that are not shown
+    more: Annotated[int, Field(description="Number of entries left out")]
+    gone: Annotated[bool, Field(description="The folder no longer exists")] = False
 
 
 @dataclass(frozen=True)

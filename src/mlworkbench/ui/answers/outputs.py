@@ -11,7 +11,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ... import fetch
 from ...errors import HistoryError, UnknownName
@@ -47,27 +49,27 @@ Stamp = tuple[str, int, int, int]
 
 @dataclass(frozen=True)
 class Entry:
-    """A file, or a folder with the number and the size of what is in it."""
+    """An output file, or a folder with its file count and total size."""
 
     name: str
     path: str
-    kind: str  # "file", "folder", "link" or what else it is
+    kind: Annotated[str, Field(description="file, folder, link, …")]
     size: int
     count: int = 1
-    here: bool = True  # on this machine
-    to: str = ""  # of a link
-    logged: str = ""  # what the script said that it is: image, table, model, …
+    here: Annotated[bool, Field(description="Available on this machine")] = True
+    to: Annotated[str, Field(description="Target of a symbolic link")] = ""
+    logged: Annotated[str, Field(description="Kind under which the script logged it: image, table, …")] = ""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """One folder of a run's outputs."""
+    """Contents of an output folder."""
 
     folder: str
     entries: list[Entry]
     count: int  # files in all folders below
     size: int
-    home: bool  # all outputs of the run are on this machine
+    home: Annotated[bool, Field(description="All outputs of the run are available on this machine")]
     more: bool  # there is more than is listed
 
 

@@ -7,7 +7,9 @@ import threading
 from array import array
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ...errors import UnknownName
 from ...history.series.drawing import columns
@@ -18,7 +20,7 @@ from ...remote.tree import READ
 from ...remote.untrusted import parse_json
 from ...report.plain import plain
 from ...runfiles.outputfile import read_at
-from .series import Drawn, Span
+from .series import Series, Span
 
 _KEPT = 8  # files whose samples stay in memory
 _LARGEST = 64 << 20  # bytes, as the sampler has it
@@ -48,11 +50,11 @@ _COUNTED = {
 
 @dataclass(frozen=True)
 class Gauge:
-    """One kind of figure; of GPUs, a curve for each of them."""
+    """A machine metric and its curves; of GPUs, a curve for each of them."""
 
     title: str
     unit: str
-    curves: list[tuple[str, str]]  # label, and the name under which its samples are had
+    curves: Annotated[list[tuple[str, str]], Field(description="Label, and name to pass to /machine/series")]
 
 
 @dataclass
@@ -104,7 +106,7 @@ class Samples:
                 found.append(Gauge(f"GPU {title}", unit, curves))
         return found
 
-    def drawn(self, history: History, run_id: str, name: str, width: int, x: str, span: Span | None) -> Drawn:
+    def drawn(self, history: History, run_id: str, name: str, width: int, x: str, span: Span | None) -> Series:
         """``name``: as ``gauges`` tells it."""
         run, folder = _place(history, run_id)
         kind, _, figure = name.partition(".")
@@ -122,7 +124,7 @@ class Samples:
         start = run.started or run.spec.created
         times, values = column.times[: len(column.values)], column.values[: len(column.times)]
         shown = columns((start + when for when in times), values, width, span)
-        return Drawn(
+        return Series(
             run=run.id,
             name=name,
             over="time",

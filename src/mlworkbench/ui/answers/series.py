@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ...errors import UnknownName
 from ...history.series.drawing import Column
@@ -24,21 +26,21 @@ _ODD = 500
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A series for a picture. A column is x, least, largest and latest value of the points that fall into it."""
+class Series:
+    """A downsampled series of numbers."""
 
     run: str
     name: str
-    over: str  # "step", "time" (seconds since 1970), or "points" where steps do not tell them apart
-    count: int
-    start: float  # when the run began, for times that count from there
-    final: bool  # nothing more comes
-    columns: Sequence[Column]
+    over: Annotated[str, Field(description="X axis: step, time (Unix time), or points (counted from 0)")]
+    count: Annotated[int, Field(description="Number of points in the complete series")]
+    start: Annotated[float, Field(description="Start of the run, as Unix time")]
+    final: Annotated[bool, Field(description="The series is complete")]
+    columns: Annotated[Sequence[Column], Field(description="x, minimum, maximum, and last value of each column")]
     least: float | None
     greatest: float | None
     last: float | None
-    odd: int = 0  # values that are not finite, as far as they were counted
-    odd_at: Sequence[float] = ()  # where some of them are
+    odd: Annotated[int, Field(description="Number of values that are not finite; not counted in very long series")] = 0
+    odd_at: Annotated[Sequence[float], Field(description="x positions of some of these values")] = ()
 
 
 def names(history: History, run_id: str) -> list[Name]:
@@ -47,7 +49,7 @@ def names(history: History, run_id: str) -> list[Name]:
         return measured.names()
 
 
-def drawn(history: History, run_id: str, name: str, width: int, x: str = "step", span: Span | None = None) -> Drawn:
+def drawn(history: History, run_id: str, name: str, width: int, x: str = "step", span: Span | None = None) -> Series:
     """One series of numbers; a list that was logged as one value is one, too."""
     run = history.get(run_id)
     with Measured(history, run) as measured:
@@ -65,7 +67,7 @@ def drawn(history: History, run_id: str, name: str, width: int, x: str = "step",
         return told if one.count > _COUNTED else _with_odd(told, measured.points(name))
 
 
-def _with_odd(told: Drawn, points: Points) -> Drawn:
+def _with_odd(told: Series, points: Points) -> Series:
     """A curve that runs straight across NaN would hide what people look for most."""
     at = [number for number, value in enumerate(points.values) if not math.isfinite(value)]
     known: dict[str, Sequence[float]] = {"time": points.times, "step": points.steps}
@@ -73,7 +75,7 @@ def _with_odd(told: Drawn, points: Points) -> Drawn:
     return replace(told, odd=len(at), odd_at=sorted(float(every[number]) for number in at[:_ODD]))
 
 
-def _list(run: Run, measured: Measured, name: str, width: int, span: Span | None) -> Drawn:
+def _list(run: Run, measured: Measured, name: str, width: int, span: Span | None) -> Series:
     """A list of numbers that was logged as one value is a curve, too."""
     values = measured.values(name, newest=1)
     numbers = values[-1].value if values else None
@@ -139,11 +141,11 @@ def told_values(history: History, run_id: str, newest: int = 20, most: int = 50)
     return found
 
 
-def _told(run: Run, one: Name, over: str, columns: list[Column], least: float | None, greatest: float | None) -> Drawn:
+def _told(run: Run, one: Name, over: str, columns: list[Column], least: float | None, greatest: float | None) -> Series:
     last = run.metrics.get(one.name)
     if not isinstance(last, (int, float)) or isinstance(last, bool):  # it was logged as a text since
         last = columns[-1].last if columns else None
-    return Drawn(
+    return Series(
         run=run.id,
         name=one.name,
         over=over,

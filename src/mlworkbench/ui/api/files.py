@@ -23,25 +23,6 @@ _Path = Annotated[str, Field(min_length=1, max_length=_LONGEST)]
 _Text = Annotated[str, Field(max_length=2 * files.LARGEST)]
 
 
-class Entry(BaseModel):
-    """A folder entry."""
-
-    path: str
-    name: str
-    kind: str = Field(description="folder, file, link, or special")
-    size: int
-    modified: float
-
-
-class Listing(BaseModel):
-    """Contents of a folder."""
-
-    folder: str
-    entries: list[Entry]
-    more: int = Field(description="Number of entries left out")
-    gone: bool = Field(False, description="The folder no longer exists")
-
-
 class Text(BaseModel):
     """A project file; `text` is null unless the file can be edited."""
 
@@ -97,20 +78,11 @@ class Made(BaseModel):
     path: _Path
 
 
-def _listing(found: files.Listing) -> Listing:
-    return Listing(
-        folder=found.folder, entries=[Entry(**one.__dict__) for one in found.entries], more=found.more, gone=False
-    )
-
-
-def _listings(root: Path, folders: list[str]) -> list[Listing]:
-    found = []
-    for folder in folders:
-        try:
-            found.append(_listing(files.listing(root, folder)))
-        except MlwError:
-            found.append(Listing(folder=folder, entries=[], more=0, gone=True))
-    return found
+def _listing(root: Path, folder: str) -> files.Listing:
+    try:
+        return files.listing(root, folder)
+    except MlwError:
+        return files.Listing(folder, (), 0, gone=True)
 
 
 def _text(content: files.Content) -> Text:
@@ -145,17 +117,16 @@ def _root(desk: Desk, key: str) -> Path:
 
 def _reading(router: APIRouter, desk: Desk) -> None:
     @router.get("/files", summary="List a project folder")
-    async def folder(key: str, folder: Folder = "") -> Listing:
-        return await desk.ask(lambda _: _listing(files.listing(_root(desk, key), folder)))
+    async def folder(key: str, folder: Folder = "") -> files.Listing:
+        return await desk.ask(lambda _: files.listing(_root(desk, key), folder))
 
     @router.post("/files/listings", summary="List several folders")
-    async def folders(key: str, opened: Opened) -> list[Listing]:
-        return await desk.ask(lambda _: _listings(_root(desk, key), opened.folders))
+    async def folders(key: str, opened: Opened) -> list[files.Listing]:
+        return await desk.ask(lambda _: [_listing(_root(desk, key), folder) for folder in opened.folders])
 
     @router.get("/files/search", summary="Search files and folders by path")
-    async def search(key: str, text: Annotated[str, Query(min_length=1, max_length=200)]) -> list[Entry]:
-        found = await desk.ask(lambda _: files.search(_root(desk, key), text))
-        return [Entry(**one.__dict__) for one in found]
+    async def search(key: str, text: Annotated[str, Query(min_length=1, max_length=200)]) -> list[files.Entry]:
+        return await desk.ask(lambda _: files.search(_root(desk, key), text))
 
     @router.get("/file", summary="Read a text file")
     async def read(key: str, path: At) -> Text:

@@ -46,33 +46,6 @@ class Points(BaseModel):
     points: list[tuple[int | None, float, float | None]] = Field(description="Step, time, and value of each point")
 
 
-class Gauge(BaseModel):
-    """A machine metric and its curves."""
-
-    title: str
-    unit: str
-    curves: list[tuple[str, str]] = Field(description="Label, and name to pass to /machine/series")
-
-
-class Series(BaseModel):
-    """A downsampled series of numbers."""
-
-    run: str
-    name: str
-    over: str = Field(description="X axis: step, time (Unix time), or points (counted from 0)")
-    count: int = Field(description="Number of points in the complete series")
-    start: float = Field(description="Start of the run, as Unix time")
-    final: bool = Field(description="The series is complete")
-    columns: list[tuple[float, float, float, float]] = Field(
-        description="x, minimum, maximum, and last value of each column"
-    )
-    least: float | None
-    greatest: float | None
-    last: float | None
-    odd: int = Field(0, description="Number of values that are not finite; not counted in very long series")
-    odd_at: list[float] = Field(default=[], description="x positions of some of these values")
-
-
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
@@ -89,9 +62,8 @@ def routes(desk: Desk) -> APIRouter:
         width: Width = 600,
         start: From = None,
         to: To = None,
-    ) -> Series:
-        found = await desk.ask(series.drawn, run, name, width, x, _span(start, to))
-        return told(found)
+    ) -> series.Series:
+        return await desk.ask(series.drawn, run, name, width, x, _span(start, to))
 
     @router.get("/runs/{run}/points", summary="Get logged points of a metric")
     async def points(run: str, name: MetricName, first: First = 0, count: Count = 1000) -> Points:
@@ -106,8 +78,8 @@ def routes(desk: Desk) -> APIRouter:
         return StreamingResponse(_csv(desk, run, wanted), media_type="text/csv; charset=utf-8", headers=headers)
 
     @router.get("/runs/{run}/machine", summary="List the GPU and process metrics of a run")
-    async def gauges(run: str) -> list[Gauge]:
-        return [Gauge(**vars(one)) for one in await desk.ask(samples.SHARED.gauges, run)]
+    async def gauges(run: str) -> list[samples.Gauge]:
+        return await desk.ask(samples.SHARED.gauges, run)
 
     @router.get("/runs/{run}/machine/series", summary="Get a GPU or process metric, downsampled for a chart")
     async def machine(
@@ -119,14 +91,10 @@ def routes(desk: Desk) -> APIRouter:
         width: Width = 600,
         start: From = None,
         to: To = None,
-    ) -> Series:
-        return told(await desk.ask(samples.SHARED.drawn, run, name, width, x, _span(start, to)))
+    ) -> series.Series:
+        return await desk.ask(samples.SHARED.drawn, run, name, width, x, _span(start, to))
 
     return router
-
-
-def told(found: series.Drawn) -> Series:
-    return Series(**{**vars(found), "columns": [tuple(column) for column in found.columns]})
 
 
 async def _csv(desk: Desk, run: str, names: list[str]) -> AsyncIterator[str]:

@@ -7,13 +7,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
 
 from ...remote.tree import READ
 from ..answers import code, outputs, zipped
@@ -26,80 +24,12 @@ Folder = Annotated[str, Query(max_length=4096, description="Path relative to out
 File = Annotated[str, Query(min_length=1, max_length=4096, description="Path of a file in the snapshot")]
 
 
-class Entry(BaseModel):
-    """An output file, or a folder with its file count and total size."""
-
-    name: str
-    path: str
-    kind: str = Field(description="file, folder, link, …")
-    size: int
-    count: int
-    here: bool = Field(description="Available on this machine")
-    to: str = Field(description="Target of a symbolic link")
-    logged: str = Field(description="Kind under which the script logged it: image, table, …")
-
-
-class Listing(BaseModel):
-    """Contents of an output folder."""
-
-    folder: str
-    entries: list[Entry]
-    count: int
-    size: int
-    home: bool = Field(description="All outputs of the run are available on this machine")
-    more: bool
-
-
-class Source(BaseModel):
-    """A file of the snapshot."""
-
-    path: str
-    size: int
-    to: str
-
-
-class Code(BaseModel):
-    """The code of a run."""
-
-    files: list[Source]
-    more: int
-    problem: str | None
-
-
-class Text(BaseModel):
-    """A file of the snapshot as text."""
-
-    path: str
-    text: str | None
-    problem: str | None
-
-
-class Package(BaseModel):
-    """A package of the environment."""
-
-    name: str
-    version: str
-    source: str
-
-
-class Environment(BaseModel):
-    """The environment of a run, without values of secrets."""
-
-    kind: str
-    python: str
-    facts: list[tuple[str, str]]
-    packages: list[Package]
-    variables: list[tuple[str, str]]
-    secrets: list[str]
-    known: bool = Field(description="The packages were recorded")
-
-
 def routes(desk: Desk) -> APIRouter:
     router = APIRouter(tags=["outputs"])
 
     @router.get("/runs/{run}/outputs", summary="List an output folder of a run")
-    async def listing(run: str, folder: Folder = "") -> Listing:
-        return Listing(**asdict(await desk.ask(outputs.listing, run, folder)))
+    async def listing(run: str, folder: Folder = "") -> outputs.Listing:
+        return await desk.ask(outputs.listing, run, folder)
 
     @router.get("/runs/{run}/outputs/file", summary="Download an output file")
     async def file(run: str, path: Path) -> StreamingResponse:
@@ -129,16 +59,16 @@ def routes(desk: Desk) -> APIRouter:
         return StreamingResponse(_bytes(handle, size), media_type="application/zip", headers=headers)
 
     @router.get("/runs/{run}/code", summary="List the files of a run's snapshot")
-    async def files(run: str) -> Code:
-        return Code(**asdict(await desk.ask(code.tree, run)))
+    async def files(run: str) -> code.Code:
+        return await desk.ask(code.tree, run)
 
     @router.get("/runs/{run}/code/file", summary="Read a file of a run's snapshot as text")
-    async def text(run: str, path: File) -> Text:
-        return Text(**asdict(await desk.ask(code.text, run, path)))
+    async def text(run: str, path: File) -> code.Text:
+        return await desk.ask(code.text, run, path)
 
     @router.get("/runs/{run}/environment", summary="Get the environment of a run")
-    async def environment(run: str) -> Environment:
-        return Environment(**asdict(await desk.ask(code.environment, run)))
+    async def environment(run: str) -> code.Environment:
+        return await desk.ask(code.environment, run)
 
     return router
 

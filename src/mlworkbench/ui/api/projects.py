@@ -30,25 +30,6 @@ class Listed(BaseModel):
     problem: str | None = Field(None, description="Why it cannot be opened")
 
 
-class Target(BaseModel):
-    """A compute target of a project."""
-
-    name: str
-    type: str
-    place: str = Field(description="Address of the machine")
-    problem: str | None = None
-
-
-class RunConfiguration(BaseModel):
-    """A run configuration of a project."""
-
-    name: str
-    target: str
-    framework: str
-    script: str
-    problem: str | None = None
-
-
 class Shown(BaseModel):
     """A project with its targets and run configurations."""
 
@@ -56,8 +37,8 @@ class Shown(BaseModel):
     id: str
     name: str
     folder: str
-    targets: list[Target]
-    run_configurations: list[RunConfiguration]
+    targets: list[dashboard.Target]
+    run_configurations: list[dashboard.RunConfiguration]
 
 
 class Wanted(BaseModel):
@@ -78,8 +59,8 @@ def shown(key: str, project: Project) -> Shown:
         id=project.id,
         name=project.name,
         folder=str(project.root),
-        targets=[Target(**one.__dict__) for one in dashboard.targets(project)],
-        run_configurations=[RunConfiguration(**one.__dict__) for one in dashboard.runconfigs(project)],
+        targets=dashboard.targets(project),
+        run_configurations=dashboard.runconfigs(project),
     )
 
 

@@ -55,7 +55,7 @@ class Code:
         names = [one.path for one in self._files]
         return entry if entry in names else names[0] if names else ""
 
-    def _controls(self, found: answers.Tree) -> None:
+    def _controls(self, found: answers.Code) -> None:
         run = self._context.run
         with ui.row().classes("mlw-run-controls"):
             search = ui.input("Search files").props("outlined dense clearable debounce=200").classes("mlw-run-search")
