@@ -26,9 +26,9 @@ from mlworkbench.config.files import (
 from mlworkbench.config.project import find_project
 from mlworkbench.environments.channels import channels_of, indexes_of
 from mlworkbench.environments.dependencies import Line
+from mlworkbench.environments.dependency_files import read_dependencies
 from mlworkbench.environments.inventory import Inventory
 from mlworkbench.environments.lock_check import checked_lock
-from mlworkbench.environments.reading import read_dependencies
 from mlworkbench.environments.supply import packages
 from mlworkbench.errors import MlwError
 from mlworkbench.history import rows, schema

@@ -10,8 +10,9 @@ from packaging.requirements import Requirement as Parsed
 from packaging.utils import canonicalize_name
 
 from mlworkbench.environments.dependencies import Dependencies, Line, PipLine
+from mlworkbench.environments.dependency_files import read_dependencies
 from mlworkbench.environments.named import parse_named
-from mlworkbench.environments.reading import conda_entry, pip_entry, read_dependencies
+from mlworkbench.environments.reading import conda_entry, pip_entry
 from mlworkbench.errors import ConfigError
 
 CONDA = """\

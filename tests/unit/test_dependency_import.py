@@ -9,8 +9,8 @@ import pytest
 
 from mlworkbench.config.project import adopt_folder
 from mlworkbench.environments import dependency_import
+from mlworkbench.environments.dependency_files import read_dependencies
 from mlworkbench.environments.dependency_import import Imported, import_dependencies
-from mlworkbench.environments.reading import read_dependencies
 
 SECRET = "hush-9d2e"
 REQUIREMENTS = f"""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mlworkbench.environments.dependency_files import read_dependencies
 from mlworkbench.environments.local_files import (
     allowed_file,
     check_repository,
@@ -13,7 +14,6 @@ from mlworkbench.environments.local_files import (
     folders_of,
     local_path,
 )
-from mlworkbench.environments.reading import read_dependencies
 from mlworkbench.errors import ConfigError, SolveError
 
 

@@ -10,8 +10,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, PipLine
+from mlworkbench.environments.dependency_files import read_dependencies
 from mlworkbench.environments.pythons import OLDEST_FOR_UV
-from mlworkbench.environments.reading import read_dependencies
 from mlworkbench.hosts.facts import Facts, Nvidia, System
 from mlworkbench.model import Compute
 from mlworkbench.preflight.check import examine

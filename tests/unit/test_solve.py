@@ -25,12 +25,13 @@ from mlworkbench.environments import pip
 from mlworkbench.environments import solve as solving
 from mlworkbench.environments.channels import channels_of, index_place, indexes_of, known_words, mask, without_secret
 from mlworkbench.environments.dependencies import Dependencies, Line, Option, Requirement
+from mlworkbench.environments.dependency_files import read_dependencies
 from mlworkbench.environments.lockfiles import read_lockfile
 from mlworkbench.environments.named_secrets import NamedSecrets
 from mlworkbench.environments.pip import run_uv
 from mlworkbench.environments.platforms import Platform, platform_of
 from mlworkbench.environments.pythons import satisfies, uv_python
-from mlworkbench.environments.reading import conda_entry, pip_entry, read_dependencies
+from mlworkbench.environments.reading import conda_entry, pip_entry
 from mlworkbench.environments.solve import Request, solve
 from mlworkbench.environments.supply import packages, stock
 from mlworkbench.errors import ConfigError, MlwError, NotFetched, SolveError

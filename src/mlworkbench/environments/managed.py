@@ -15,6 +15,7 @@ from ..remote.programs import in_project
 from ..settings import read_settings
 from ..targets.types import is_elsewhere, type_of
 from .dependencies import USUAL_FILE, Dependencies
+from .dependency_files import read_dependencies
 from .existing import UNTRIED, find_python, look_at_python
 from .known import fact
 from .libc import has_sources
@@ -23,7 +24,6 @@ from .mirrors import with_mirrors
 from .pinned_tools import Installer
 from .platforms import CONTAINER_GLIBC, Platform, older_libc, platform_of
 from .pythons import current_address
-from .reading import read_dependencies
 from .site import Settled, Site
 from .solve import Request, Solved, solve, with_tools
 from .sources import Builds

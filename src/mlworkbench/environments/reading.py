@@ -30,7 +30,6 @@ _MARKER = re.compile(r"\s+;\s*|;\s+")
 _HASH = re.compile(r"(?<!\s)\s+--hash[= ](\S+)")
 _COMMENT = re.compile(r"(?:^|\s)#.*\Z")
 _OPTION = re.compile(r"(--[A-Za-z][\w-]*|-[A-Za-z])(?:\s*=\s*|\s*)(.*)\Z")
-_ELSEWHERE = ("pyproject.toml", "uv.lock", "pixi.lock", "pixi.toml")
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint", "-e": "--editable"}
 _VALUED = ("--index-url", "--extra-index-url", "--find-links", "--no-binary", "--only-binary", "--trusted-host")
 _FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
@@ -45,19 +44,7 @@ _DEEPEST = 10  # requirements that name requirements
 _LONGEST = 2000  # characters of an entry without its hashes
 
 
-def read_dependencies(path: Path, root: Path) -> Dependencies:
-    """What a file of the project asks for; ``root`` is the project. Raises ConfigError with file and line."""
-    if path.name in _ELSEWHERE:
-        from .lockfiles import read_lockfile  # noqa: PLC0415 - it reads files that few projects have
-
-        found = read_lockfile(path, root)
-    else:
-        found = read_requirements(path, root) if path.suffix in (".txt", ".in") else read_conda(path, root)
-    _check_addresses(found)
-    return found
-
-
-def _check_addresses(dependencies: Dependencies) -> None:
+def check_addresses(dependencies: Dependencies) -> None:
     """Later code uses each as a URL, and as one line."""
     whole = Line("", dependencies.file, 0)
     entries: tuple[Line, ...] = (

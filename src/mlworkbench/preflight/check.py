@@ -44,7 +44,7 @@ def preflight(
     findings: list[Finding] = []
     dependencies = None
     if managed and os.path.lexists(path):
-        from ..environments.reading import read_dependencies  # noqa: PLC0415 - other runs need not wait for it
+        from ..environments.dependency_files import read_dependencies  # noqa: PLC0415 - other runs need not wait for it
 
         try:
             path = named_file(project.root, runconfig, "CondaDependenciesFile")

@@ -174,7 +174,7 @@ def _finding(path: Path, one: Import, runconfig: RunConfig, *, complete: bool) -
 
 def _dependencies(project: Project, runconfig: RunConfig) -> Dependencies | None:
     """None if they cannot be read, which is a finding of its own."""
-    from ..environments.reading import read_dependencies  # noqa: PLC0415 - other checks need not wait for it
+    from ..environments.dependency_files import read_dependencies  # noqa: PLC0415 - other checks need not wait for it
 
     try:
         path = named_file(project.root, runconfig, "CondaDependenciesFile")
