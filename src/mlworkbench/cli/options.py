@@ -14,6 +14,7 @@ from ..config.project import Project, find_project
 from ..errors import ConfigError, UsageError
 from ..paths import user_paths
 from .command import GLOBAL, no_color, under
+from .completion import complete_runconfig, complete_target
 from .render import FORMATS, message, terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -47,8 +48,6 @@ def run_configuration(
     help: str = "Run configuration to use (aml_config/NAME.runconfig)",
 ) -> Callable[[Function], Function]:
     """-c NAME."""
-    from .completion import complete_runconfig  # noqa: PLC0415 - which needs this module
-
     return click.option(
         "-c", "--run-configuration", "runconfig", metavar="NAME", shell_complete=complete_runconfig, help=help
     )
@@ -56,8 +55,6 @@ def run_configuration(
 
 def another_target(function: Function) -> Function:
     """-t NAME."""
-    from .completion import complete_target  # noqa: PLC0415 - which needs this module
-
     help = "Compute target (overrides the run configuration)"
     return click.option("-t", "--target", metavar="NAME", shell_complete=complete_target, help=help)(function)
 

@@ -29,7 +29,7 @@ _VERBS = {
     "ui": ("ui:ui", "Open ML Workbench in the browser"),
     "settings": ("settings:settings", "List and change user settings"),
     "asset": ("asset:asset", "List and download promoted outputs"),
-    "completion": ("completion:completion", "Print the completion script for a shell"),
+    "completion": ("completion_script:completion", "Print the completion script for a shell"),
     "submit": ("submit:submit", "Run a script (short for: experiment submit)"),
     "rerun": ("rerun:rerun", "Submit a run again"),
     "logs": ("experiment:logs", "Show the output of a run (short for: experiment logs)"),
