@@ -7,6 +7,7 @@ import posixpath
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..consents import (
     FREE_NETWORKS,
@@ -26,8 +27,10 @@ from ..hosts.replies import Reply, printable
 from ..model import Compute
 from ..remote.mounts import translate
 from .container import mounts
-from .ground import Ground
 from .types import is_elsewhere
+
+if TYPE_CHECKING:
+    from .ground import Ground
 
 _ORIGINAL = "/.azureml/share"  # in the home: the original's default for shared folders
 
