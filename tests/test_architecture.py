@@ -27,14 +27,15 @@ LAYERS = [
     {"errors", "version", "isolation", "typed"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
-# The last stop of a program, where anything may arrive; two places where whatever happens, the user's run must get
-# its start or its ending told; the browser's door, and what keeps its pages fresh.
+# The last stop of a program, where anything may arrive; places where whatever happens, the user's run must get its
+# start or its ending told; the browser's door, and what keeps its pages fresh.
 BROAD = {
     "cli/main.py",
+    "remote/companions/group.py",
     "remote/environments/rattle.py",
     "remote/launcher.py",
+    "remote/resources/resource.py",
     "remote/supervisor.py",
-    "remote/usage.py",
     "remote/verbs.py",
     "ui/gate.py",
     "ui/live.py",

@@ -207,7 +207,7 @@ class RunSpec:
     prepare: bool = True  # the environment may be built; else it must be there
     path: tuple[str, ...] = ()  # folders on the target that go before PATH
     container: Container | None = None
-    spark: JsonDict | None = None  # of a Spark application: its master, where its driver is, what executors get
+    companions: Mapping[str, JsonDict] = field(default_factory=dict)  # name → what the framework tells it
     gpus: str | None = None  # the request; which ones the run got is told by its events
     timeout: float | None = None
     grace: float = 30.0
@@ -247,6 +247,8 @@ class RunSpec:
                 "secrets": tuple(data["secrets"]),
                 "tags": tuple(data.get("tags", ())),
                 "path": tuple(data.get("path", ())),
+                # Earlier builds knew one companion, by a key of its own.
+                "companions": data.get("companions") or ({"spark": data["spark"]} if data.get("spark") else {}),
             }
         )
 

@@ -98,7 +98,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         prepare=runconfig.prepare_environment,
         path=parts.settled.path,
         container=_container(parts, run_id),
-        spark=parts.made.spark,
+        companions=parts.made.companions,
         gpus=_gpus(parts),
         timeout=parts.request.timeout,
         tracked=runconfig.tracked_run,
@@ -127,7 +127,7 @@ def _container(parts: Parts, run_id: str) -> Container | None:
         share=shared_folder(ground, parts.project).rstrip("/"),
         memory=ground.memory,
         environment=parts.settled.mounts,
-        spark=parts.made.spark is not None,
+        spark="spark" in parts.made.companions,
         libc=parts.settled.libc,
         resolved=resolved_prefixes(ground.allowed, ground.places),
     )

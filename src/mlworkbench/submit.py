@@ -83,7 +83,7 @@ def draft(
     settled = settle(project, request, paths, place, tell, dry_run=dry_run)
     setting = setting_of(project, request, entry, place, settled)
     made = framework.make(setting)
-    if made.spark is not None:
+    if "spark" in made.companions:
         warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
     snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
     failpoint("snapshot")

@@ -250,7 +250,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from remote.folder import RunFolder
 from remote.supervisor import Supervisor
-from remote.tracking.watch import Tracking
+from remote.companions.tracking import Tracking
 run = RunFolder(sys.argv[2])
 os.makedirs(run.work)
 tracking = Tracking(run, {})
@@ -263,7 +263,7 @@ print([name for name in sys.modules if name.startswith("remote.tracking.")])
 def test_a_run_without_such_files_loads_nothing_for_them(tmp_path):
     """Supervisors wait for days, and there are many."""
     done = subprocess.run([PYTHON, "-I", "-S", "-c", QUIET, REMOTE.parent, tmp_path / "run"], capture_output=True)
-    assert done.stdout.decode().strip() == "['remote.tracking.search', 'remote.tracking.watch']", done.stderr.decode()
+    assert done.stdout.decode().strip() == "['remote.tracking.search']", done.stderr.decode()
 
 
 def test_in_a_container(spot):

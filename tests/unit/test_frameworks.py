@@ -54,7 +54,7 @@ def words(command):
 )
 def test_python(entry, command):
     result = Python().make(replace(SETTING, entry=entry))
-    assert result.command == command and result.spark is None
+    assert result.command == command and result.companions == {}
 
 
 def test_pyspark_on_one_machine():
@@ -62,7 +62,7 @@ def test_pyspark_on_one_machine():
     kept, settings = words(result.command)
     assert kept == ["/py", STARTER, "spark-submit", ".", "--master", "local[*]", "train.py", "--lr", "0.1"]
     assert settings == PYTHONS
-    assert result.spark == {"master": "local[*]", "deploy": "client"}
+    assert result.companions["spark"] == {"master": "local[*]", "deploy": "client"}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_scripts_folder_is_what_executors_import_from(entry, folder, script)
 
 def test_what_spark_submit_does_not_start():
     command = made(entry=Entry("command", "make", ("-j",)))
-    assert command.command == ("make", "-j") and command.spark is None
+    assert command.command == ("make", "-j") and command.companions == {}
     with pytest.raises(UsageError, match=r"pkg\.mod is a module") as raised:
         made(entry=Entry("module", "pkg.mod"))
     assert "Framework: Python in aml_config/box.runconfig" in str(raised.value.hint)
@@ -101,7 +101,7 @@ def test_the_master(compute, setting, master, deploy):
     kept, settings = words(result.command)
     assert kept[4:6] == ["--master", master] and kept.count("--master") == 1
     assert ("--deploy-mode" in kept) == (deploy is not None)
-    assert result.spark == {"master": master, "deploy": deploy or "client"}
+    assert result.companions["spark"] == {"master": master, "deploy": deploy or "client"}
     assert settings == ({**PYTHONS, **OFF} if deploy else PYTHONS)
 
 
@@ -139,13 +139,13 @@ def test_executors_get_the_environment(deploy, driver):
     assert archive.startswith("file:///home/ada/.mlw/envs/") and archive.endswith(".tar.gz") and name == "environment"
     assert settings["spark.pyspark.python"] == "./environment/bin/python"
     assert settings["spark.pyspark.driver.python"] == driver
-    assert result.spark["pack"] is True
+    assert result.companions["spark"]["pack"] is True
     here = made(compute=Compute("c", "local"), lock=MANAGED)
-    assert "--archives" not in here.command and "pack" not in here.spark, "one machine has it already"
+    assert "--archives" not in here.command and "pack" not in here.companions["spark"], "one machine has it already"
 
 
 def test_a_container_cannot_lend_its_environment_to_a_cluster():
     told = SparkDependencies(configuration={"spark.master": "spark://m:7077"})
     with pytest.raises(ConfigError, match="cannot use the cluster"):
         made(compute=Compute("c", "docker"), lock=MANAGED, spark=told)
-    assert made(compute=Compute("c", "docker"), lock={"kind": "given"}, spark=told).spark
+    assert made(compute=Compute("c", "docker"), lock={"kind": "given"}, spark=told).companions["spark"]

@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.remote import endings
+from mlworkbench.remote.companions import spark as watch
+from mlworkbench.remote.companions.spark import Spark
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.journal import Journal
-from mlworkbench.remote.spark import eventlog, watch
+from mlworkbench.remote.spark import eventlog
 from mlworkbench.remote.spark.application import Application
 from mlworkbench.remote.spark.eventlog import EventLog
 from mlworkbench.remote.spark.page import Page
-from mlworkbench.remote.spark.watch import SparkWatch
 from tests.machines.network import wait_until
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -42,7 +43,7 @@ class Watched:
 
     def take_over(self) -> None:
         """Another supervisor goes on."""
-        self.watch = SparkWatch(self.run, {"spark": {"deploy": "client"}}, Journal(self.run), self._mask)
+        self.watch = Spark(self.run, {"companions": {"spark": {"deploy": "client"}}}, Journal(self.run), self._mask)
 
     def _mask(self, text: str) -> str:
         for one in self.secrets:
@@ -60,7 +61,7 @@ class Watched:
     def look(self, times: int = 3) -> None:
         for _ in range(times):
             self.watch._next = self.watch._next_tale = self.watch._next_note = 0.0
-            self.watch.tick()
+            self.watch.tick(None)
 
     def told(self, kind: str) -> list[dict]:
         events = map(json.loads, Path(self.run.events).read_text().splitlines())
@@ -68,7 +69,7 @@ class Watched:
 
     def judge(self, log: str, code: int | None = 1, signal: int | None = None) -> tuple[str, str]:
         Path(self.run.log).write_text(log)
-        return self.watch.judge({"code": code, "signal": signal}, "what the log says")
+        return self.watch.explain(endings.FAILED, "what the log says", {"code": code, "signal": signal})
 
 
 @pytest.fixture
@@ -231,11 +232,11 @@ def test_progress_is_told_ever_more_rarely(run, monkeypatch):
     for number in range(24 * 3600 // 15):
         if number % 2 == 0:
             run.write(event("JobStart", **{"Job ID": number, "Stage Infos": []}))
-        run.watch.tick()
+        run.watch.tick(None)
         clock[0] += 15.0
     assert len(run.told("spark_progress")) < 2000
     run.write(event("ApplicationEnd"))
-    run.watch.tick()
+    run.watch.tick(None)
     assert run.told("spark_progress")[-1]["ended"], "the last one is told at once"
 
 
@@ -338,7 +339,7 @@ STARTING = {"App Name": "r", "App ID": "app-1", "Timestamp": 1, "User": "u"}
 
 @pytest.mark.parametrize("port", ["0", "65535", "²", "99999", "x"])
 def test_a_port_that_is_none_ends_nothing(run, port, monkeypatch):
-    monkeypatch.setattr("mlworkbench.remote.spark.watch.PAGE", 0.0)
+    monkeypatch.setattr("mlworkbench.remote.companions.spark.PAGE", 0.0)
     settings = {"spark.ui.port": port, "spark.master": "local[2]"}
     run.write(event("EnvironmentUpdate", **{"Spark Properties": settings}))
     run.write(event("ApplicationStart", **STARTING))
@@ -348,7 +349,7 @@ def test_a_port_that_is_none_ends_nothing(run, port, monkeypatch):
 
 @pytest.mark.parametrize(("master", "host"), [("local[2]", "127.0.0.1"), ("spark://h:1", socket.gethostname())])
 def test_the_page_is_told_by_the_name_that_it_listens_on(run, master, host, monkeypatch):
-    monkeypatch.setattr("mlworkbench.remote.spark.watch.PAGE", 0.0)
+    monkeypatch.setattr("mlworkbench.remote.companions.spark.PAGE", 0.0)
     server, port = serve(b'[ { "id" : "app-1" } ]')
     try:
         settings = {"spark.ui.port": str(port), "spark.master": master}

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from mlworkbench.history.reading import parse_lines, value_of
 from mlworkbench.history.tally import Tally
-from mlworkbench.remote.tracking import search, tensorboard, watch
+from mlworkbench.remote.companions.tracking import Tracking
+from mlworkbench.remote.tracking import search, tensorboard
 from mlworkbench.remote.tracking.eventfile import Broken, _crc32c, _masked, event, records
 from mlworkbench.remote.tracking.search import EventFiles
 from mlworkbench.remote.tracking.tensorboard import Board
@@ -524,7 +525,7 @@ def test_a_record_of_many_empty_fields_costs_no_more_than_one_of_scalars(place):
 @pytest.mark.skipif(os.name == "nt", reason="folders by handle")
 def test_folders_that_are_too_deep_are_not_searched_and_that_is_recorded(place, monkeypatch):
     deep(place, 20, "events.out.tfevents.2", BEGIN + scalars(THEN + 2, 1, a=1.0))
-    tracking = watch.Tracking(type("Run", (), {"work": str(place.work), "metrics": str(place.target.parent)})(), {})
+    tracking = Tracking(type("Run", (), {"work": str(place.work), "metrics": str(place.target.parent)})(), {})
     tracking.tick({"time": THEN})
     tracking.end({"time": THEN})
     assert place.points() == []

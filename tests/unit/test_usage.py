@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.remote import machine
+from mlworkbench.remote.companions.group import Companions
+from mlworkbench.remote.companions.usage import Usage
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.memory import Memory
-from mlworkbench.remote.usage import Usage
 from tests.machines.network import wait_until
 
 BUSY = "held = bytearray(64 << 20)\nwhile True: sum(range(1000))"
@@ -63,12 +64,12 @@ def test_what_cannot_be_known_is_left_out(tmp_path):
     assert lines(run) == []
 
 
-def test_whatever_a_kernel_says_the_run_goes_on_being_watched(tmp_path, capsys, monkeypatch):
+def test_whatever_a_kernel_says_the_run_goes_on_being_watched(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
-    usage = Usage(RunFolder(str(tmp_path)))
+    companions = Companions([Usage(RunFolder(str(tmp_path)))])
     for _ in range(3):
-        usage.tick({"pid": os.getpid()})  # it lacks a time
-    assert usage._next == float("inf")
+        companions.tick({"pid": os.getpid()})  # it lacks a time
+    assert capfd.readouterr().err.count("stopped measuring CPU and memory: KeyError") == 1
 
 
 # -- memory of several processes -----------------------------------------------------------------------------------

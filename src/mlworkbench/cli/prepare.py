@@ -99,7 +99,7 @@ def _packs(project: Project, request: Request, place: submitting.Place, settled:
     """Whether a script of this run configuration would send its environment to the executors of a cluster."""
     setting = submitting.setting_of(project, request, Entry("script", "any.py", ()), place, settled)
     made = framework_of(place.runconfig).make(setting)
-    return bool(made.spark and made.spark.get("pack"))
+    return bool(made.companions.get("spark", {}).get("pack"))
 
 
 def _image(place: submitting.Place) -> Pull | None:

@@ -192,7 +192,7 @@ def _say_untried(made: submitting.Draft) -> None:
     found = made.parts.settled.interpreter
     if made.parts.settled.lock["kind"] == "existing" and not any(found.version):
         render.message(f"note: {found.path} was not checked: a dry run starts no programs of the project")
-    if made.spec.spark is not None:
+    if "spark" in made.spec.companions:
         render.message("note: Spark and Java were not checked: a dry run starts no programs on the target")
 
 

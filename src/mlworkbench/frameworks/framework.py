@@ -32,7 +32,7 @@ class Made:
     """The user's command, run in the project's root, and what it needs around it."""
 
     command: tuple[str, ...]
-    spark: JsonDict | None = None  # what the supervisor is to know of a Spark application
+    companions: Mapping[str, JsonDict] = field(default_factory=dict)  # that watch the run: name → what each is told
 
 
 class Framework(Protocol):

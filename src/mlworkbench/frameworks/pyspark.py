@@ -50,7 +50,7 @@ class PySpark:
             ("--archives", archives),
         ):
             words += _joined(option, own, setting)
-        return Made((*words, as_path(entry.name), *entry.arguments), known)
+        return Made((*words, as_path(entry.name), *entry.arguments), {"spark": known})
 
     @staticmethod
     def _deploy(setting: Setting, master: str) -> list[str]:

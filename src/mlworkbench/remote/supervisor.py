@@ -11,9 +11,9 @@ import time
 
 from . import endings, machine
 from .clients import acceptance
+from .companions.group import companions_of
 from .failpoint import failpoint
 from .folder import Root, RunFolder
-from .gpus.watch import GpuWatch
 from .heartbeat import Heartbeat
 from .journal import Journal, drop_room, keep_room, log, read_json
 from .launcher import pass_gate
@@ -23,18 +23,16 @@ from .pending_ending import until_written
 from .processes import RUNNING, Processes
 from .progress import is_full
 from .progress import size as file_size
+from .resources.resource import resources_of
 from .restart import REBOOTED, RESTARTED, change_since
 from .run_lock import is_replaced
 from .stopping import Stopping
-from .tracking.watch import Tracking
-from .usage import Usage
 from .workcopy import place, recycle
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional
 
-    from .spark.watch import SparkWatch
     from .stopping import Work
 
 LOOK = 0.4  # how long a cancel may go unnoticed
@@ -50,10 +48,8 @@ class Supervisor:
         self.journal = Journal(run)
         self._work = work_of(run, spec)
         self._stopping = Stopping(run, spec, self.journal, self._work)
-        self._gpus = GpuWatch(root, run, spec, self.journal)
-        self._tracking = Tracking(run, spec)
-        self._usage = Usage(run)
-        self._spark = spark_of(run, spec, self.journal, self._masked)
+        self._resources = resources_of(root, run, spec, self.journal)
+        self._companions = companions_of(run, spec, self.journal, self._masked)
         self._heartbeat = Heartbeat(run)
         self._secrets: Optional[Dict[str, str]] = None  # unknown to whoever took over
         self.settled: Callable[[], None] = lambda: None  # called once, when it is known how things stand
@@ -74,14 +70,14 @@ class Supervisor:
             if problem is not None:
                 ending = endings.ENVIRONMENT_FAILED
             else:
-                problem = self._gpus.obtain(self._heartbeat.beat)
+                problem = self._resources.obtain(self._heartbeat.beat)
         except (OSError, ValueError) as error:
             problem = "cannot prepare the run: %s" % error
         if problem is not None:
             self.never(problem, ending)
             return
         failpoint("prepared")
-        self._work.put_to_work(secrets, umask, self._gpus.descriptors())
+        self._work.put_to_work(secrets, umask, self._resources.descriptors())
         failpoint("launched")
         self._await_start()
         self.watch()
@@ -99,8 +95,7 @@ class Supervisor:
             problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._heartbeat.beat, self._secrets)
             if problem:
                 return problem
-        if self.spec.get("spark"):
-            os.makedirs(self.run.spark, mode=0o700, exist_ok=True)
+        self._companions.prepare()
         self._work.prepare()
         keep_room(self.run)
         return None
@@ -178,8 +173,8 @@ class Supervisor:
             self.conclude(ended)
             return
         pass_gate(self.run, "never", what)
-        if self._spark:
-            self._follow_safely(self._spark, self._spark.end)
+        self._settle()
+        self._companions.end(read_started(self.run))
         self.finish(ending, what + " during the run", None)
 
     # -- watching ----------------------------------------------------------------------------------
@@ -207,19 +202,15 @@ class Supervisor:
             self._settle()
             self._pause(wait, facts)
         self._stopping.sweep(facts)
-        if self._spark:
-            self._spark.sweep(self._work, facts)
+        self._companions.sweep(self._work, facts)
         self.conclude(ended)
 
     def _pause(self, wait: Callable[[float], bool], facts: Optional[Dict[str, Any]]) -> None:
         """Until there is reason for a thorough look. Runs for days beside the user's work, so it must be cheap."""
         while not self._heartbeat.is_due():
             self._stopping.look(facts)
-            self._gpus.tick(facts)
-            self._usage.tick(facts)
-            if self._spark:
-                self._follow_safely(self._spark, self._spark.tick)
-            self._track_safely(self._tracking.tick, facts)
+            self._resources.keep()
+            self._companions.tick(facts)
             if wait(LOOK) or facts is None or os.path.exists(self.run.exit):
                 return
 
@@ -253,12 +244,11 @@ class Supervisor:
             reason = "stopped after the time limit of %g s" % self.spec["timeout"]
         elif stop == "cancel" and not ended.get("unstarted"):
             reason = "canceled by %s" % ((read_json(self.run.cancel) or {}).get("by") or "an unknown user")
-        if self._spark:
-            self._follow_safely(self._spark, self._spark.end)
-        if ending == endings.FAILED:
-            reason = self._explain(ended)
-            if self._spark:
-                ending, reason = self._blame_safely(self._spark, ended, reason)
+        self._settle()
+        self._companions.end(facts)
+        failed = ending == endings.FAILED
+        ending, reason = self._companions.explain(ending, self._explain(ended) if failed else reason, ended)
+        if failed and reason:
             if is_full(self.run.path):
                 reason += "; the disk that holds %s is full" % self.run.path
             if oom:
@@ -295,9 +285,9 @@ class Supervisor:
             data.update(self._collect_safely(dict(data)))
         if ended:
             data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
-        self._track_safely(self._tracking.end, facts)
         data["left_out"] = left_out(self.run.metrics) + data.get("left_out", [])
-        data["gpu"] = self._judge_safely(ending, reason, facts is not None)
+        data["gpu"] = self._companions.verdict(facts is not None, ending, reason)
+        self._resources.release()
         self._work.leave()
         failpoint("finishing")
         self.journal.add("finished", data, lasting=True)
@@ -328,39 +318,6 @@ class Supervisor:
             log("the outputs could not be listed: %s: %s" % (type(error).__name__, error))
             return {"outputs": None, "output_bytes": None}
 
-    def _track_safely(self, take: Callable[[Optional[Dict[str, Any]]], None], facts: Optional[Dict[str, Any]]) -> None:
-        """Metrics of scripts that know nothing of us. As above, and the run must be watched, too."""
-        try:
-            take(facts)
-        except Exception as error:  # noqa: BLE001 - the files are the script's, and may be anything
-            self._tracking.give_up()
-            log("stopped collecting metrics from event files and the log: %s: %s" % (type(error).__name__, error))
-
-    def _follow_safely(self, spark: SparkWatch, step: Callable[[], None]) -> None:
-        """What a Spark application tells of itself. As above."""
-        try:
-            step()
-        except Exception as error:  # noqa: BLE001 - the script writes where Spark does
-            spark.give_up()
-            log("stopped following the Spark application: %s: %s" % (type(error).__name__, error))
-
-    def _blame_safely(self, spark: SparkWatch, ended: Dict[str, Any], reason: str) -> Tuple[str, str]:
-        """Ending and reason of a Spark run that failed. As above."""
-        try:
-            return spark.judge(ended, reason)
-        except Exception as error:  # noqa: BLE001 - as above
-            log("cannot determine why the Spark application failed: %s: %s" % (type(error).__name__, error))
-            return endings.FAILED, reason
-
-    def _judge_safely(self, ending: str, reason: Optional[str], started: bool) -> Optional[Dict[str, Any]]:
-        """What became of the GPUs, if it had any to do with them. As above: nothing of it may cost the ending."""
-        try:
-            found = self._gpus.end(started, ending != endings.SUCCEEDED, reason)
-            return self._spark.judge_gpus(found, started) if self._spark else found
-        except Exception as error:  # noqa: BLE001 - drivers, packages and logs are of any kind
-            log("cannot determine the GPU verdict: %s: %s" % (type(error).__name__, error))
-            return None
-
     def _collect(self, ending: Dict[str, Any]) -> Dict[str, Any]:
         """List the outputs. It may take long: the ending goes on record first, and a cancel cuts it short.
 
@@ -382,14 +339,3 @@ def work_of(run: RunFolder, spec: Dict[str, Any]) -> Work:
     from .container import Contained  # noqa: PLC0415 - what plain runs need not hold
 
     return Contained(run, spec)
-
-
-def spark_of(
-    run: RunFolder, spec: Dict[str, Any], journal: Journal, mask: Callable[[str], str]
-) -> Optional[SparkWatch]:
-    """Who reads what a Spark application tells of itself."""
-    if not spec.get("spark"):
-        return None
-    from .spark.watch import SparkWatch  # noqa: PLC0415 - what other runs need not hold
-
-    return SparkWatch(run, spec, journal, mask)

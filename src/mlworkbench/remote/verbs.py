@@ -15,9 +15,9 @@ from .claim import claim, has_claim
 from .clients import mark_root, root_identity
 from .failpoint import failpoint
 from .folder import Root, RunFolder
-from .gpus.watch import join
 from .journal import log, read_json, spare_room, write_first, write_whole
 from .launcher import launch, pass_gate
+from .resources.resource import join_queues
 from .restart import ELSEWHERE, RESTARTED, change_since
 from .run_lock import hold
 from .supervisor import Supervisor
@@ -70,7 +70,7 @@ def start(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
         failpoint("claimed")
         secrets, conductor = message.get("secrets", {}), _conductor(root, run, spec or {}, message)
         if conductor is None:
-            join(root, run, spec or {})
+            join_queues(root, spec or {})
         tell({"ok": True, "claimed": True, "protocol": PROTOCOL, "pid": os.getpid()})
         if conductor is not None:
             conductor.begin()

@@ -13,6 +13,7 @@ import signal
 
 from .. import machine
 from ..folder import Root, RunFolder
+from ..run_spec import companion_settings
 from ..untrusted import parse_json
 from .environment import hold, is_sound
 from .packed import is_packed
@@ -45,7 +46,7 @@ def make_ready(
     """
     lock = spec["lock"]
     hold(root, lock, spec["id"])
-    packs = bool((spec.get("spark") or {}).get("pack"))
+    packs = bool((companion_settings(spec, "spark") or {}).get("pack"))
     sound = is_sound(root, lock) and _is_for_image(root, spec)
     if sound and not (packs and not is_packed(root, lock)):
         return None

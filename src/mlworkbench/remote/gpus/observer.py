@@ -13,6 +13,7 @@ import time
 
 from ..folder import RunFolder
 from ..launcher import child_environment
+from ..run_spec import companion_settings
 from ..untrusted import parse_json
 from .whose import Owner
 
@@ -105,7 +106,7 @@ class Observer:
 
     def _application(self) -> Callable[[], Optional[str]]:
         """The Spark application of the run; none of any other."""
-        if not self._spec.get("spark"):
+        if companion_settings(self._spec, "spark") is None:
             return lambda: None
         from ..spark.note import application_of  # noqa: PLC0415 - other runs have none
 

@@ -10,13 +10,16 @@ import os
 import socket
 import time
 
+from .. import endings
 from ..folder import RunFolder
 from ..journal import Journal, log, spare_room, write_note
+from ..run_spec import companion_settings
+from ..spark.application import Application
+from ..spark.eventlog import EventLog
+from ..spark.note import note_of, read_note
+from ..spark.page import Page
 from ..tree import remove
-from .application import Application
-from .eventlog import EventLog
-from .note import note_of, read_note
-from .page import Page
+from .companion import Companion
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -39,12 +42,15 @@ _GIVE_UP = 10.0
 _ADDRESS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:-_/[]")
 
 
-class SparkWatch:
+class Spark(Companion):
     """Of one run. ``mask`` takes secrets out of a text; it gives nothing of one where it cannot know them."""
+
+    task = "following the Spark application"
 
     def __init__(self, run: RunFolder, spec: Dict[str, Any], journal: Journal, mask: Callable[[str], str]) -> None:
         self._run = run
         self._spec = spec
+        self._settings = companion_settings(spec, "spark") or {}
         self._journal = journal
         self._mask = mask
         noted = read_note(run)
@@ -65,10 +71,14 @@ class SparkWatch:
         self._next = 0.0
         self._dirty = False
 
+    def prepare(self) -> None:
+        """The folder into which Spark writes its event log."""
+        os.makedirs(self._run.spark, mode=0o700, exist_ok=True)
+
     # -- while it goes on ------------------------------------------------------------------------------------
 
-    def tick(self) -> None:
-        """Called often. A disk that refuses is tried again."""
+    def tick(self, facts: Facts) -> None:
+        """Read what is new. A disk that refuses is tried again."""
         began = time.monotonic()
         if began < self._next:
             return
@@ -84,10 +94,6 @@ class SparkWatch:
         took = time.monotonic() - began
         pause = max(_PAUSE, (_BEHIND if self._log.behind else _SHARE) * took)
         self._next = time.monotonic() + min(pause, _RARELY)
-
-    def give_up(self) -> None:
-        """Follow it no more."""
-        self._next = float("inf")
 
     def _look(self) -> bool:
         """Whether there was anything new."""
@@ -158,7 +164,7 @@ class SparkWatch:
         self._tell_progress(now)
 
     def _make_facts(self) -> Dict[str, Any]:
-        data, spark = self.application.data, self._spec.get("spark") or {}
+        data, spark = self.application.data, self._settings
         facts = {"app": data["app"], "version": data["version"], "master": data["master"] or spark.get("master")}
         facts.update(deploy=spark.get("deploy"), events=self._run.spark, ui=self._address)
         facts.update(history=_history(data), number=self._count)
@@ -204,8 +210,7 @@ class SparkWatch:
                 work.kill(facts)
             time.sleep(0.05)
 
-    def end(self) -> None:
-        """Take in the rest."""
+    def end(self, facts: Facts) -> None:
         self._close_page()
         deadline = time.monotonic() + _AT_THE_END
         try:
@@ -225,21 +230,23 @@ class SparkWatch:
         except OSError as error:
             log("the driver's scratch folder could not be removed: %s" % error)
 
-    def judge(self, ended: Dict[str, Any], reason: str) -> Tuple[str, str]:
-        """Ending and reason of a run that failed, ``reason`` being what the log says."""
-        from .ending import judge  # noqa: PLC0415 - regular expressions, for those that fail
+    def explain(self, ending: str, reason: Optional[str], ended: Dict[str, Any]) -> Tuple[str, Optional[str]]:
+        """Of a run that failed, ``reason`` being what the log says."""
+        if ending != endings.FAILED:
+            return ending, reason
+        from ..spark.ending import judge  # noqa: PLC0415 - regular expressions, for those that fail
 
-        return judge(self._run, ended, reason, self.application, self._mask)
+        return judge(self._run, ended, reason or "", self.application, self._mask)
 
-    def judge_gpus(self, verdict: Facts, started: bool) -> Facts:
-        """The verdict on the run's GPUs, with those that its executors were given."""
-        from .gpus import asked_for, judge  # noqa: PLC0415 - most runs ask for none
+    def evidence(self, verdict: Facts, started: bool, ending: str, reason: Optional[str]) -> Facts:
+        """GPUs that the executors were given."""
+        from ..spark.gpus import asked_for, judge  # noqa: PLC0415 - most runs ask for none
 
-        asked = asked_for(self._spec, self.application.data["settings"])
+        data = self.application.data
+        asked = asked_for(self._spec, data["settings"])
         if not asked:
             return verdict
-        data = self.application.data
-        master = data["master"] or (self._spec.get("spark") or {}).get("master")
+        master = data["master"] or self._settings.get("master")
         return judge(verdict, asked, data["given"] if data["app"] else None, started, str(master))
 
 

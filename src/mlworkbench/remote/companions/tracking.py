@@ -11,14 +11,15 @@ import time
 from ..failpoint import failpoint
 from ..folder import RunFolder
 from ..journal import log
-from .search import EventFiles
+from ..tracking.search import EventFiles
+from .companion import Companion
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Union
 
-    from .spoken import Spoken
-    from .tensorboard import Board
+    from ..tracking.spoken import Spoken
+    from ..tracking.tensorboard import Board
 
     Facts = Optional[Dict[str, Any]]
 
@@ -29,8 +30,10 @@ _RARELY = 60.0
 _AT_THE_END = 60.0  # seconds
 
 
-class Tracking:
+class Tracking(Companion):
     """What one run's script writes and prints."""
+
+    task = "collecting metrics from event files and the log"
 
     def __init__(self, run: RunFolder, spec: Dict[str, Any]) -> None:
         self._run = run
@@ -42,7 +45,6 @@ class Tracking:
         self._next = 0.0
 
     def tick(self, facts: Facts) -> None:
-        """Called often."""
         if not self._on or facts is None or time.monotonic() < self._next:
             return
         began = time.monotonic()
@@ -67,18 +69,14 @@ class Tracking:
 
     def _readers(self, facts: Dict[str, Any]) -> List[Union[Board, Spoken]]:
         if self._board is None and (self._files.found or self._files.left_out):
-            from .tensorboard import Board  # noqa: PLC0415 - most runs have no such file
+            from ..tracking.tensorboard import Board  # noqa: PLC0415 - most runs have no such file
 
             self._board = Board(self._files, os.path.join(self._run.metrics, BOARD), float(facts["time"]))
         if self._spoken is None and self._listens:
-            from .spoken import Spoken  # noqa: PLC0415 - regular expressions that other runs need not hold
+            from ..tracking.spoken import Spoken  # noqa: PLC0415 - regular expressions that other runs need not hold
 
             self._spoken = Spoken(self._run.log, os.path.join(self._run.metrics, SPOKEN))
         return [reader for reader in (self._board, self._spoken) if reader is not None]
 
     def _refused(self) -> bool:
         return any(reader is not None and reader.refused for reader in (self._board, self._spoken))
-
-    def give_up(self) -> None:
-        """Take nothing any more."""
-        self._on = False

@@ -7,11 +7,12 @@ import os
 import sys
 import time
 
-from .folder import RunFolder
-from .journal import log, read_json
-from .memory import Memory
-from .notes import alive
-from .process_usage import Effort
+from ..folder import RunFolder
+from ..journal import read_json
+from ..memory import Memory
+from ..notes import alive
+from ..process_usage import Effort
+from .companion import Companion
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ _LARGEST = 16 << 20  # bytes
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 
 
-class Usage:
+class Usage(Companion):
     """Of one run. Whatever cannot be had is left out: nothing depends on it."""
+
+    task = "measuring CPU and memory"
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
@@ -35,15 +38,9 @@ class Usage:
         self._began = self._next = 0.0
 
     def tick(self, facts: Optional[Dict[str, Any]]) -> None:
-        """Called often. Nothing that happens here may keep the run from being watched."""
         now = time.monotonic()
-        if facts is None or now < self._next or sys.platform != "linux":
-            return
-        try:
+        if facts is not None and now >= self._next and sys.platform == "linux":
             self._look(facts, now)
-        except Exception as error:  # noqa: BLE001 - kernels tell of processes in many ways
-            self._next = float("inf")
-            log("stopped measuring CPU and memory: %s: %s" % (type(error).__name__, error))
 
     def _look(self, facts: Dict[str, Any], now: float) -> None:
         if self._effort is None:
