@@ -207,6 +207,7 @@ class RunSpec:
     prepare: bool = True  # the environment may be built; else it must be there
     path: tuple[str, ...] = ()  # folders on the target that go before PATH
     container: Container | None = None
+    starter: str = "detached"  # what leaves a supervisor behind on the target
     companions: Mapping[str, JsonDict] = field(default_factory=dict)  # name → what the framework tells it
     gpus: str | None = None  # the request; which ones the run got is told by its events
     timeout: float | None = None

@@ -70,6 +70,7 @@ class Parts:
     snapshot: Snapshot
     request: Request
     ground: Ground  # the machine
+    starter: str = "detached"  # as the target names it
 
 
 def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
@@ -98,6 +99,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         prepare=runconfig.prepare_environment,
         path=parts.settled.path,
         container=_container(parts, run_id),
+        starter=parts.starter,
         companions=parts.made.companions,
         gpus=_gpus(parts),
         timeout=parts.request.timeout,

@@ -19,6 +19,7 @@ from .history.children import children_of_sweep
 from .history.folders import make_folder
 from .history.names import new_id
 from .history.store import History, IdTaken
+from .hosts.library import starter_name
 from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec
 from .paths import UserPaths
 from .plan import Parts, Request, plan, shared_folder
@@ -100,6 +101,7 @@ def draft(
         snapshot=snapshot,
         request=request,
         ground=place.ground,
+        starter=starter_name(target.type.starter),
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
     return Draft(plan(parts, new_id(project.name), key, time.time()), parts, target, warnings).with_children()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -20,7 +21,8 @@ from mlworkbench.hosts import channel, contact
 from mlworkbench.hosts.openssh import HostKeyChanged, HostKeyUnknown, LoginRefused
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.paths import UserPaths
-from tests.contract.test_host import become, by_ssh
+from tests.contract.test_host import DistantPlace, become, by_ssh
+from tests.supervisor.conftest import until
 
 CANARY = "canary-Pa55word"
 
@@ -377,3 +379,39 @@ def test_a_server_that_allows_one_session_only(machine, laptop, monkeypatch):
     assert first.ask({"do": "hello"})["ok"]
     second.close()
     first.disconnect()
+
+
+STARTER = """
+import json, subprocess
+
+def start(run, spec, secrets, supervision):
+    process = subprocess.Popen(supervision.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    process.stdin.write(supervision.message)
+    process.stdin.close()
+    return {"pid": process.pid}
+
+def status(handles):
+    return {run: {"state": "running", "reason": str(handle["pid"])} for run, handle in handles.items()}
+
+def cancel(handle, grace):
+    pass
+"""
+
+
+def test_a_plugins_starter_travels_with_the_agent(machine, laptop, monkeypatch, tmp_path):
+    host_machine = machine()
+    plain = by_ssh(laptop, host_machine, monkeypatch)
+    plain.connect()
+    (tmp_path / "popen.py").write_text(STARTER)
+    host = SshHost(plain.attachment, UserPaths(laptop.store), starter=str(tmp_path / "popen.py"))
+    place = DistantPlace(host_machine)
+    place.run("r", "print('hello')", starter="plugin:popen")
+    assert host.call("start", "r", ["n"], {"secrets": {}}) == {"ok": True, "claimed": True}
+    until(lambda: b'"finished"' in host.news("r", {"events.jsonl": 0}, 1 << 20).parts["events.jsonl"])
+    assert host.news("r", {"log": 0}, 100).parts["log"] == b"hello\n"
+    pid = json.loads((place.root / "runs" / "r" / "starter.json").read_text())["handle"]["pid"]
+    assert host.ask({"do": "status", "runs": ["r"]})["runs"] == {"r": {"state": "running", "reason": str(pid)}}
+    assert len(list((place.root / "lib").iterdir())) == 2, "the agent with it, and the one without"
+    assert plain.ask({"do": "status", "runs": ["r"]})["runs"]["r"]["state"] == "unknown", "which does not know it"
+    host.disconnect()
+    plain.disconnect()

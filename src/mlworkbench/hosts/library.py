@@ -11,16 +11,18 @@ from functools import lru_cache
 from pathlib import Path
 
 from .. import remote
+from ..errors import HostError
 from ..isolation import module_path
+from ..remote.starters.starter import DETACHED, PLUGIN
 
 SOURCE = Path(remote.__file__).parent
 ENDINGS = (".py", ".dist-info/METADATA", ".dist-info/entry_points.txt")  # ``loader.py`` names them too
 
 
 @lru_cache
-def files() -> dict[str, bytes]:
-    """Path below ``remote`` → content."""
-    found = {}
+def files(starter: str = DETACHED) -> dict[str, bytes]:
+    """Path below ``remote`` → content. ``starter``: the name of one of ours, or the path of a plugin's file."""
+    found = dict(_plugin(starter))
     for name in sorted(_names(str(SOURCE), "")):
         with open(os.path.join(SOURCE, name), "rb", buffering=0) as file:
             found[name] = file.read()
@@ -29,6 +31,32 @@ def files() -> dict[str, bytes]:
         with open(binding, "rb", buffering=0) as file:
             found["vendor/pynvml.py"] = file.read()
     return found
+
+
+def starter_name(starter: str) -> str:
+    """The starter as a spec names it to the target: a plugin's file has another path there."""
+    return f"{PLUGIN}{Path(starter).stem}" if _is_file(starter) else starter
+
+
+def _is_file(starter: str) -> bool:
+    return os.path.isabs(starter)
+
+
+def _plugin(starter: str) -> Iterator[tuple[str, bytes]]:
+    """The starter file of a plugin, by its name in what travels."""
+    if not _is_file(starter):
+        return
+    path = Path(starter)
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise HostError(
+            f"starter {starter} is not a Python file with a plain name", "rename it to, such as, my_starter.py"
+        )
+    try:
+        content = path.read_bytes()
+        content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostError(f"cannot read the starter {starter}: {error}", "reinstall the plugin") from None
+    yield f"starters/plugins/{path.name}", content
 
 
 def _nvml_binding() -> str | None:
@@ -48,14 +76,15 @@ def _names(folder: str, above: str) -> Iterator[str]:
 
 
 @lru_cache
-def digest() -> str:
+def digest(starter: str = DETACHED) -> str:
     """Named by its content: an upgrade of mlw does not touch what is running."""
     whole = hashlib.sha256()
-    for name, content in sorted(files().items()):
+    for name, content in sorted(files(starter).items()):
         whole.update(name.encode() + b"\0" + content + b"\0")
     return whole.hexdigest()[:16]
 
 
-def packed() -> bytes:
+def packed(starter: str = DETACHED) -> bytes:
     """For the loader on another machine (``loader.py`` in this folder)."""
-    return zlib.compress(json.dumps({name: content.decode() for name, content in files().items()}).encode(), 6)
+    texts = {name: content.decode() for name, content in files(starter).items()}
+    return zlib.compress(json.dumps(texts).encode(), 6)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import HostError
 from ..remote import machine, serve
 from ..remote.folder import Root
+from ..remote.starters.starter import DETACHED
 from ..remote.tree import remove
 from ..remote.untrusted import parse_json
 from . import library
@@ -31,9 +32,11 @@ class LocalHost:
     distant = False
     attachment = None
 
-    def __init__(self, root: Root, environment: Mapping[str, str]) -> None:
+    def __init__(self, root: Root, environment: Mapping[str, str], starter: str = DETACHED) -> None:
+        """``starter``: the name of one of ours, or the path of a plugin's file."""
         self.root = root
         self._environment = environment
+        self._starter = starter
         self._library: Path | None = None
 
     def call(self, verb: str, run_id: str, words: Sequence[str], message: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +113,7 @@ class LocalHost:
     def _heal(self) -> bool:
         """Whether what is installed was damaged (a power cut), and is whole now."""
         place = self._installed()
-        files = library.files()
+        files = library.files(self._starter)
         if all((place / name).is_file() and (place / name).read_bytes() == files[name] for name in files):
             return False
         remove(str(place.parent))
@@ -120,7 +123,7 @@ class LocalHost:
     def _installed(self) -> Path:
         """What travels, in a folder named by its content: an upgrade of mlw does not touch running supervisors."""
         if self._library is None:
-            self._library = install(self.root)
+            self._library = install(self.root, self._starter)
         return self._library
 
 
@@ -137,18 +140,18 @@ def _sleep(seconds: float) -> bool:
     return False
 
 
-def install(root: Root) -> Path:
+def install(root: Root, starter: str = DETACHED) -> Path:
     """Put what travels under ``lib/<digest>/remote`` of the root, unless it is there."""
-    place = Path(root.lib) / library.digest()
+    place = Path(root.lib) / library.digest(starter)
     if not place.exists():
-        _copy(place)
+        _copy(place, library.files(starter))
     return place / "remote"
 
 
-def _copy(place: Path) -> None:
+def _copy(place: Path, files: Mapping[str, bytes]) -> None:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = place.parent / f".part-{os.urandom(8).hex()}"
-    for name, content in library.files().items():
+    for name, content in files.items():
         (part / "remote" / name).parent.mkdir(parents=True, exist_ok=True)
         with open(part / "remote" / name, "wb") as file:
             file.write(content)

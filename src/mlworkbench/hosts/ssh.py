@@ -16,6 +16,7 @@ from ..errors import HostError, Unreachable
 from ..paths import UserPaths
 from ..remote.folder import Root
 from ..remote.frames import CHUNK, Closed, FrameError, Silent
+from ..remote.starters.starter import DETACHED
 from . import library, loader
 from .channel import ANSWER, Channel, NotGreeted, as_unreachable
 from .host import News
@@ -49,7 +50,9 @@ class SshHost:
 
     distant = True
 
-    def __init__(self, attachment: Attachment, paths: UserPaths, contained: bool = False) -> None:
+    def __init__(
+        self, attachment: Attachment, paths: UserPaths, contained: bool = False, starter: str = DETACHED
+    ) -> None:
         self.attachment = attachment
         self.identity = attachment.where
         self._paths = paths
@@ -61,7 +64,7 @@ class SshHost:
         self._pack = False
         self._ahead: dict[str, Any] | None = None  # a question that was put before its time: its answer comes next
         self._refused: tuple[float, HostError] | None = None
-        self._contained = contained
+        self._contained, self._starter = contained, starter
         self._soon: tuple[str, ...] = ()  # what will be asked for, which the agent prepares while we do other things
         self.hello: dict[str, Any] = {}  # what the agent told of itself: time, identity, python
 
@@ -72,7 +75,7 @@ class SshHost:
         return Root(self.attachment.root)
 
     def inrun(self) -> str:
-        return posixpath.join(self.root.lib, library.digest(), "remote", "inrun")
+        return posixpath.join(self.root.lib, library.digest(self._starter), "remote", "inrun")
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -349,8 +352,8 @@ class SshHost:
                 if error.code == 255:
                     raise explain(self.attachment, error.said) from None
         try:
-            channel = self._start(loader.cold(library.digest(), nonce), nonce)
-            return self._greeted(channel, max(patience, BRINGING), library.packed())
+            channel = self._start(loader.cold(library.digest(self._starter), nonce), nonce)
+            return self._greeted(channel, max(patience, BRINGING), library.packed(self._starter))
         except NotGreeted as error:
             raise unfit(self.attachment, error) from None
 
@@ -359,7 +362,7 @@ class SshHost:
         nonce = os.urandom(8).hex()
         if not self.attachment.root or not self.attachment.python:
             return None, nonce
-        agent = posixpath.join(self.attachment.root, "lib", library.digest(), "remote", "agent.py")
+        agent = posixpath.join(self.attachment.root, "lib", library.digest(self._starter), "remote", "agent.py")
         return loader.warm(self.attachment.python, agent, nonce), nonce
 
     def _start(self, words: str, nonce: str) -> Channel:

@@ -10,7 +10,7 @@ import sys
 import time
 
 from . import PROTOCOL, machine
-from .folder import Root, RunFolder
+from .folder import Root, RunFolder, check_run_id, is_taken
 from .frames import CHUNK, Closed, FrameError, Pipe
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     Message = Dict[str, Any]
 
 LONGEST_WAIT = 60.0
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
 class Talk:
@@ -37,13 +36,14 @@ class Talk:
         return self._pipe
 
     def run(self, request: Message) -> RunFolder:
-        name = str(request["run"])
-        if not name or name[0] in ".-" or not _LETTERS.issuperset(name):
-            raise ValueError("invalid run ID %a" % name[:80])
-        return self.root.run(name)
+        return self.root.run(check_run_id(str(request["run"])))
 
 
 def _hello(talk: Talk, request: Message, body: bytes) -> Message:
+    theirs = request.get("protocol", PROTOCOL)
+    if theirs != PROTOCOL:  # before anything is written for a client that may mean something else by it
+        problem = "the client uses protocol %a, but this agent uses protocol %d" % (theirs, PROTOCOL)
+        return {"ok": False, "protocol": PROTOCOL, "problem": problem}
     from .clients import greet  # noqa: PLC0415
 
     os.makedirs(talk.root.path, 0o700, exist_ok=True)
@@ -76,7 +76,7 @@ def _act(talk: Talk, request: Message) -> Message:
 
     run = talk.run(request)
     words, message = [str(word) for word in request.get("words", [])], request.get("message", {})
-    decided = os.path.exists(run.owner) or os.path.exists(run.cancel)  # then no code is needed
+    decided = is_taken(run) or os.path.exists(run.cancel)  # then no code is needed
     if request["do"] == "start" and "spec" in message and not decided:
         from .present import has_code  # noqa: PLC0415
 
@@ -97,6 +97,12 @@ def _supplies(root: Root, lock: Message, everything: bool) -> "Optional[Message]
     from .environments.supplies import lacking  # noqa: PLC0415
 
     return lacking(root, lock, everything)
+
+
+def _status(talk: Talk, request: Message, body: bytes) -> Message:
+    from .starters.starter import statuses  # noqa: PLC0415
+
+    return {"ok": True, "runs": statuses(talk.root, [check_run_id(str(name)) for name in request["runs"]])}
 
 
 def _built(talk: Talk, request: Message, body: bytes) -> Message:
@@ -301,6 +307,7 @@ HANDLERS: "Dict[str, Callable[[Talk, Message, bytes], Message]]" = {
     "built": _built,
     "adopt": _verb,
     "cancel": _verb,
+    "status": _status,
     "news": _news,
     "file": _file,
     "outputs": _outputs,

@@ -10,19 +10,21 @@ import os
 
 from . import machine
 from .folder import Root, RunFolder
-from .journal import read_json
+from .run_spec import read_spec
 from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
-    Spec = Dict[str, Any]
+    from .run_spec import Spec
+
+    Data = Dict[str, Any]  # a spec, or a part of one
 
 
-def difference(parent: Spec, child: Spec) -> Spec:
+def difference(parent: Data, child: Data) -> Data:
     """What of the child's spec is not its parent's; of mappings, the entries that differ."""
-    found: Spec = {}
+    found: Data = {}
     for name, value in child.items():
         mine = parent.get(name)
         if value == mine:
@@ -35,7 +37,7 @@ def difference(parent: Spec, child: Spec) -> Spec:
     return found
 
 
-def merged(parent: Spec, change: Spec) -> Spec:
+def merged(parent: Data, change: Data) -> Data:
     """The child's spec again."""
     child = dict(parent)
     for name, value in change.items():
@@ -43,7 +45,7 @@ def merged(parent: Spec, change: Spec) -> Spec:
     return child
 
 
-def keep(run: RunFolder, changes: List[Spec]) -> None:
+def keep(run: RunFolder, changes: List[Data]) -> None:
     """Write the children down, once: one to a line, its id first."""
     if os.path.exists(run.children):
         return
@@ -60,15 +62,17 @@ def keep(run: RunFolder, changes: List[Spec]) -> None:
 
 def read_child(root: Root, run: RunFolder, parent: Spec, name: str) -> Optional[Spec]:
     """The spec of a child; None if it is not to be had."""
-    known = read_json(root.run(name).spec)
+    known = read_spec(root.run(name))
     if known is not None:
         return known
     begin = name + " "
+    data: Any = parent
     try:
         with open(run.children, encoding="ascii") as file:
             for line in file:
                 if line.startswith(begin):
-                    return merged(parent, parse_json(line[len(begin) :]))
+                    child: Any = merged(data, parse_json(line[len(begin) :]))
+                    return child  # type: ignore[no-any-return]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return None

@@ -54,15 +54,17 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
+    from .run_spec import Spec
+
     Facts = Optional[Dict[str, Any]]
 
 CANCELLED = "canceled before it started"
 
 
 class Contained:
-    """What a supervisor asks of the user's work (as in ``processes.py``)."""
+    """``Work`` of a container."""
 
-    def __init__(self, run: RunFolder, spec: Dict[str, Any]) -> None:
+    def __init__(self, run: RunFolder, spec: Spec) -> None:
         self._run = run
         self._spec = spec
         self._engine = Engine(spec["container"])
@@ -98,7 +100,7 @@ class Contained:
             file.write("root:x:0:0:root:/root:/bin/sh\n%s:x:%s::%s:/bin/sh\n" % (name, container["user"], home))
         os.chmod(self._run.users, 0o644)  # it is the container's user who reads it
 
-    def put_to_work(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
+    def start(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
         """Start the launcher, which passes the gate or does not, and holds ``keep`` open."""
         pid = machine.fork(lambda: launch(self._run, self._spec, secrets, umask), keep)
         self._launcher = (pid, machine.start_time(pid))
@@ -177,7 +179,7 @@ class Contained:
 # -- the launcher ------------------------------------------------------------------------------------------------
 
 
-def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> None:
+def launch(run: RunFolder, spec: Spec, secrets: Dict[str, str], umask: int) -> None:
     """Body of the launcher process."""
     stand_fast()
     held = hold(run.watch)
@@ -217,7 +219,7 @@ class NotMade(NotStarted):
 class _Start:
     """The way to the script's first line: one call of the engine, and the word as soon as somebody inside listens."""
 
-    def __init__(self, run: RunFolder, spec: Dict[str, Any], engine: Engine, secrets: Dict[str, str]) -> None:
+    def __init__(self, run: RunFolder, spec: Spec, engine: Engine, secrets: Dict[str, str]) -> None:
         self.facts: Dict[str, Any] = {}
         self._run = run
         self._spec = spec

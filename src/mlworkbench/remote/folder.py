@@ -14,6 +14,16 @@ def is_outside(run_id: str) -> bool:
     return run_id[:6] == "local-" and len(run_id) == 28 and run_id[6:14].isdigit() and run_id[15:21].isdigit()
 
 
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+
+
+def check_run_id(run_id: str) -> str:
+    """The run ID, if it cannot lead out of the folder of runs; else ValueError."""
+    if not run_id or run_id[0] in ".-" or not _LETTERS.issuperset(run_id):
+        raise ValueError("invalid run ID %a" % run_id[:80])
+    return run_id
+
+
 CONTAINED = "-contained"  # at the end of the name of a spare that serves containers only
 
 
@@ -65,6 +75,7 @@ class RunFolder:
         self.spec = _join(path, "spec.json")
         self.claim = _join(path, "claim")
         self.owner = _join(self.claim, "owner.json")
+        self.handle = _join(path, "starter.json")  # of a run that was given to a scheduler
         self.lock = _join(path, "lock")
         self.work = _join(path, "work")
         self.outputs = _join(self.work, "outputs")
@@ -101,3 +112,8 @@ class RunFolder:
         self.watch = _join(path, "watch")  # a lock: held by the launcher, or by who watches in its place
         self.pull = _join(path, "pull.json")  # the image is being fetched
         self.build_log = _join(path, "build.log")
+
+
+def is_taken(run: RunFolder) -> bool:
+    """Whether a supervisor has claimed the run, or a scheduler has its job."""
+    return os.path.exists(run.owner) or os.path.exists(run.handle)

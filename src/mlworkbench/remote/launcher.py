@@ -24,6 +24,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Tuple
 
+    from .run_spec import Spec
+
 
 def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None, ending: Optional[str] = None) -> bool:
     """Decide once and for all whether this run starts: ``start``, or ``never`` with the reason and the ending.
@@ -40,7 +42,7 @@ def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None, endin
     return won[0]
 
 
-def child_environment(spec: Dict[str, Any], secrets: Dict[str, str]) -> Dict[str, str]:
+def child_environment(spec: Spec, secrets: Dict[str, str]) -> Dict[str, str]:
     """The documented list and what the run asked for; nothing else of this machine's environment."""
     environment = {name: os.environ[name] for name in spec["inherit"] if name in os.environ}
     environment.update(spec["environment"])
@@ -50,16 +52,14 @@ def child_environment(spec: Dict[str, Any], secrets: Dict[str, str]) -> Dict[str
     return environment
 
 
-def put_to_work(
-    run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int, keep: Iterable[int] = ()
-) -> int:
+def put_to_work(run: RunFolder, spec: Spec, secrets: Dict[str, str], umask: int, keep: Iterable[int] = ()) -> int:
     """Start the launcher beside us; returns its pid. It holds ``keep`` open for as long as it lives."""
     if machine.FORKS:
         return machine.fork(lambda: launch(run, spec, secrets, umask), keep)
     return _spawn(run, secrets)
 
 
-def launch(run: RunFolder, spec: Dict[str, Any], secrets: Dict[str, str], umask: int) -> None:
+def launch(run: RunFolder, spec: Spec, secrets: Dict[str, str], umask: int) -> None:
     """Body of the launcher process."""
     stand_fast()
     held = hold(run.watch)

@@ -15,6 +15,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
+    from .run_spec import Spec
+
     Facts = Optional[Dict[str, Any]]
 
 
@@ -26,9 +28,9 @@ RUNNING = "running"
 
 
 class Processes:
-    """What a supervisor asks of the user's work. A launcher, once gone, is replaced by our own wait."""
+    """``Work`` of plain processes. A launcher, once gone, is replaced by our own wait."""
 
-    def __init__(self, run: RunFolder, spec: Dict[str, Any]) -> None:
+    def __init__(self, run: RunFolder, spec: Spec) -> None:
         self._run = run
         self._spec = spec
         self._reaped: Dict[int, int] = {}
@@ -41,7 +43,7 @@ class Processes:
         if share:
             os.makedirs(share, exist_ok=True)
 
-    def put_to_work(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
+    def start(self, secrets: Dict[str, str], umask: int, keep: List[int]) -> None:
         """Start the launcher, which passes the gate or does not, and holds ``keep`` open."""
         pid = put_to_work(self._run, self._spec, secrets, umask, keep)
         self._launcher = (pid, machine.start_time(pid))

@@ -14,7 +14,7 @@ from .clients import CLIENT, clients, fetched_by, leave
 from .environments.environment import discard, unprotect
 from .environments.stock import has_ended, in_building
 from .environments.tally import Tally
-from .folder import Root, RunFolder
+from .folder import Root, RunFolder, is_taken
 from .journal import read_json
 from .run_removal import remove_run
 from .space import LEFT, names_in, size_of
@@ -66,7 +66,7 @@ def _run(root: Root, name: str, sizes: bool) -> Answer:
         "project_id": spec.get("project_id") if ours else None,
         "created": spec.get("created") if ours else None,
         "changed": max(_changed(path) for path in (run.path, run.events, run.log, run.heartbeat)),
-        "claimed": os.path.exists(run.owner),
+        "claimed": is_taken(run),
         "ended": has_ended(run),
         "going": _is_going(root, name),
         "empty": _is_empty(run.path),
@@ -113,7 +113,7 @@ def stage_of(empty: bool, claimed: bool, ended: bool) -> str:
 
 
 def _stage(run: RunFolder) -> str:
-    return stage_of(_is_empty(run.path), os.path.exists(run.owner), has_ended(run))
+    return stage_of(_is_empty(run.path), is_taken(run), has_ended(run))
 
 
 def _obstacle(root: Root, named: Dict[str, str]) -> Optional[str]:

@@ -8,7 +8,7 @@ import stat
 import time
 
 from . import machine, metric_files
-from .folder import RunFolder
+from .folder import RunFolder, is_taken
 from .frames import CHUNK
 from .metric_files import LONGEST_LINE, LONGEST_SKIPPED
 from .pending_ending import why_unwritten
@@ -48,7 +48,7 @@ class News:
         run = self._run
         # The lock first: what a supervisor wrote before it let go of the lock must not be missed.
         supervised = machine.is_locked(run.lock)
-        return {"exists": os.path.exists(run.spec), "claimed": os.path.exists(run.owner), "supervised": supervised}
+        return {"exists": os.path.exists(run.spec), "claimed": is_taken(run), "supervised": supervised}
 
     def unwritten(self) -> str:
         """Why the ending of the run, which is over, cannot be written."""

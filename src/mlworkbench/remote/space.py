@@ -10,7 +10,7 @@ import time
 from . import machine
 from .environments import retire
 from .environments.stock import InUse, has_ended
-from .folder import Root
+from .folder import Root, is_taken
 from .journal import read_json
 from .kept_reasons import GOING, OTHER, UPLOADING, USED, YOUNG_CODE
 from .programs import which
@@ -224,7 +224,7 @@ def _run(root: Root, name: str, wanted: _Wanted) -> "Optional[Answer]":
     if not spec or spec.get("id") != name or os.path.islink(run.path):
         return None
     finished = has_ended(run)
-    going = machine.is_locked(run.lock) or (os.path.exists(run.owner) and not finished)
+    going = machine.is_locked(run.lock) or (is_taken(run) and not finished)
     needed = GOING if going else wanted.why_run(name)
     library = str(spec.get("environment", {}).get("PYTHONPATH", ""))
     used = library.partition(root.lib + "/")[2].partition("/")[0]

@@ -12,13 +12,12 @@ from .journal import Journal, log, read_json, spare_room, write_whole
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Union
+    from typing import Any, Dict, Optional
 
-    from .container import Contained
-    from .processes import Processes
+    from .run_spec import Spec
+    from .work import Work
 
     Facts = Optional[Dict[str, Any]]
-    Work = Union[Processes, Contained]
 
 STUCK = 60.0  # seconds after KILL before we say that a process will not die
 
@@ -26,7 +25,7 @@ STUCK = 60.0  # seconds after KILL before we say that a process will not die
 class Stopping:
     """Whether and why the run is being stopped. ``work`` is what there is to stop."""
 
-    def __init__(self, run: RunFolder, spec: Dict[str, Any], journal: Journal, work: Work) -> None:
+    def __init__(self, run: RunFolder, spec: Spec, journal: Journal, work: Work) -> None:
         self.why: Optional[str] = None
         self.forced = False
         self._run = run

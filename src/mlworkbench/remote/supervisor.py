@@ -12,6 +12,7 @@ import time
 from . import endings, machine
 from .clients import acceptance
 from .companions.group import companions_of
+from .environments.step import hold_environment, prepare_environment
 from .failpoint import failpoint
 from .folder import Root, RunFolder
 from .heartbeat import Heartbeat
@@ -20,20 +21,21 @@ from .launcher import pass_gate
 from .metric_files import left_out
 from .notes import read_exit, read_gate, read_started, settle_exit, write_exit
 from .pending_ending import until_written
-from .processes import RUNNING, Processes
+from .processes import RUNNING
 from .progress import is_full
 from .progress import size as file_size
 from .resources.resource import resources_of
 from .restart import REBOOTED, RESTARTED, change_since
 from .run_lock import is_replaced
 from .stopping import Stopping
+from .work import work_of
 from .workcopy import place, recycle
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
-    from .stopping import Work
+    from .run_spec import Spec
 
 LOOK = 0.4  # how long a cancel may go unnoticed
 
@@ -41,7 +43,7 @@ LOOK = 0.4  # how long a cancel may go unnoticed
 class Supervisor:
     """One incarnation. ``spec`` is the run as it was decided; nothing is decided here."""
 
-    def __init__(self, root: Root, run: RunFolder, spec: Dict[str, Any]) -> None:
+    def __init__(self, root: Root, run: RunFolder, spec: Spec) -> None:
         self.root = root
         self.run = run
         self.spec = spec
@@ -77,7 +79,7 @@ class Supervisor:
             self.never(problem, ending)
             return
         failpoint("prepared")
-        self._work.put_to_work(secrets, umask, self._resources.descriptors())
+        self._work.start(secrets, umask, self._resources.descriptors())
         failpoint("launched")
         self._await_start()
         self.watch()
@@ -89,23 +91,18 @@ class Supervisor:
         place(self.root, self.spec["snapshot"], self.spec["project_id"], self.run, contained)
         failpoint("placed")
         os.makedirs(self.run.metrics, mode=0o700, exist_ok=True)
-        if self._is_managed():
-            from .environments.ready import make_ready  # noqa: PLC0415 - other runs do without
-
-            problem = make_ready(self.root, self.run, self.spec, self._tell_build, self._heartbeat.beat, self._secrets)
-            if problem:
-                return problem
+        problem = prepare_environment(
+            self.root, self.run, self.spec, self._secrets, self._record_build, self._heartbeat.beat
+        )
+        if problem:
+            return problem
         self._companions.prepare()
         self._work.prepare()
         keep_room(self.run)
         return None
 
-    def _is_managed(self) -> bool:
-        """Whether its environment is one of ours."""
-        return (self.spec.get("lock") or {}).get("kind") == "managed"
-
-    def _tell_build(self) -> None:
-        self.journal.add("step", {"step": "environment", "digest": self.spec["lock"]["digest"]})
+    def _record_build(self) -> None:
+        self.journal.add("step", {"step": "environment", "digest": (self.spec.get("lock") or {})["digest"]})
 
     def _await_start(self) -> None:
         """The start is a matter of milliseconds: look often, for a short while."""
@@ -139,10 +136,7 @@ class Supervisor:
 
     def go_on(self) -> None:
         """Take over, from what is on disk."""
-        if self._is_managed():
-            from .environments.environment import hold  # noqa: PLC0415 - other runs do without
-
-            hold(self.root, self.spec["lock"], self.spec["id"])
+        hold_environment(self.root, self.spec)
         gate = read_gate(self.run)
         change = change_since(gate or read_json(self.run.owner) or {})
         if change == REBOOTED:
@@ -330,12 +324,3 @@ class Supervisor:
 
     def _is_cancelled(self) -> bool:
         return os.path.exists(self.run.cancel)
-
-
-def work_of(run: RunFolder, spec: Dict[str, Any]) -> Work:
-    """What the supervisor looks after: processes, or a container."""
-    if not spec.get("container"):
-        return Processes(run, spec)
-    from .container import Contained  # noqa: PLC0415 - what plain runs need not hold
-
-    return Contained(run, spec)

@@ -29,6 +29,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional
 
+    from .run_spec import Spec
+
     Facts = Dict[str, Any]
     Verb = Callable[[Root, RunFolder, List[str], Facts], Facts]
 
@@ -43,7 +45,7 @@ class Conductor:
     """One incarnation. ``secrets`` is None where they are not known any more; ``verbs`` act on the children."""
 
     def __init__(
-        self, root: Root, run: RunFolder, spec: Facts, secrets: "Optional[Dict[str, str]]", verbs: "Mapping[str, Verb]"
+        self, root: Root, run: RunFolder, spec: Spec, secrets: "Optional[Dict[str, str]]", verbs: "Mapping[str, Verb]"
     ) -> None:
         self.root = root
         self.run = run
@@ -220,10 +222,10 @@ class Conductor:
         self._waiting.remove(name)
         self._note_end(name, how_ended(child) or {"ending": ending, "cause": reason})
 
-    def _close(self, child: RunFolder, spec: Facts, reason: str, ending: str) -> bool:
+    def _close(self, child: RunFolder, spec: Spec, reason: str, ending: str) -> bool:
         os.makedirs(child.path, mode=0o700, exist_ok=True)
         if read_json(child.spec) is None:
-            write_first(child.spec, spec)
+            write_first(child.spec, dict(spec))
         held = machine.lock(child.lock)
         if held is None:
             return False

@@ -22,6 +22,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
+    from .run_spec import Spec
+
     Facts = Optional[Dict[str, Any]]
 
 DIED = "the launcher died before the script started"
@@ -33,7 +35,7 @@ RECENT = 60.0  # an engine gives a container ten seconds or more to end
 _UNKNOWN: Dict[str, Any] = {"code": None, "signal": None, "problem": None}
 
 
-def watch_again(run: RunFolder, spec: Dict[str, Any]) -> None:
+def watch_again(run: RunFolder, spec: Spec) -> None:
     """Body of the process that takes the place of a launcher which was killed."""
     stand_fast()
     held = hold(run.watch)

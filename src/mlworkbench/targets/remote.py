@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def open_host(compute: Compute, paths: UserPaths) -> SshHost | Stranger:
     """The machine, if this user attached it: what a cloned project names is nobody's word but the project's."""
-    found = find_attachment(compute, paths)
-    return SshHost(found, paths, type_of(compute).contained) if found else Stranger(not_attached(compute))
+    found, row = find_attachment(compute, paths), type_of(compute)
+    return SshHost(found, paths, row.contained, row.starter) if found else Stranger(not_attached(compute))
 
 
 def find_attachment(compute: Compute, paths: UserPaths) -> Attachment | None:

@@ -100,7 +100,7 @@ def local_host(compute: Compute, paths: UserPaths) -> Host:
     """This machine."""
     from .local import open_local  # noqa: PLC0415
 
-    return open_local(paths)
+    return open_local(paths, type_of(compute).starter)
 
 
 def ssh_host(compute: Compute, paths: UserPaths) -> Host:

@@ -23,6 +23,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
+    from ..run_spec import Spec
+
     Facts = Dict[str, Any]
 
 _PATIENCE = 10.0  # seconds for the verdict
@@ -33,7 +35,7 @@ class GpuMonitor(Companion):
 
     task = "monitoring GPUs"
 
-    def __init__(self, run: RunFolder, spec: Facts, journal: Journal) -> None:
+    def __init__(self, run: RunFolder, spec: Spec, journal: Journal) -> None:
         self._run = run
         self._spec = spec
         self._journal = journal
@@ -91,7 +93,7 @@ def _silent(asked: Optional[str]) -> Facts:
 class _Line:
     """The observer, at the other end of two pipes."""
 
-    def __init__(self, run: RunFolder, spec: Facts, facts: Facts, uuids: Optional[List[str]]) -> None:
+    def __init__(self, run: RunFolder, spec: Spec, facts: Facts, uuids: Optional[List[str]]) -> None:
         hear, tell = os.pipe()
         said, self._say = os.pipe()
         self._hear = hear
@@ -139,7 +141,7 @@ class _Line:
                 machine.signal_all([(self._pid, self._start)], signal.SIGKILL)
 
 
-def _observe(run: RunFolder, spec: Facts, facts: Facts, uuids: Optional[List[str]], said: int, tell: int) -> None:
+def _observe(run: RunFolder, spec: Spec, facts: Facts, uuids: Optional[List[str]], said: int, tell: int) -> None:
     from ..gpus.observer import Observer  # noqa: PLC0415 - what the supervisor itself need not hold
 
     signal.set_wakeup_fd(-1)  # the pipe behind it is the supervisor's, and closed here

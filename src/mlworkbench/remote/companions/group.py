@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from ..folder import RunFolder
     from ..journal import Journal
-    from ..stopping import Work
+    from ..run_spec import Spec
+    from ..work import Work
     from .companion import Companion
 
     Facts = Optional[Dict[str, Any]]
@@ -77,7 +78,7 @@ def _log_failure(companion: Companion, error: Exception) -> None:
     log("stopped %s: %s: %s" % (companion.task, type(error).__name__, error))
 
 
-def companions_of(run: RunFolder, spec: Dict[str, Any], journal: Journal, mask: Callable[[str], str]) -> Companions:
+def companions_of(run: RunFolder, spec: Spec, journal: Journal, mask: Callable[[str], str]) -> Companions:
     """The companions that a run asks for. ``mask`` removes secrets from a text."""
     members: List[Companion] = [GpuMonitor(run, spec, journal), Usage(run)]
     if companion_settings(spec, "spark") is not None:

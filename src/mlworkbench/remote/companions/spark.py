@@ -25,7 +25,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
-    from ..stopping import Work
+    from ..run_spec import Spec
+    from ..work import Work
 
     Facts = Optional[Dict[str, Any]]
 
@@ -47,7 +48,7 @@ class Spark(Companion):
 
     task = "following the Spark application"
 
-    def __init__(self, run: RunFolder, spec: Dict[str, Any], journal: Journal, mask: Callable[[str], str]) -> None:
+    def __init__(self, run: RunFolder, spec: Spec, journal: Journal, mask: Callable[[str], str]) -> None:
         self._run = run
         self._spec = spec
         self._settings = companion_settings(spec, "spark") or {}

@@ -18,6 +18,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Union
 
+    from ..run_spec import Spec
     from ..tracking.spoken import Spoken
     from ..tracking.tensorboard import Board
 
@@ -35,7 +36,7 @@ class Tracking(Companion):
 
     task = "collecting metrics from event files and the log"
 
-    def __init__(self, run: RunFolder, spec: Dict[str, Any]) -> None:
+    def __init__(self, run: RunFolder, spec: Spec) -> None:
         self._run = run
         self._on = spec.get("tracked") is not False
         self._listens = bool(spec.get("spoken"))

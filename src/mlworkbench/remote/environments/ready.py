@@ -22,6 +22,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
+    from ..run_spec import Spec
+
     Lock = Dict[str, Any]
 
 BEAT = 2.0
@@ -34,7 +36,7 @@ _UNPREPARED = (
 def make_ready(
     root: Root,
     run: RunFolder,
-    spec: Dict[str, Any],
+    spec: Spec,
     tell: Callable[[], None],
     beat: Callable[[], None],
     secrets: Optional[Dict[str, str]] = None,
@@ -44,7 +46,7 @@ def make_ready(
     ``tell`` is called if it has to be built, ``beat`` every few seconds while it is. Of the ``secrets`` only the
     registry's password is used, if the image has to be pulled for the build.
     """
-    lock = spec["lock"]
+    lock: Lock = spec.get("lock") or {}
     hold(root, lock, spec["id"])
     packs = bool((companion_settings(spec, "spark") or {}).get("pack"))
     sound = is_sound(root, lock) and _is_for_image(root, spec)
@@ -65,12 +67,13 @@ def make_ready(
     return parse_json(answer)["problem"] if answer else _killed(status)
 
 
-def _is_for_image(root: Root, spec: Dict[str, Any]) -> bool:
-    if not spec["lock"].get("built_in"):
+def _is_for_image(root: Root, spec: Spec) -> bool:
+    lock: Lock = spec.get("lock") or {}
+    if not lock.get("built_in"):
         return True
     from .built_in import is_for_image  # noqa: PLC0415 - for containers only
 
-    return is_for_image(root, spec["lock"], spec.get("container"))
+    return is_for_image(root, lock, spec.get("container"))
 
 
 def _listen(told: int, beat: Callable[[], None], end: Callable[[], None]) -> bytes:
@@ -99,13 +102,13 @@ def _killed(status: int) -> str:
     return "the environment builder died; hint: see supervisor.log in the run folder"
 
 
-def _build(root: Root, run: RunFolder, spec: Dict[str, Any], packs: bool, secrets: Dict[str, str], tell: int) -> None:
+def _build(root: Root, run: RunFolder, spec: Spec, packs: bool, secrets: Dict[str, str], tell: int) -> None:
     """Body of the builder. What it says goes to the run's build.log, where followers see it."""
     from ..engine import REGISTRY_PASSWORD  # noqa: PLC0415 - all that the supervisor does without
     from .build import Cancelled, ensure  # noqa: PLC0415
     from .tools import NoEnvironment  # noqa: PLC0415
 
-    lock = spec["lock"]
+    lock: Lock = spec.get("lock") or {}
 
     def say(text: str) -> None:
         with open(run.build_log, "ab") as file:

@@ -6,7 +6,7 @@ import os
 import re
 
 from .. import machine
-from ..folder import Root, RunFolder
+from ..folder import Root, RunFolder, is_taken
 from .environment import damage, environments, is_sound, leftovers, python_of, use_of
 from .packed import parts_of
 from .tally import Tally
@@ -57,9 +57,7 @@ def users(root: Root, digest: str) -> List[str]:
 def going_on(root: Root, names: List[str]) -> List[str]:
     """Those of them that have begun here and not ended, whether or not somebody supervises them now."""
     runs = ((name, root.run(name)) for name in names)
-    return [
-        name for name, run in runs if os.path.exists(run.owner) and not os.path.exists(run.exit) and not has_ended(run)
-    ]
+    return [name for name, run in runs if is_taken(run) and not os.path.exists(run.exit) and not has_ended(run)]
 
 
 def last_use(root: Root, digest: str, note: Answer) -> float:

@@ -11,6 +11,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional
 
+    from ..run_spec import Spec
+
     Facts = Dict[str, Any]
 
 _PART = 256 * 1024  # bytes of the log's beginning and end
@@ -20,7 +22,7 @@ _TENSORFLOW_CUDA = re.compile(r"[\"']cuda_version[\"']\s*[:,]\s*[\"']([\d.]+)[\"
 _LOCAL = re.compile(r"\+cu(?:da)?(\d{2,3})")
 
 
-def gather(spec: Facts, log: str, environment: Dict[str, str], packages: Optional[Facts]) -> Facts:
+def gather(spec: Spec, log: str, environment: Dict[str, str], packages: Optional[Facts]) -> Facts:
     """``environment``: of the script; ``packages``: what ``frameworks_of`` found."""
     container = spec.get("container")
     return {
@@ -45,7 +47,7 @@ def read_log(path: str) -> str:
         return ""
 
 
-def frameworks_of(spec: Facts, environment: Dict[str, str], root: str = "") -> Optional[Facts]:
+def frameworks_of(spec: Spec, environment: Dict[str, str], root: str = "") -> Optional[Facts]:
     """What of the script's packages can use a GPU; None if that cannot be seen.
 
     ``root``: where a container's files are seen from here. What it mounts from us is where it is.

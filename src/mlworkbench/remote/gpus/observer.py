@@ -21,6 +21,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
+    from ..run_spec import Spec
     from .sampler import Sampler
 
     Facts = Dict[str, Any]
@@ -33,7 +34,7 @@ _TOLD = ("index", "uuid", "name", "capability", "memory_clock", "bus_id", "memor
 class Observer:
     """Of one run. ``uuids``: the GPUs that it holds; None: it holds none, and sees what there is."""
 
-    def __init__(self, run: RunFolder, spec: Facts, facts: Facts, uuids: Optional[List[str]]) -> None:
+    def __init__(self, run: RunFolder, spec: Spec, facts: Facts, uuids: Optional[List[str]]) -> None:
         self._run = run
         self._spec = spec
         self._facts = facts

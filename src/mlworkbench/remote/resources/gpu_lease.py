@@ -14,14 +14,13 @@ from ..journal import log, read_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Callable, List, Optional
 
     from ..folder import Root, RunFolder
     from ..gpus.lease import Granted, Leases
     from ..gpus.request import Request
     from ..journal import Journal
-
-    Spec = Dict[str, Any]
+    from ..run_spec import Spec
 
 CANCELLED = "canceled before it started"
 # Seconds between two tries in the queue, for a run that has waited less than so many: who waits for days is cheap.
@@ -110,18 +109,21 @@ class GpuLease:
             replaced = self._own_choice()
             environment[_VISIBLE] = ",".join(uuids)
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        if self._spec.get("container"):
-            self._spec["container"]["gpus"] = uuids
+        self._show_container(uuids)
         told = describe(granted.gpus, {"driver": granted.driver, "cuda": granted.cuda})
         self._journal.add("gpus", dict(told, held=True, asked=self._asked, replaced=replaced))
 
     def _hide(self) -> None:
         replaced = self._own_choice()
         self._spec["environment"][_VISIBLE] = ""
-        if self._spec.get("container"):
-            self._spec["container"]["gpus"] = None
+        self._show_container(None)
         if replaced not in (None, *_HIDES):
             self._journal.add("gpus", {"gpus": [], "held": False, "asked": self._asked, "replaced": replaced})
+
+    def _show_container(self, uuids: Optional[List[str]]) -> None:
+        container = self._spec.get("container")
+        if container:
+            container["gpus"] = uuids
 
     def _own_choice(self) -> Optional[str]:
         """The GPUs that the user's own variable names."""
@@ -148,8 +150,8 @@ class GpuLease:
         self._leases = self._make_leases()
         self._next_hold = time.monotonic() + _AGAIN if self._leases.again() else 0.0
         uuids = (read_json(self._run.lease) or {}).get("uuids")
-        if self._spec.get("container") and uuids and isinstance(uuids, list):
-            self._spec["container"]["gpus"] = uuids
+        if uuids and isinstance(uuids, list):
+            self._show_container(uuids)
 
     def release(self) -> None:
         """Give the GPUs back, and the place in the queue."""

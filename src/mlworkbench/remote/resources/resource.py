@@ -6,10 +6,11 @@ from ..journal import log
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Protocol
+    from typing import Callable, List, Optional, Protocol
 
     from ..folder import Root, RunFolder
     from ..journal import Journal
+    from ..run_spec import Spec
 
     class Resource(Protocol):
         """One resource of one run. What it is, is on disk: a new supervisor holds what its predecessor held."""
@@ -60,7 +61,7 @@ class Resources:
                 log("cannot release a resource of the run: %s: %s" % (type(error).__name__, error))
 
 
-def join_queues(root: Root, spec: Dict[str, Any]) -> None:
+def join_queues(root: Root, spec: Spec) -> None:
     """Take the run's places in queues, before whoever submits gets an answer: the next submission comes later."""
     if spec.get("gpus") in (None, "none"):
         return
@@ -69,7 +70,7 @@ def join_queues(root: Root, spec: Dict[str, Any]) -> None:
     join(root, spec)
 
 
-def resources_of(root: Root, run: RunFolder, spec: Dict[str, Any], journal: Journal) -> Resources:
+def resources_of(root: Root, run: RunFolder, spec: Spec, journal: Journal) -> Resources:
     """What a run asks for."""
     if spec.get("gpus") is None:
         return Resources([])

@@ -8,6 +8,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
+    from ..run_spec import Spec
+
     Facts = Dict[str, Any]
 
 AMOUNT = "spark.executor.resource.gpu.amount"
@@ -20,7 +22,7 @@ _WORKER = (
 _LOCAL = "with a local master the script is its own executor: set Gpus in the run configuration instead"
 
 
-def asked_for(spec: Facts, settings: Facts) -> Optional[str]:
+def asked_for(spec: Spec, settings: Facts) -> Optional[str]:
     """How many for each executor: as the application had it set, or as it was submitted."""
     words = spec["commands"][-1]["argv"]
     told = [word.partition("=")[2] for word in words if word.startswith(AMOUNT + "=")]
