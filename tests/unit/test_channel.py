@@ -10,9 +10,11 @@ import pytest
 from mlworkbench.attachments import Attachment
 from mlworkbench.errors import HostError, Unreachable
 from mlworkbench.hosts.channel import MOST_NOISE, Channel, NotGreeted
+from mlworkbench.hosts.library import SOURCE
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.hosts.upload import Upload
 from mlworkbench.paths import UserPaths
+from mlworkbench.remote import PROTOCOL, answers
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.frames import Closed, FrameError, Silent
 
@@ -78,6 +80,37 @@ def test_agents_that_are_none(faking, code, kind):
         faking(code).greet(0.5 if kind is Silent else 20)
     assert "\x1b" not in str(told.value)
     assert len(str(told.value)) <= MOST_NOISE + 70000
+
+
+@pytest.mark.parametrize(
+    ("theirs", "hint"), [(PROTOCOL + 1, "upgrade mlw on this machine"), (PROTOCOL - 1, "~/.mlw/lib"), ("\x1b", "lib")]
+)
+def test_an_agent_of_another_protocol(faking, theirs, hint):
+    answer = {**HELLO, "protocol": theirs}
+    with pytest.raises(HostError, match="the agent on the target uses protocol .*, but this mlw uses") as told:
+        faking(f'out.write(b"\\nMLW-AGENT 77\\n"); frame({answer!r}); sys.stdin.read()').greet(20)
+    assert hint in str(told.value.hint)
+    assert "\x1b" not in str(told.value)
+
+
+def test_an_agent_refuses_a_client_of_another_protocol(tmp_path):
+    """As it would answer a newer client: that one reports both numbers, and nothing was written for it."""
+    talk = answers.Talk(Root(str(tmp_path / "root")), None)
+    answer = answers.answer(talk, {"do": "hello", "protocol": PROTOCOL + 1, "client": {"id": "0" * 32}}, b"")
+    assert (answer["ok"], answer["protocol"]) == (False, PROTOCOL)
+    assert not (tmp_path / "root").exists()
+    assert answers.answer(talk, {"do": "hello", "protocol": PROTOCOL}, b"")["ok"]
+
+
+def test_a_newer_client_meets_this_agent(tmp_path, monkeypatch):
+    """Both as they are, but for the number that the client knows."""
+    monkeypatch.setattr("mlworkbench.hosts.channel.PROTOCOL", PROTOCOL + 1)
+    channel = Channel([sys.executable, "-I", "-S", str(SOURCE / "agent.py"), "77", str(tmp_path)], "77")
+    try:
+        with pytest.raises(HostError, match=f"uses protocol {PROTOCOL}, but this mlw uses protocol {PROTOCOL + 1}"):
+            channel.greet(20)
+    finally:
+        channel.close()
 
 
 @pytest.mark.parametrize(

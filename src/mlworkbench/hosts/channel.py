@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from ..errors import HostError, Unreachable
+from ..remote import PROTOCOL
 from ..remote.frames import Closed, FrameError, Pipe, Silent
 from ..remote.receive import inflate
 from .loader import AGENT, NEEDS, NO_PYTHON, SHELL
@@ -75,6 +76,7 @@ class Channel:
             self._load(self._await_shell(min(patience, STARTING)), library, patience)
             self.say_hello(soon, patience)
         self.hello = self._receive(patience)[0]
+        _check_protocol(self.hello.get("protocol", PROTOCOL))
         if not self.hello.get("ok"):
             raise HostError(f"the target cannot be used: {printable(str(self.hello.get('problem')))}")
 
@@ -83,7 +85,7 @@ class Channel:
         if not self._said_hello:
             self._said_hello = True
             with contextlib.suppress(Closed):  # what came instead is read next
-                hello = {"do": "hello", "protocol": 1, "soon": list(soon), "client": self._client}
+                hello = {"do": "hello", "protocol": PROTOCOL, "soon": list(soon), "client": self._client}
                 self.pipe.send(hello, b"", patience)
 
     def _load(self, noise: str, library: bytes, patience: float) -> None:
@@ -176,6 +178,19 @@ class Channel:
             return self._process.wait(ENDING)
         except subprocess.TimeoutExpired:
             return None
+
+
+def _check_protocol(theirs: object) -> None:
+    """Stop before anything else is said to an agent of another protocol."""
+    if theirs == PROTOCOL:
+        return
+    newer = isinstance(theirs, int) and theirs > PROTOCOL
+    raise HostError(
+        f"the agent on the target uses protocol {printable(str(theirs), 20)}, but this mlw uses protocol {PROTOCOL}",
+        "upgrade mlw on this machine"
+        if newer
+        else "delete ~/.mlw/lib on the target and try again: the agent of this mlw is then installed there",
+    )
 
 
 def as_unreachable(name: str, error: FrameError, said: str) -> Unreachable:
