@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -381,36 +380,28 @@ def test_a_server_that_allows_one_session_only(machine, laptop, monkeypatch):
     first.disconnect()
 
 
-STARTER = """
-import json, subprocess
-
-def start(run, spec, secrets, supervision):
-    process = subprocess.Popen(supervision.command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    process.stdin.write(supervision.message)
-    process.stdin.close()
-    return {"pid": process.pid}
-
-def status(handles):
-    return {run: {"state": "running", "reason": str(handle["pid"])} for run, handle in handles.items()}
-
-def cancel(handle, grace):
-    pass
-"""
+def documented_starter() -> str:
+    """The example of the documentation."""
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "starters.md").read_text()
+    return text.partition("```python\n")[2].partition("```")[0]
 
 
 def test_a_plugins_starter_travels_with_the_agent(machine, laptop, monkeypatch, tmp_path):
     host_machine = machine()
     plain = by_ssh(laptop, host_machine, monkeypatch)
     plain.connect()
-    (tmp_path / "popen.py").write_text(STARTER)
-    host = SshHost(plain.attachment, UserPaths(laptop.store), starter=str(tmp_path / "popen.py"))
+    (tmp_path / "site.py").write_text(documented_starter())
+    host = SshHost(plain.attachment, UserPaths(laptop.store), starter=str(tmp_path / "site.py"))
+    script = host_machine.home / "launch"
+    script.write_text('#!/bin/sh\necho launched >> ~/launches\nexec "$@"\n')
+    script.chmod(0o755)
     place = DistantPlace(host_machine)
-    place.run("r", "print('hello')", starter="plugin:popen")
+    place.run("r", "print('hello')", starter="plugin:site")
     assert host.call("start", "r", ["n"], {"secrets": {}}) == {"ok": True, "claimed": True}
     until(lambda: b'"finished"' in host.news("r", {"events.jsonl": 0}, 1 << 20).parts["events.jsonl"])
     assert host.news("r", {"log": 0}, 100).parts["log"] == b"hello\n"
-    pid = json.loads((place.root / "runs" / "r" / "starter.json").read_text())["handle"]["pid"]
-    assert host.ask({"do": "status", "runs": ["r"]})["runs"] == {"r": {"state": "running", "reason": str(pid)}}
+    assert (host_machine.home / "launches").read_text() == "launched\n"
+    until(lambda: host.ask({"do": "status", "runs": ["r"]})["runs"] == {"r": {"state": "ended"}})
     assert len(list((place.root / "lib").iterdir())) == 2, "the agent with it, and the one without"
     assert plain.ask({"do": "status", "runs": ["r"]})["runs"]["r"]["state"] == "unknown", "which does not know it"
     host.disconnect()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import HostError
 from ..remote import machine, serve
 from ..remote.folder import Root
-from ..remote.starters.starter import DETACHED
+from ..remote.starters import DETACHED
 from ..remote.tree import remove
 from ..remote.untrusted import parse_json
 from . import library

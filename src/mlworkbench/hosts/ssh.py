@@ -16,7 +16,7 @@ from ..errors import HostError, Unreachable
 from ..paths import UserPaths
 from ..remote.folder import Root
 from ..remote.frames import CHUNK, Closed, FrameError, Silent
-from ..remote.starters.starter import DETACHED
+from ..remote.starters import DETACHED
 from . import library, loader
 from .channel import ANSWER, Channel, NotGreeted, as_unreachable
 from .host import News

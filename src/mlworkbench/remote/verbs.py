@@ -18,7 +18,7 @@ from .launcher import launch, pass_gate
 from .restart import ELSEWHERE, RESTARTED, change_since
 from .run_lock import hold
 from .run_spec import read_spec
-from .starters import starter
+from .starters import ENDED, starter
 from .supervision import Supervision, conductor_of, pass_on
 from .supervisor import Supervisor
 
@@ -86,7 +86,7 @@ def adopt(root: Root, run: RunFolder, words: "list[str]", message: Answer) -> An
     if spec is None:
         return {"ok": True, "state": "lost" if _is_lost(root, run, message.get("root")) else "away"}
     standing = starter.standing_of(run)
-    if standing is not None and standing["state"] != starter.ENDED:
+    if standing is not None and standing["state"] != ENDED:
         return {"ok": True, "state": "supervised", "standing": standing}
     if owner is None:
         return {"ok": True, "state": "unclaimed"} if standing is None else _close(root, run, spec, standing)

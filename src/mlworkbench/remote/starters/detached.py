@@ -9,6 +9,7 @@ from .. import machine
 from ..background import leave_behind
 from ..folder import RunFolder
 from ..unresponsive import rouse
+from . import ENDED, RUNNING, UNKNOWN
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def _status(run: RunFolder) -> Standing:
     from ..environments.stock import has_ended  # noqa: PLC0415 - a start needs none of it
 
     if machine.is_locked(run.lock):
-        return {"state": "running"}
-    return {"state": "ended"} if has_ended(run) else {"state": "unknown", "reason": "no supervisor is running"}
+        return {"state": RUNNING}
+    return {"state": ENDED} if has_ended(run) else {"state": UNKNOWN, "reason": "no supervisor is running"}
 
 
 def cancel(handle: Handle, grace: Optional[float]) -> bool:

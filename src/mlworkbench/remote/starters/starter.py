@@ -11,6 +11,7 @@ import os
 
 from ..folder import Root, RunFolder
 from ..journal import log, read_json, write_whole
+from . import DETACHED, ENDED, PLUGIN, UNKNOWN, detached
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -43,11 +44,6 @@ if TYPE_CHECKING:
             """Ask for the end of a run whose ``cancel.json`` is written. True: it needs a new supervisor."""
 
 
-DETACHED = "detached"
-PLUGIN = "plugin:"  # before the name of a file in plugins/
-QUEUED, RUNNING, ENDED, UNKNOWN = "queued", "running", "ended", "unknown"
-
-
 def name_of(spec: Spec) -> str:
     """The starter of a run. A sweep's conductor runs beside the agent; the starter is for its children."""
     return DETACHED if spec.get("sweep") else spec.get("starter") or DETACHED
@@ -56,8 +52,6 @@ def name_of(spec: Spec) -> str:
 def starter_of(name: str) -> Starter:
     """A starter by its name; raises ValueError if there is none."""
     if name == DETACHED:
-        from . import detached  # noqa: PLC0415 - most connections start nothing
-
         return detached
     plugin = name[len(PLUGIN) :]
     if not name.startswith(PLUGIN) or not plugin.isidentifier():
