@@ -21,7 +21,7 @@ def main(argv: "list[str]") -> int:
     verb, root, run_id = argv[1:4]
     home = Root(root)
     message = sys.stdin.buffer.read()
-    if verb == "start" and not message:  # without it the secrets would be missing
+    if verb in ("start", "supervise") and not message:  # without it the secrets would be missing
         answer = {"ok": False, "problem": "the submission was interrupted"}
     else:
         answer = VERBS[verb](home, home.run(run_id), argv[4:], json.loads(message or b"{}"))
