@@ -188,28 +188,49 @@ def test_everything_is_caught_in_named_places_only():
     assert found <= BROAD
 
 
-def test_nobody_but_the_table_knows_the_names_of_compute_types():
-    types = SOURCE / "targets" / "types.py"
-    rows = {
-        node.targets[0].id: ast.literal_eval(node.value.args[0])
-        for node in nodes(types)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        if isinstance(node.targets[0], ast.Name) and ast.unparse(node.value.func) == "ComputeType"
-    }
-    assert len(rows) >= 5
-    words: dict[str, set[str]] = {}
-    named: dict[str, set[str]] = {}
-    for path in set(MODULES) - {types}:
+TYPES = SOURCE / "targets" / "types.py"
+
+
+@cache
+def rows() -> dict[str, str]:
+    """Row of targets/types.py → name of the compute type."""
+    found = {}
+    for node in nodes(TYPES):
+        call = node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
+        if call is not None and ast.unparse(call.func) == "ComputeType":
+            found[ast.unparse(node.targets[0])] = ast.literal_eval(call.args[0])
+    return found
+
+
+def test_nobody_but_the_table_names_compute_types():
+    names, words, named = rows(), {}, {}
+    assert len(names) >= 5
+    for path in set(MODULES) - {TYPES}:
         place = "remote" if part(path) == "remote" else name(path)
         for node in nodes(path):
-            if isinstance(node, ast.Constant) and node.value in rows.values():
+            if isinstance(node, ast.Constant) and node.value in names.values():
                 words.setdefault(place, set()).add(node.value)
-            elif isinstance(node, (ast.Name, ast.Attribute)):
+            elif isinstance(node, (ast.Name, ast.Attribute)) and "targets" in imports(path) | {part(path)}:
                 used = node.id if isinstance(node, ast.Name) else node.attr
-                if used in rows and "targets" in imports(path) | {part(path)}:
+                if used in names:
                     named.setdefault(place, set()).add(used)
     assert words == OTHER_MEANINGS
     assert named == NAMED_ROWS
+
+
+def test_nobody_compares_a_compute_type():
+    """Nor where the word has another meaning, too: ``x.type == "docker"``, ``in``, ``match``, and tables by type."""
+    wrong = []
+    for path in MODULES:
+        for node in nodes(path):
+            if isinstance(node, (ast.Compare, ast.Match, ast.Subscript, ast.Call)):
+                inside = list(ast.walk(node.subject if isinstance(node, ast.Match) else node))
+                cases = [case.pattern for case in node.cases] if isinstance(node, ast.Match) else []
+                literals = [*inside, *(part for case in cases for part in ast.walk(case))]
+                asks = any(isinstance(one, ast.Attribute) and one.attr == "type" for one in inside)
+                if asks and any(isinstance(one, ast.Constant) and one.value in rows().values() for one in literals):
+                    wrong.append(f"{name(path)}:{node.lineno}: {ast.unparse(node)[:100]}")
+    assert wrong == []
 
 
 def test_nothing_is_a_shell_string():
