@@ -181,6 +181,7 @@ def test_a_job_that_vanishes_ends_the_run(cluster):
     told = cluster.ended(folder)
     assert told["ending"] == "could not start"
     assert told["cause"] == "the job ended before the run started; removed by the administrator"
+    assert [event["kind"] for event in cluster.events(folder)] == ["accepted", "finished"], "nothing was prepared"
     assert cluster.begin("job-0")["claimed"] is False
     assert not (folder / "log").exists()
 

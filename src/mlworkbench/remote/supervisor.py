@@ -66,6 +66,9 @@ class Supervisor:
         if self._is_cancelled():
             self.never("canceled before it started")
             return
+        if os.path.exists(self.run.gate):  # a job that comes late: nothing is prepared for a run that never starts
+            self.go_on()
+            return
         ending = endings.COULD_NOT_START
         try:
             problem = self._prepare()
