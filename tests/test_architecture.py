@@ -15,7 +15,7 @@ LAYERS = [
     {"ui"},
     {"report"},
     {
-        *("attach", "submit", "resubmit", "prepare", "follow", "inferred_state", "refresh", "fetch", "import_runs"),
+        *("attach", "submission", "resubmit", "prepare", "follow", "inferred_state", "refresh", "fetch", "import_runs"),
         *("export", "laptop"),
     },
     {"plan"},

@@ -308,7 +308,7 @@ def test_tab_loads_neither_click_nor_the_commands(user, ran):
     assert done.returncode == 0, done.stderr
     first, _, modules = done.stdout.partition("\n")
     assert first.startswith(run)
-    for slow in ("click", "yaml", "rich", "jmespath", "mlworkbench.submit", "mlworkbench.history.store"):
+    for slow in ("click", "yaml", "rich", "jmespath", "mlworkbench.submission", "mlworkbench.history.store"):
         assert f"'{slow}'" not in modules, slow
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .. import submit as submitting
+from .. import submission
 from ..errors import HistoryError, Unreachable, UsageError
 from ..follow import Follower
 from ..history.children import children_of_sweep
@@ -204,7 +204,7 @@ def _await_end(history: History, follower: Follower) -> str:
 def ask_to_end(history: History, follower: Follower, grace: float | None) -> None:
     run = follower.run
     make_folder(history.paths.root, run.spec)  # an interrupted submit may not have got that far
-    submitting.cancel(run, follower.target, f"{user_name()} with mlw cancel", grace)
+    submission.cancel(run, follower.target, f"{user_name()} with mlw cancel", grace)
     follower.refresh()
     _record_end(history, follower)
 

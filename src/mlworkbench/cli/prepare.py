@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import submit as submitting
+from .. import submission
 from ..config.project import Project
 from ..environments.choose import is_managed
 from ..environments.site import Settled
@@ -53,16 +53,16 @@ def prepare(**asked: Any) -> None:
         upgrade=asked["upgrade"],
         allowed_builds=allow_builds(asked["allow_builds"]),
     )
-    chosen, compute = submitting.choose(here, request)
+    chosen, compute = submission.choose(here, request)
     framework_of(chosen)  # what a submit would refuse is refused here
     opened = open_target(compute, paths)
     ground = survey(
         opened, compute, paths, closely=is_managed(compute, chosen)
     )  # an engine that is missing is told now
-    for one in submitting.look_ahead(here, chosen, compute, ground, None, stop=not asked["unchecked"]):
+    for one in submission.look_ahead(here, chosen, compute, ground, None, stop=not asked["unchecked"]):
         render.warn(str(one))
-    place = submitting.Place(chosen, compute, opened, ground)
-    settled = submitting.settle(here, request, paths, place, render.message)
+    place = submission.Place(chosen, compute, opened, ground)
+    settled = submission.settle(here, request, paths, place, render.message)
     found = {
         "run_configuration": chosen.name,
         "target": compute.name,
@@ -95,14 +95,14 @@ def _version(settled: Settled) -> str | None:
     return ".".join(map(str, settled.interpreter.version)) if any(settled.interpreter.version) else None
 
 
-def _packs(project: Project, request: Request, place: submitting.Place, settled: Settled) -> bool:
+def _packs(project: Project, request: Request, place: submission.Place, settled: Settled) -> bool:
     """Whether a script of this run configuration would send its environment to the executors of a cluster."""
-    setting = submitting.setting_of(project, request, Entry("script", "any.py", ()), place, settled)
+    setting = submission.setting_of(project, request, Entry("script", "any.py", ()), place, settled)
     made = framework_of(place.runconfig).make(setting)
     return bool(made.companions.get("spark", {}).get("pack"))
 
 
-def _image(place: submitting.Place) -> Pull | None:
+def _image(place: submission.Place) -> Pull | None:
     """What has to be there for a container; the password of its registry is asked for now."""
     if place.ground.engine is None:
         return None
@@ -113,12 +113,12 @@ def _image(place: submitting.Place) -> Pull | None:
 
 
 def _build(
-    place: submitting.Place, lock: JsonDict | None, pull: Pull | None, paths: UserPaths, everything: bool, pack: bool
+    place: submission.Place, lock: JsonDict | None, pull: Pull | None, paths: UserPaths, everything: bool, pack: bool
 ) -> None:
     """``lock``: of an environment of ours; None: the image only."""
     from ..prepare import build_ahead  # noqa: PLC0415 - most targets have nothing to build
 
     wanted = lock or (pull.lock if pull else {})
     with render.Progress("packages") as progress:
-        stock = submitting.stock_of(paths, progress.report)
+        stock = submission.stock_of(paths, progress.report)
         build_ahead(place.target.host, wanted, pull, stock, Lines().feed, everything=everything, pack=pack)

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from .. import submit as submitting
+from .. import submission
 from ..config.place import OLD_SUFFIX, RUNCONFIG_SUFFIX
 from ..consents import asked_consents
 from ..errors import HostError, LaunchError, SolveError, UsageError
@@ -136,12 +136,12 @@ def submit(**asked: Any) -> int:
     request = _request(asked, history)
     project = own_project(the_project(asked["folder"]), history, dry_run=asked["dry_run"])
     if request.key and not asked["dry_run"]:
-        known = history.by_key(submitting.full_key(project, request.key))
+        known = history.by_key(submission.full_key(project, request.key))
         if known:
             return _go_on(history, known, asked, request)
     with render.Progress("snapshot", least=1e6) as progress:
         dry = asked["dry_run"]
-        made = submitting.draft(project, request, paths, progress.report, dry_run=dry, tell=render.message)
+        made = submission.draft(project, request, paths, progress.report, dry_run=dry, tell=render.message)
     for note in (*map(str, made.warnings), *made.parts.snapshot.notes):
         render.warn(note)
     if made.parts.snapshot.left_out:
@@ -156,7 +156,7 @@ def submit(**asked: Any) -> int:
         render.message(f"snapshot: {files}, {units.size(made.parts.snapshot.size)}")
         return 0
     secrets = secrets_of(made.spec)
-    stored, new = submitting.record(history, made)
+    stored, new = submission.record(history, made)
     if not new:
         return _go_on(history, history.get(stored.id), asked, request)
     follower = Follower(history, Run(stored), made.target)
@@ -174,7 +174,7 @@ def submit(**asked: Any) -> int:
     return _finish(follower, asked, secrets)
 
 
-def _planned(made: submitting.Draft) -> dict[str, Any]:
+def _planned(made: submission.Draft) -> dict[str, Any]:
     """What would be run: the spec; of a sweep with its children, as far as they differ."""
     spec = made.spec.to_json()
     if not made.children:
@@ -188,7 +188,7 @@ def _planned(made: submitting.Draft) -> dict[str, Any]:
     }
 
 
-def _say_untried(made: submitting.Draft) -> None:
+def _say_untried(made: submission.Draft) -> None:
     found = made.parts.settled.interpreter
     if made.parts.settled.lock["kind"] == "existing" and not any(found.version):
         render.message(f"note: {found.path} was not checked: a dry run starts no programs of the project")
@@ -211,7 +211,7 @@ def put_to_work(
     history: History, spec: RunSpec, target: Target, secrets: dict[str, str], *, everything: bool = False
 ) -> Run:
     with render.Progress("upload") as progress:
-        return submitting.launch(history, spec, target, secrets, progress.report, everything=everything)
+        return submission.launch(history, spec, target, secrets, progress.report, everything=everything)
 
 
 def _announce(spec: RunSpec) -> None:
