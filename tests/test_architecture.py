@@ -13,6 +13,7 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.
 LAYERS = [
     {"cli", "__main__", "start"},
     {"ui"},
+    {"runs"},
     {"report"},
     {
         *("attach", "submission", "resubmit", "prepare", "follow", "inferred_state", "refresh", "fetch", "import_runs"),

@@ -39,25 +39,48 @@ BUILD, EVENTS = "build.log", "events.jsonl"
 SAMPLES, EFFORT = "gpu.jsonl", "effort.jsonl"
 
 
-class Follower:
-    """One run, as it goes on. ``run`` is always what the history knows."""
+class Observer:
+    """Receives what happens to a run while its log is followed. Override the methods you need."""
 
-    def __init__(self, history: History, run: Run, target: Target, offset: int = 0) -> None:
+    def contact_changed(self, run: Run) -> None:
+        """Contact with the target was lost, or is back."""
+
+    def build_output(self, data: bytes) -> None:
+        """The preparation of the run has written this."""
+
+    def state_changed(self, run: Run) -> None:
+        """The history has recorded a new state of the run."""
+
+
+class Follower:
+    """One run, as it goes on. ``run`` is always what the history knows.
+
+    ``leave``: whether to stop following this run. ``lively``: download the measurements of a remote run while it runs.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        run: Run,
+        target: Target,
+        *,
+        leave: Callable[[Run], bool] = lambda run: False,
+        lively: bool = False,
+    ) -> None:
         self.history = history
         self.run, self._reading = history.known(run.id)
         self.target = target
-        self.offset = offset  # in the log
-        self.tell_contact: Callable[[Run], None] = lambda run: None  # called when contact is lost or found again
+        self.offset = 0  # in the log
+        self._observer = Observer()
         self._mirror = Mirror(history.paths.root.run(run.id)) if target.host.distant else None
-        self.tell_build: Callable[[bytes], None] = lambda data: None  # what the preparation of the run said
-        self.tell_state: Callable[[Run], None] = lambda run: None  # called when the run's standing has changed
         self._built = 0
         self._cared = -CARE
         self._kept = time.monotonic()  # when the series were last brought up to date
         self._failures = 0
         self._lost = False  # as our user was told
-        self.leave: Callable[[], bool] = lambda: False  # whether nobody wants to follow it any more
-        self.lively = False  # whether what the machine measures of a run elsewhere comes home while it goes on
+        self._leave = leave
+        self._lively = lively
+        self._until: float | None = None  # monotonic; following ends then
         self._sampled = 0.0
         self._asked = False  # the machine was asked: to ask it for more takes no long wait
         self._deadline: float | None = None  # monotonic; after it, no further question is asked
@@ -97,16 +120,20 @@ class Follower:
         """The history has taken in what ``ask_ahead`` returned."""
         self.run, self._reading = run, reading
 
-    def chunks(self, live: bool = True) -> Iterator[bytes]:
+    def chunks(
+        self, live: bool = True, *, observer: Observer | None = None, until: float | None = None
+    ) -> Iterator[bytes]:
         """The log's bytes from the offset on: until the run has ended, or else (not live) to the present end.
 
-        Also ends at a run whose submit was interrupted: nothing will come unless somebody resumes it.
+        Also ends at a run whose submit was interrupted: nothing will come unless somebody resumes it. ``until``
+        (monotonic) ends it earlier.
         """
+        self._observer, self._until = observer or self._observer, until
         quiet_since = time.monotonic()
-        while not is_outside(self.run.id) and not self.leave():  # of one outside there is no log
+        while not is_outside(self.run.id) and not self._leaves():  # of one outside there is no log
             final = self.run.status.final
             data = self._next(live)
-            if self.lively and not self._failures and time.monotonic() - self._sampled > SERIES:
+            if self._lively and not self._failures and time.monotonic() - self._sampled > SERIES:
                 self._sampled = time.monotonic()
                 self._bring_samples()
             if data:
@@ -128,7 +155,7 @@ class Follower:
         if data or self.log_is_home() or (self._failures and not live):
             return data  # to ask once more somebody who did not answer a moment ago would take long
         home = self._mirror.size()
-        came = self._guarded(lambda: self._pull({LOG: home}, WAIT if live else 0.0))
+        came = self._guarded(lambda: self._pull({LOG: home}, self._within(WAIT) if live else 0.0))
         return came if came and home == self.offset else self._mirror.read_log(self.offset, CHUNK)
 
     def log_is_home(self) -> bool:
@@ -148,9 +175,9 @@ class Follower:
 
     def _bring_samples(self) -> None:
         """What a run elsewhere and its GPUs did, second by second. The sum came with the end; this may be had later."""
-        if self._mirror is None or not (self.run.status.final or (self.lively and self.run.started)):
+        if self._mirror is None or not (self.run.status.final or (self._lively and self.run.started)):
             return
-        used = bool(self.run.gpu and (self.run.gpu.get("used") or self.lively))
+        used = bool(self.run.gpu and (self.run.gpu.get("used") or self._lively))
         for name, wanted in ((SAMPLES, used), (EFFORT, self._asked)):
             if wanted and not self._bring_file(self._mirror, name):
                 return
@@ -179,9 +206,16 @@ class Follower:
     def _pause(self, quiet_since: float) -> None:
         if self._failures:  # each a little later than the last, and not all followers at the same moment
             chance = 0.5 + os.urandom(1)[0] / 510
-            time.sleep(min(LONGEST, FIRST * 2 ** min(self._failures, 10)) * chance)
+            time.sleep(self._within(min(LONGEST, FIRST * 2 ** min(self._failures, 10)) * chance))
         elif self._mirror is None or self.run.status.final or self.run.accepted is None:
-            time.sleep(min(SLOW, max(QUICK, SHARE * (time.monotonic() - quiet_since))))
+            time.sleep(self._within(min(SLOW, max(QUICK, SHARE * (time.monotonic() - quiet_since)))))
+
+    def _leaves(self) -> bool:
+        return self._leave(self.run) or (self._until is not None and time.monotonic() >= self._until)
+
+    def _within(self, seconds: float) -> float:
+        """Limit a wait to the time that is left to follow the run."""
+        return seconds if self._until is None else max(0.0, min(seconds, self._until - time.monotonic()))
 
     def _pull(self, log: dict[str, int], wait: float = 0.0) -> News:
         """Ask for everything that is new; the history takes in all but the log."""
@@ -213,7 +247,7 @@ class Follower:
             self.run = self.history.note(
                 self.run.id, lambda run: run if run.status.final else replace(run, detail=detail)
             )
-            self.tell_state(self.run)
+            self._observer.state_changed(self.run)
 
     def _preparing(self, log: dict[str, int]) -> dict[str, int]:
         """Before the start, whoever follows the log also sees what the preparation says: an image that is pulled."""
@@ -231,7 +265,7 @@ class Follower:
         built = news.parts.get(BUILD)
         if built:
             self._built += len(built)
-            self.tell_build(built)
+            self._observer.build_output(built)
         return news
 
     def _restore_copy(self, mirror: Mirror) -> None:
@@ -251,7 +285,7 @@ class Follower:
         parts = _new(news)
         if parts:
             self.run, self._reading = self.history.append(self.run.id, self._reading, parts)
-            self.tell_state(self.run)
+            self._observer.state_changed(self.run)
             if any(name.startswith("metrics/") for name in parts):
                 self._keep_series()
 
@@ -278,7 +312,7 @@ class Follower:
             self.run = self.history.note(self.run.id, lambda run: replace(run, contact=IN_CONTACT))
         if self._lost:  # another command may have noted already that contact is back: our user is told by us
             self._lost = False
-            self.tell_contact(self.run)
+            self._observer.contact_changed(self.run)
         return news.parts.get(LOG, b"")
 
     def _is_back(self, news: News) -> bool:
@@ -291,7 +325,7 @@ class Follower:
             self.run = self.history.note(self.run.id, lambda run: out_of_contact(run, error.message))
         if not self._lost:
             self._lost = True
-            self.tell_contact(self.run)
+            self._observer.contact_changed(self.run)
 
     def _look_after(self, news: News) -> None:
         """Nobody watches the run: find out why, and put a supervisor to work if there is something to watch."""
@@ -347,7 +381,7 @@ class Follower:
             return True
         if self.run.status is not Status.QUEUED:
             self.run = self.history.note(self.run.id, wait_for_turn)
-            self.tell_state(self.run)
+            self._observer.state_changed(self.run)
         return True
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.cli.view import Standing
 from mlworkbench.history.fold import ending_words, event_from, fold
 from mlworkbench.history.reading import parse_events, parse_lines
 from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
 from mlworkbench.remote import endings
 from mlworkbench.remote.progress import failures
 from mlworkbench.remote.progress import outcome as child_outcome
+from mlworkbench.runs.run_messages import RunMessages
 
 SPEC = RunSpec(
     id="demo-swift-otter-7k2q",
@@ -170,14 +170,16 @@ def test_figures_and_texts_have_limits():
     assert len(failures(failed)) < 10**4 and len(child_outcome({"ending": "z" * 10**6})) < 100
 
 
-def test_a_variable_that_the_target_replaced_is_shown_once(capsys):
+def test_a_variable_that_the_target_replaced_is_shown_once():
     run = fold(Run(SPEC), events(("gpus", {"gpus": [], "held": True, "replaced": "1"})))
-    standing = Standing()
-    standing(run)
-    standing(run)
-    assert capsys.readouterr().err.count('CUDA_VISIBLE_DEVICES="1" is replaced by the GPUs allocated to the run') == 1
-    Standing()(fold(Run(SPEC), events(("gpus", {"gpus": [], "held": False, "asked": "none", "replaced": "3"}))))
-    assert capsys.readouterr().err == 'note: CUDA_VISIBLE_DEVICES="3" is replaced: the run requested no GPU\n'
+    lines = []
+    messages = RunMessages(lines.append)
+    messages.state_changed(run)
+    messages.state_changed(run)
+    assert lines == ['note: CUDA_VISIBLE_DEVICES="1" is replaced by the GPUs allocated to the run']
+    run = fold(Run(SPEC), events(("gpus", {"gpus": [], "held": False, "asked": "none", "replaced": "3"})))
+    messages.state_changed(run)
+    assert lines[1:] == ['note: CUDA_VISIBLE_DEVICES="3" is replaced: the run requested no GPU']
 
 
 def test_words():

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from mlworkbench import import_runs as importing
-from mlworkbench.cli.sweep import Children
 from mlworkbench.export.material import with_children
 from mlworkbench.history.children import children_of_sweep
 from mlworkbench.history.store import History
@@ -24,6 +23,8 @@ from mlworkbench.model import Compute, RunSpec, Status
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.endings import TARGET_LOST
 from mlworkbench.remote.folder import Root
+from mlworkbench.runs.frontend import Frontend
+from mlworkbench.runs.results import SweepChildren
 from mlworkbench.targets.target import Target
 from tests.unit.test_fold import SPEC
 from tests.unit.test_purge import OTHER, there
@@ -115,9 +116,9 @@ def test_the_machine_of_a_sweep_is_not_asked_about_runs_of_others(history, tmp_p
     history.add(taken_in("theirs-1", parent="evil-sweep"))
     sweep = history.get("evil-sweep").spec
     target = evil_target(tmp_path / "evil", *(history.get(name).spec for name in names))
-    family = Children(history, sweep, target)
-    family.heard(b"".join(b"1/4 x %s\n" % name.encode() for name in names))
-    family.bring_all()
+    children = SweepChildren(history, sweep, target, Frontend())
+    children.feed(b"".join(b"1/4 x %s\n" % name.encode() for name in names))
+    children.fetch_all()
     found = {name: history.get(name).status for name in names}
     going = Status.SUBMITTING
     assert found == {"mine-1": going, "mine-2": going, "others-1": going, "theirs-1": Status.COMPLETED}

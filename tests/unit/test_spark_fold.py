@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.cli.page import page
-from mlworkbench.cli.view import Standing, closing
+from mlworkbench.cli.view import closing
 from mlworkbench.history.fold import fold
 from mlworkbench.history.store import History
 from mlworkbench.model import Event, Run, Status
 from mlworkbench.paths import RunFolder
 from mlworkbench.report import spark as words
 from mlworkbench.report.records import for_people, record
+from mlworkbench.runs.run_messages import RunMessages
 from tests.unit.test_history_store import paths, spec
 
 FACTS = {
@@ -105,11 +106,12 @@ def test_the_page_of_a_run_shows_it(tmp_path):
     assert "http://head:4040" in text
 
 
-def test_who_follows_is_told_each_thing_once(capsys):
-    standing = Standing()
-    standing(RUN)
-    standing(RUN)
-    assert capsys.readouterr().err.splitlines() == [
+def test_who_follows_is_told_each_thing_once():
+    lines = []
+    messages = RunMessages(lines.append)
+    messages.state_changed(RUN)
+    messages.state_changed(RUN)
+    assert lines == [
         "Spark: application app-20261116003435-0000 (Spark 4.3.0, master spark://head:7077)",
         "Spark UI: http://head:4040",
         "Spark: executor 0 on w2 was lost: Command exited with code 137",
@@ -145,7 +147,7 @@ def test_whatever_a_target_tells_is_bounded_and_can_be_shown(told_of, data):
     for_people(record(run))
     if run.spark and run.spark.get("app"):
         words.kind(run.spark), words.progress(run.spark), words.members(run.spark), words.troubles(run.spark)
-    Standing()(run)
+    RunMessages(lambda line: None).state_changed(run)
     assert len(json.dumps(run.spark)) < 1_000_000
 
 

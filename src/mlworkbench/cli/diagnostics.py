@@ -13,10 +13,11 @@ from ..report import units
 from ..report.plain import plain
 from ..runfiles.diagnostics import Member, collect, refuse_there, secret_values, sharing_warnings, write_bundle
 from ..runfiles.mask import Mask
+from ..runs.lookup import refuse_outside
 from ..secret import known_values
 from . import render
 from .completion import complete_run
-from .opening import open_run, refuse_outside
+from .opening import open_run
 from .options import debugging, in_project
 from .output_option import output_options
 

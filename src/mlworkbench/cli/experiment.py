@@ -21,15 +21,17 @@ from ..model import IN_CONTACT
 from ..paths import user_name, user_paths
 from ..refresh import refresh
 from ..report.records import NOW, summary
+from ..runs.lookup import current, refuse_outside
+from ..runs.results import SweepChildren
 from . import render
 from .completion import complete_run
+from .console import Console
 from .filters import choosing_columns
-from .opening import current, find_run, get_run, open_run, refuse_outside
+from .opening import find_run, get_run, open_run
 from .options import debugging, in_project, maybe_project, rendering
 from .show import show_run, show_runs
 from .submit import known_secrets, put_to_work
 from .submit import resume as resume_run
-from .sweep import Children
 from .verbs import Verbs
 from .view import stream, tell_lost, watch
 
@@ -166,7 +168,7 @@ def cancel(**asked: Any) -> int:
         if asked["wait"]:
             words = _await_end(history, follower)
             if follower.run.spec.sweep:
-                Children(history, follower.run.spec, follower.target).bring_all()
+                SweepChildren(history, follower.run.spec, follower.target, Console()).fetch_all()
     render.message(f"run {follower.run.id} {words}{summary(follower.run)}")
     if asked["output"] != "table" or asked["query"]:
         show_run(follower.run, asked["output"], asked["query"])

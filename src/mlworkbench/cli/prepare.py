@@ -14,6 +14,7 @@ from ..frameworks.framework import framework_of
 from ..model import Entry
 from ..paths import UserPaths, user_paths
 from ..plan import Request
+from ..runs.run_messages import BuildOutput
 from ..targets.ground import survey
 from ..targets.opening import open_target
 from . import render
@@ -27,7 +28,6 @@ from .options import (
     run_configuration,
     the_project,
 )
-from .view import Lines
 
 if TYPE_CHECKING:
     from ..model import JsonDict
@@ -121,4 +121,6 @@ def _build(
     wanted = lock or (pull.lock if pull else {})
     with render.Progress("packages") as progress:
         stock = submission.stock_of(paths, progress.report)
-        build_ahead(place.target.host, wanted, pull, stock, Lines().feed, everything=everything, pack=pack)
+        build_ahead(
+            place.target.host, wanted, pull, stock, BuildOutput(render.message).feed, everything=everything, pack=pack
+        )

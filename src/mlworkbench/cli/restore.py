@@ -12,9 +12,9 @@ from ..history.store import History
 from ..paths import user_paths
 from ..report import units
 from ..runfiles.restore import proposed_place, restore_in_place, restore_new
+from ..runs.lookup import refuse_outside
 from . import render
 from .completion import complete_run
-from .opening import refuse_outside
 from .options import debugging, in_project, maybe_project, the_project
 from .project_id import link_restored
 

@@ -76,7 +76,8 @@ def _lengthen(facts: dict[str, Any], history: History, run: Run) -> None:
 
 def show_part(history: History, prefix: str | None, folder: str | None, artifact: str) -> None:
     """One file of a run in place of its record."""
-    from .opening import open_run, refuse_outside  # noqa: PLC0415 - a list of runs needs none of it
+    from ..runs.lookup import refuse_outside  # noqa: PLC0415 - a list of runs needs none of it
+    from .opening import open_run  # noqa: PLC0415
     from .submit import known_secrets  # noqa: PLC0415
     from .view import stream  # noqa: PLC0415
 

@@ -29,7 +29,7 @@ from ..targets.opening import open_target
 from ..targets.target import Target
 from . import render, sweepwords
 from .command import Command, under
-from .misplaced import misplaced
+from .console import Console, hint_back
 from .options import (
     ALLOW_MOUNT,
     ALLOW_NETWORK,
@@ -42,7 +42,7 @@ from .options import (
     the_project,
 )
 from .project_id import own_project
-from .view import detached, hint_back, watch
+from .view import watch
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
@@ -142,13 +142,7 @@ def submit(**asked: Any) -> int:
     with render.Progress("snapshot", least=1e6) as progress:
         dry = asked["dry_run"]
         made = submission.draft(project, request, paths, progress.report, dry_run=dry, tell=render.message)
-    for note in (*map(str, made.warnings), *made.parts.snapshot.notes):
-        render.warn(note)
-    if made.parts.snapshot.left_out:
-        render.message(f"note: {made.parts.snapshot.left_out}")
-    slip = misplaced(project.root, made.spec.entry)
-    if slip:
-        render.message(f"hint: {slip}")
+    Console().planned(made)
     if asked["dry_run"]:
         render.emit(_planned(made), output="json", query=asked["query"])
         _say_untried(made)
@@ -165,7 +159,7 @@ def submit(**asked: Any) -> int:
         put_to_work(history, stored, made.target, secrets, everything=asked["send_packages"])
     except KeyboardInterrupt:
         follower.refresh()
-        detached(follower.run)
+        Console().detached(follower.run)
         raise
     except (HostError, LaunchError, SolveError) as error:
         later = f"resume it with 'mlw experiment resume {stored.id}', or cancel it with 'mlw cancel {stored.id}'"

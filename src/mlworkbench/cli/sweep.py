@@ -1,65 +1,17 @@
-"""A sweep on the screen: its children come home as they end, and are shown side by side, the best one first."""
+"""A sweep on the screen: its children are shown side by side, the best one first."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import HistoryError
-from ..follow import Follower
-from ..history.children import may_join
-from ..history.store import History
-from ..model import Run, RunSpec, Status
+from ..model import Run, Status
 from ..report.children import best, judged_by, number, rank
 from ..report.plain import plain
 from ..report.records import outcome, record
-from ..targets.target import Target
 from . import formats, render
 
-_LINE = re.compile(rb"^\d+/\d+ .*?(\S+)$", re.MULTILINE)
 _SHOWN = 30  # children in the table
-
-
-class Children:
-    """Those of one sweep."""
-
-    def __init__(self, history: History, parent: RunSpec, target: Target) -> None:
-        self._history = history
-        self._parent = parent
-        self._target = target
-        self._names = dict.fromkeys((parent.sweep or {}).get("children", ()))
-        self._rest = b""
-
-    def heard(self, data: bytes) -> None:
-        """More of the parent's log: children that it says have ended are taken in, and their outputs fetched."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            found = _LINE.match(line)
-            name = found[1].decode(errors="replace") if found else ""
-            if name in self._names:
-                self._bring(name)
-
-    def bring_all(self) -> None:
-        """As they stand now."""
-        for name in self._names:
-            self._bring(name)
-
-    def _bring(self, name: str) -> None:
-        from .view import fetch_outputs  # noqa: PLC0415 - which needs this module
-
-        try:
-            run = self._history.known(name)[0]
-        except HistoryError:
-            return  # somebody removed it
-        if run.status.final or not may_join(run.spec, self._parent):
-            return
-        follower = Follower(self._history, run, self._target)
-        follower.refresh()
-        if self._target.host.distant and follower.run.status.final:
-            for _ in follower.chunks(live=False):
-                continue
-            fetch_outputs(follower)
 
 
 def with_children(parent: Run, children: Sequence[Run]) -> dict[str, Any]:

@@ -119,9 +119,7 @@ class Live:
         try:
             run = history.known(name)[0]
             target = open_target(run.spec.compute, self._paths)
-            follower = Follower(history, run, target)
-            follower.lively = True
-            follower.leave = lambda: self._stop.is_set() or not (follower.run.status.final or self._is_wanted(name))
+            follower = Follower(history, run, target, leave=self._is_done_with, lively=True)
             for _ in follower.chunks():
                 pass
             if target.host.distant and follower.run.status.final:
@@ -131,5 +129,7 @@ class Live:
         finally:
             history.close()
 
-    def _is_wanted(self, name: str) -> bool:
-        return time.monotonic() - self._wanted.get(name, 0.0) < _ATTENTION
+    def _is_done_with(self, run: Run) -> bool:
+        """Whether to stop following it: the server stops, or nobody looks at an unfinished run."""
+        wanted = time.monotonic() - self._wanted.get(run.id, 0.0) < _ATTENTION
+        return self._stop.is_set() or not (run.status.final or wanted)
