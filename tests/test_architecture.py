@@ -19,7 +19,7 @@ LAYERS = [
         *("attach", "submission", "resubmit", "prepare", "follow", "inferred_state", "refresh", "fetch", "import_runs"),
         *("export", "laptop"),
     },
-    {"plan"},
+    {"plan", "request"},
     {"sweep"},
     {"targets", "environments", "frameworks", "config", "snapshot", "history", "runfiles", "preflight"},
     {"hosts"},

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .history.door import History
     from .model import Entry, Run, RunSpec
     from .paths import user_paths
-    from .plan import Request
+    from .request import Request
 
 _DOOR = {
     **dict.fromkeys(
@@ -29,7 +29,7 @@ _DOOR = {
     "Run": "mlworkbench.model",
     "RunSpec": "mlworkbench.model",
     "Entry": "mlworkbench.model",
-    "Request": "mlworkbench.plan",
+    "Request": "mlworkbench.request",
     "user_paths": "mlworkbench.paths",
 }
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .config.project import Project
-from .consents import Consent, resolved_prefixes
+from .consents import resolved_prefixes
 from .environments.site import Settled
 from .frameworks.framework import Made, Setting
-from .model import Command, Container, Entry, JsonDict, RunSpec, Snapshot
+from .model import Command, Container, RunSpec, Snapshot
 from .remote.gpus.request import FREE
+from .request import Request
 from .sweep import Sweep
 from .targets.ground import Ground
 
@@ -37,29 +37,6 @@ INHERITED = tuple(
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the user asked for, beyond the project's files."""
-
-    runconfig: str | None = None
-    target: str | None = None
-    entry: Entry | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
-    timeout: float | None = None
-    key: str | None = None
-    name: str | None = None
-    tags: tuple[str, ...] = ()
-    user: str | None = None  # who asks
-    consents: tuple[Consent, ...] = ()  # for this run alone
-    locked: JsonDict | None = None  # the environment of an earlier run
-    upgrade: bool = False  # solve the environment anew
-    allowed_builds: frozenset[str] = frozenset()  # packages that may run their build scripts on this machine
-    unchecked: bool = False  # what preflight finds is told, and stops nobody
-    gpus: str | None = None
-    sweep: Sweep | None = None
-
-
-@dataclass(frozen=True)
 class Parts:
     """All that a plan is made from."""
 
@@ -71,6 +48,8 @@ class Parts:
     request: Request
     ground: Ground  # the machine
     starter: str = "detached"  # as the target names it
+    user: str | None = None  # who submits it
+    sweep: Sweep | None = None
 
 
 def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
@@ -92,7 +71,7 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         commands=(Command("run", parts.made.command),),
         environment=_environment(parts, run_id),
         inherit=INHERITED,
-        secrets=parts.request.secrets,
+        secrets=parts.request.secret_names,
         snapshot=parts.snapshot.digest,
         git=parts.snapshot.git,
         lock=parts.settled.lock,
@@ -102,11 +81,11 @@ def plan(parts: Parts, run_id: str, key: str, created: float) -> RunSpec:
         starter=parts.starter,
         companions=parts.made.companions,
         gpus=_gpus(parts),
-        timeout=parts.request.timeout,
+        timeout=parts.request.time_limit,
         tracked=runconfig.tracked_run,
         fetch=runconfig.fetch_outputs,
-        tags=parts.request.tags,
-        user=parts.request.user,
+        tags=tuple(parts.request.tags),
+        user=parts.user,
         spoken=runconfig.metrics_from_log,
         given=parts.request.environment,
     )
@@ -140,7 +119,7 @@ def _container(parts: Parts, run_id: str) -> Container | None:
 
 def _gpus(parts: Parts) -> str | None:
     """What the run asks for. Without a request it takes no lease and never waits, but for a container with GPUs."""
-    asked = parts.request.gpus or parts.setting.runconfig.gpus
+    asked = parts.request.gpu_request or parts.setting.runconfig.gpus
     if asked is not None or parts.ground.engine is None or not parts.setting.compute.nvidia_docker:
         return asked
     return FREE

@@ -6,18 +6,20 @@ Values from the run can never become options of mlw.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .config.project import Project, find_project
 from .errors import MlwError, UsageError
 from .history.store import History
-from .model import Run
+from .model import JsonDict, Run
 from .remote.folder import is_outside
+from .request import Request, SweepOptions
 
 _SUBMIT = ("experiment", "submit", "--detach", "-o", "json")
+_FLAGS = ("upgrade", "send_packages", "unchecked")
 
 
 def option(name: str, value: object) -> list[str]:
@@ -25,56 +27,42 @@ def option(name: str, value: object) -> list[str]:
     return [] if value is None else [f"--{name}={value}"]
 
 
-@dataclass(frozen=True)
-class Submit:
-    """``mlw experiment submit --detach -o json …``. ``script`` must not begin with a dash; secrets are names only."""
-
-    configuration: str | None = None
-    target: str | None = None
-    script: str | None = None
-    module: str | None = None
-    command: str | None = None
-    arguments: Sequence[str] = ()
-    name: str | None = None
-    tags: Sequence[str] = ()
-    gpus: str | None = None
-    timeout: str | None = None
-    key: str | None = None
-    locked: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    secrets: Sequence[str] = ()
-    sweep: Mapping[str, Any] | None = None
-
-    def words(self) -> list[str]:
-        return [*_SUBMIT, *self.options()]
-
-    def options(self) -> list[str]:
-        """All that follows ``submit``."""
-        words = [*option("run-configuration", self.configuration), *option("target", self.target)]
-        for name in ("name", "gpus", "timeout", "key", "locked"):
-            words += option(name, getattr(self, name))
-        words += [f"--tag={tag}" for tag in self.tags]
-        words += [f"--env={one}={value}" for one, value in self.environment.items()]
-        words += [f"--secret={one}" for one in self.secrets]
-        words += _sweep_options(self.sweep) if self.sweep else []
-        if self.command is not None:
-            return [*words, "--", self.command, *self.arguments]
-        if self.module is not None:
-            return [*words, "-m", self.module, *self.arguments]
-        return [*words, self.script, *self.arguments] if self.script is not None else words
-
-    def typed(self) -> str:
-        """As one would type it."""
-        first = ["-c", self.configuration] if self.configuration is not None else []
-        rest = replace(self, configuration=None).options()
-        return shlex.join(["mlw", "submit", *first, *rest])
+def submit_words(request: Request) -> list[str]:
+    """``mlw experiment submit --detach -o json …`` without ``mlw``. Of secrets, it has the names only."""
+    return [*_SUBMIT, *submit_options(request)]
 
 
-def _sweep_options(sweep: Mapping[str, Any]) -> list[str]:
-    words = [f"--sweep={axis}" for axis in sweep["axes"]]
-    words += ["--random"] if sweep.get("random") else []
+def submit_options(request: Request) -> list[str]:
+    """All that follows ``submit``. A script must not begin with a dash."""
+    words = [*option("run-configuration", request.configuration), *option("target", request.target)]
+    for name in ("name", "gpus", "timeout", "key", "locked"):
+        words += option(name, getattr(request, name))
+    words += [f"--tag={tag}" for tag in request.tags]
+    words += [f"--env={name}={value}" for name, value in request.environment.items()]
+    words += [f"--secret={name}" for name in request.secret_names]
+    words += _sweep_options(request.sweep) if request.sweep else []
+    words += [f"--allow-build={name}" for name in request.allow_builds]
+    words += [f"--allow-mount={path}" for path in request.allow_mounts]
+    words += [f"--allow-network={name}" for name in request.allow_networks]
+    words += [f"--{name.replace('_', '-')}" for name in _FLAGS if getattr(request, name)]
+    if request.command is not None:
+        return [*words, "--", request.command, *request.arguments]
+    if request.module is not None:
+        return [*words, "-m", request.module, *request.arguments]
+    return [*words, request.script, *request.arguments] if request.script is not None else words
+
+
+def typed_command(request: Request) -> str:
+    """The command as one would type it."""
+    first = ["-c", request.configuration] if request.configuration is not None else []
+    return shlex.join(["mlw", "submit", *first, *submit_options(replace(request, configuration=None))])
+
+
+def _sweep_options(sweep: SweepOptions) -> list[str]:
+    words = [f"--sweep={axis}" for axis in sweep.axes]
+    words += ["--random"] if sweep.random else []
     for name in ("max_runs", "parallel", "seed", "metric", "goal"):
-        words += option(name.replace("_", "-"), sweep.get(name))
+        words += option(name.replace("_", "-"), getattr(sweep, name))
     return words
 
 
@@ -129,8 +117,8 @@ def _scripts(root: Path) -> tuple[str, ...]:
         return ()
 
 
-def words(given: Again, *, configuration: str, script: str, arguments: str, locked: bool, name: str) -> Submit:
-    """Build the submission. Raises ``UsageError`` if quotes in the arguments are not closed."""
+def request_again(given: Again, *, configuration: str, script: str, arguments: str, locked: bool, name: str) -> Request:
+    """Build the request. Raises ``UsageError`` if quotes in the arguments are not closed."""
     try:
         typed = shlex.split(arguments)
     except ValueError as error:
@@ -138,9 +126,9 @@ def words(given: Again, *, configuration: str, script: str, arguments: str, lock
     if not script.strip() or script.startswith("-"):
         raise UsageError("no script given", "specify a script of the project")
     spec = given.run.spec
-    kinds = {"module": {"module": script}, "command": {"command": script}}
-    entry: dict[str, Any] = kinds.get(spec.entry.kind, {"script": script})
-    return Submit(
+    kind = spec.entry.kind if spec.entry.kind in ("module", "command") else "script"
+    entry: dict[str, Any] = {kind: script}
+    return Request(
         configuration=configuration or None,
         arguments=typed,
         name=name.strip() or None,
@@ -153,12 +141,12 @@ def words(given: Again, *, configuration: str, script: str, arguments: str, lock
     )
 
 
-def _sweep(told: dict[str, Any]) -> dict[str, Any]:
-    axes = told.get("axes")
-    drawn = told.get("way") == "random"
-    return {
-        "axes": [f"{name}={values}" for name, values in axes.items()] if isinstance(axes, dict) else [],
-        "random": drawn,
-        "max_runs": len(told.get("children", ())) if drawn else None,
-        **{name: told.get(name) for name in ("parallel", "metric", "goal")},
-    }
+def _sweep(sweep: JsonDict) -> SweepOptions:
+    axes = sweep.get("axes")
+    drawn = sweep.get("way") == "random"
+    return SweepOptions(
+        [f"{name}={values}" for name, values in axes.items()] if isinstance(axes, dict) else [],
+        random=drawn,
+        max_runs=len(sweep.get("children", ())) if drawn else None,
+        **{name: sweep.get(name) for name in ("parallel", "metric", "goal")},
+    )

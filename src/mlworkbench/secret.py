@@ -41,7 +41,7 @@ def known_values(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     return values, unknown
 
 
-def registry_password(server: str, username: str) -> str:
+def registry_password(server: str, username: str, ask: bool = True) -> str:
     """For pulling an image. The project names the registry, so the user's word must name it too: a stranger's
     project must not get a password sent to a server of its own."""
     where = server or "the default registry of the engine"
@@ -51,7 +51,7 @@ def registry_password(server: str, username: str) -> str:
     kept = stored(name)
     if kept:
         return kept
-    if sys.stdin is not None and sys.stdin.isatty():
+    if ask and sys.stdin is not None and sys.stdin.isatty():
         return str(click.prompt(f"Password for {username} at {where}", hide_input=True, err=True))
     raise UsageError(
         f"password for {username} at {where} not found",

@@ -20,10 +20,11 @@ from .history.folders import make_folder
 from .history.names import new_id
 from .history.store import History, IdTaken
 from .hosts.library import starter_name
-from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec
-from .paths import UserPaths
-from .plan import Parts, Request, plan, shared_folder
+from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec, Snapshot
+from .paths import UserPaths, user_name
+from .plan import Parts, plan, shared_folder
 from .remote.failpoint import failpoint
+from .request import CheckedRequest, Request
 from .snapshot.take import holds, take
 from .sweep import entry_of, name_of
 from .targets.ground import Ground, survey
@@ -51,7 +52,7 @@ class Draft:
 
     def with_children(self) -> Draft:
         """A sweep as its parent and one run for each point, all under new ids; other runs as they are."""
-        sweep = self.parts.request.sweep
+        sweep = self.parts.sweep
         if sweep is None:
             return self
         parent = self.spec.id
@@ -62,7 +63,7 @@ class Draft:
 
 def draft(
     project: Project,
-    request: Request,
+    checked: CheckedRequest,
     paths: UserPaths,
     progress: Progress | None = None,
     *,
@@ -73,6 +74,7 @@ def draft(
 
     ``dry_run``: nothing that the project names or holds is started, and no machine is called ahead of its use.
     """
+    request = checked.request
     runconfig, compute = choose(project, request)
     framework = framework_of(runconfig)
     target = _opened(compute, paths, warm=not dry_run)
@@ -81,27 +83,22 @@ def draft(
     look_for_gpus(request, runconfig, compute, target, stop=not request.unchecked and not dry_run)
     entry = choose_entry(project, runconfig, request.entry)
     warnings = look_ahead(project, runconfig, compute, place.ground, entry, stop=not request.unchecked)
-    settled = settle(project, request, paths, place, tell, dry_run=dry_run)
+    settled = settle(project, request, paths, place, tell, dry_run=dry_run, lock=checked.lock)
     setting = setting_of(project, request, entry, place, settled)
     made = framework.make(setting)
     if "spark" in made.companions:
         warnings += look_for_spark(setting, target.host.ask, stop=not request.unchecked and not dry_run)
-    snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
-    failpoint("snapshot")
-    if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
-        raise UsageError(
-            f"{entry.name} is excluded by an ignore file",
-            f"add the line !/{entry.name} to .mlwignore (.gitignore and .amlignore also apply)",
-        )
     parts = Parts(
         project=project,
         made=made,
         setting=setting,
         settled=settled,
-        snapshot=snapshot,
+        snapshot=_snapshot(project, paths, entry, progress),
         request=request,
         ground=place.ground,
         starter=starter_name(target.type.starter),
+        user=user_name(),
+        sweep=checked.sweep,
     )
     key = full_key(project, request.key) if request.key else os.urandom(16).hex()
     return Draft(plan(parts, new_id(project.name), key, time.time()), parts, target, warnings).with_children()
@@ -114,6 +111,18 @@ def _opened(compute: Compute, paths: UserPaths, *, warm: bool) -> Target:
     return target
 
 
+def _snapshot(project: Project, paths: UserPaths, entry: Entry, progress: Progress | None) -> Snapshot:
+    """Take the snapshot; an error if the script is not in it."""
+    snapshot = take(project.root, project.id, paths.root, paths.digests(project.id), progress)
+    failpoint("snapshot")
+    if entry.kind == "script" and not holds(paths.root, snapshot.digest, entry.name):
+        raise UsageError(
+            f"{entry.name} is excluded by an ignore file",
+            f"add the line !/{entry.name} to .mlwignore (.gitignore and .amlignore also apply)",
+        )
+    return snapshot
+
+
 def _child(made: Draft, parent: str, point: Mapping[str, str]) -> RunSpec:
     """One run of a sweep: decided as every other, but for the values that it gets."""
     parts = made.parts
@@ -122,10 +131,9 @@ def _child(made: Draft, parent: str, point: Mapping[str, str]) -> RunSpec:
         parts,
         made=framework_of(setting.runconfig).make(setting),
         setting=setting,
-        request=replace(parts.request, name=name_of(point)),
     )
     spec = plan(own, new_id(made.spec.project_name), os.urandom(16).hex(), made.spec.created)
-    return replace(spec, parent=parent, varied=dict(point))
+    return replace(spec, name=name_of(point), parent=parent, varied=dict(point))
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,14 @@ def setting_of(project: Project, request: Request, entry: Entry, place: Place, s
 
 
 def settle(
-    project: Project, request: Request, paths: UserPaths, place: Place, tell: Tell, *, dry_run: bool = False
+    project: Project,
+    request: Request,
+    paths: UserPaths,
+    place: Place,
+    tell: Tell,
+    *,
+    dry_run: bool = False,
+    lock: JsonDict | None = None,
 ) -> Settled:
     """The environment, to the last version; solving it may take its time and the network."""
     from .targets.images import image_libc  # noqa: PLC0415 - for containers only
@@ -181,7 +196,7 @@ def settle(
             target=lambda: place.target.host.root,
             facts=place.ground.facts,
             image_libc=image_libc(place.target, place.compute, place.ground, paths, known_only=dry_run),
-            locked=request.locked,
+            locked=lock,
             refresh=request.upgrade,
             allowed_builds=request.allowed_builds,
             dry_run=dry_run,
@@ -192,7 +207,7 @@ def settle(
 
 def look_for_gpus(request: Request, runconfig: RunConfig, compute: Compute, target: Target, *, stop: bool) -> None:
     """GPUs that the target does not have are an error before anything is recorded."""
-    asked = request.gpus or runconfig.gpus
+    asked = request.gpu_request or runconfig.gpus
     if not stop or asked is None or not target.type.has(Feature.GPU_LEASES):  # they are not the host's
         return
     from .targets.gpurequest import refuse_unmatched  # noqa: PLC0415 - most runs ask for none
@@ -297,23 +312,16 @@ def stock_of(paths: UserPaths, progress: Progress | None = None) -> Stock:
     return Stock(paths.root, packages, progress)
 
 
-def cancel(run: Run, target: Target, by: str, grace: float | None) -> str:
-    """Ask for the end of a run. A machine that may not have heard of it yet hears of it now: then it never starts."""
-    if run.accepted is not None or not target.host.distant:
-        return target.cancel(run.id, by, grace)
-    return target.cancel(run.id, by, grace, {"spec": run.spec.to_json()})
-
-
 def choose(project: Project, request: Request) -> tuple[RunConfig, Compute]:
     """Run configuration and target, from what was named: either, both or none of them."""
-    name = request.runconfig
+    name = request.configuration
     if name is None:
         name = _default_runconfig(project, request.target)
     runconfig = project.runconfig(name)
     if request.target is not None:
         runconfig = replace(runconfig, target=request.target)
     compute = override(project.compute(runconfig.target), runconfig.overrides)
-    asked = request.gpus or runconfig.gpus
+    asked = request.gpu_request or runconfig.gpus
     if asked is not None:  # whoever asks for GPUs means a container with them, and packages that can use them
         compute = replace(compute, nvidia_docker=asked != "none")
     return runconfig, compute

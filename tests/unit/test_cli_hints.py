@@ -11,7 +11,7 @@ import pytest
 from mlworkbench.cli.experiment import _active
 from mlworkbench.cli.history import _explain_none, list_runs
 from mlworkbench.cli.main import _near_option
-from mlworkbench.cli.submit import _finish, submit
+from mlworkbench.cli.submit import Presentation, _finish, submit
 from mlworkbench.history.query import Query
 from mlworkbench.history.store import History
 from tests.unit.test_cli_views import a_run
@@ -61,6 +61,6 @@ def test_a_detached_run_is_printed_once_on_a_terminal(capsys, monkeypatch, termi
     shown = [getattr(sys, name) for name in terminals]
     monkeypatch.setattr("mlworkbench.cli.render.terminal", lambda stream: stream in shown)
     follower = SimpleNamespace(refresh=lambda: run)
-    assert _finish(follower, {"wait": False, "output": "table", "query": None}, {}) == 0
+    assert _finish(follower, Presentation(wait=False, output="table", query=None), {}) == 0
     told = capsys.readouterr()
     assert told.out == ("" if len(terminals) == 2 else f"{run.id}\n") and f"mlw logs -f {run.id}" in told.err

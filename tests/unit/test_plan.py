@@ -17,9 +17,10 @@ from mlworkbench.frameworks.framework import Made, Setting
 from mlworkbench.frameworks.pyspark import PySpark
 from mlworkbench.frameworks.python import Python
 from mlworkbench.model import Compute, Entry, Interpreter, RunConfig, Snapshot
-from mlworkbench.plan import INHERITED, Parts, Request, plan
+from mlworkbench.plan import INHERITED, Parts, plan
 from mlworkbench.remote.folder import Root
-from mlworkbench.submit import Place, setting_of
+from mlworkbench.request import Request
+from mlworkbench.submission import Place, setting_of
 from mlworkbench.targets.container import Engine
 from mlworkbench.targets.ground import Ground
 from mlworkbench.targets.target import Target

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mlworkbench.attachments import Attachments
+from mlworkbench.cli.submit import _request
 from mlworkbench.cli.submit import submit as submit_command
 from mlworkbench.cli.verbs import mlw
 from mlworkbench.config.project import create_project
@@ -21,6 +22,8 @@ from mlworkbench.history.store import History
 from mlworkbench.hosts.gpus import Gpu, Gpus
 from mlworkbench.model import Compute
 from mlworkbench.paths import UserPaths
+from mlworkbench.request import Request, SweepOptions
+from mlworkbench.resubmit import submit_words
 from mlworkbench.ui import gpuwatch
 from mlworkbench.ui.answers import targets, words
 from mlworkbench.ui.parts.held import Held
@@ -33,19 +36,22 @@ NASTY = ("--help", "-c", "--", "-", "$(reboot)", "a b", "--yes", "ä")
 
 @pytest.mark.parametrize("text", NASTY)
 def test_no_text_of_a_user_becomes_an_option_of_submit(text):
-    sweep = {"axes": ["lr=0.1,0.2"], "random": True, "seed": 3, "metric": text}
-    wanted = words.Submit(
+    sweep = SweepOptions(["lr=0.1,0.2"], random=True, seed=3, metric=text)
+    wanted = Request(
         configuration=text, target=text, script="train.py", arguments=[text, "--lr"], name=text, tags=[text, text],
         timeout=text, key=text, locked=text, environment={"A": text}, secrets=["TOKEN"], sweep=sweep,
+        allow_builds=[text], allow_mounts=[text], allow_networks=[text],
     )  # fmt: skip
-    asked = parsed(submit_command, wanted.words()[2:])
+    asked = parsed(submit_command, submit_words(wanted)[2:])
     assert asked["words"] == ("train.py", text, "--lr") and asked["kind"] == "script"
     for name in ("runconfig", "target", "name", "timeout", "key", "locked", "metric"):
         assert asked[name] == text
     assert asked["tags"] == (text, text) and asked["variables"] == (f"A={text}",) and asked["secrets"] == ("TOKEN",)
     assert asked["axes"] == ("lr=0.1,0.2",) and asked["drawn"] is True and asked["seed"] == 3
+    assert asked["allow_builds"] == asked["mounts"] == asked["networks"] == (text,)
     assert asked["wait"] is False and asked["output"] == "json"
-    command = parsed(submit_command, replace(wanted, script=None, command=text, sweep=None).words()[2:])
+    assert _request(asked) == replace(wanted, secrets=("TOKEN",)), "and the command line reads the same request"
+    command = parsed(submit_command, submit_words(replace(wanted, script=None, command=text, sweep=None))[2:])
     assert (command["kind"], command["words"]) == ("command", (text, text, "--lr"))
 
 

@@ -9,20 +9,17 @@ from typing import Any
 
 import click
 
-from .. import submission
-from ..errors import HistoryError, Unreachable, UsageError
-from ..follow import Follower
+from ..errors import HistoryError, UsageError
 from ..history.children import children_of_sweep
-from ..history.folders import make_folder
 from ..history.store import History, RunRemoved
-from ..hosts.stranger import Stranger
 from ..inferred_state import INTERRUPTED, forget, waits_for_turn
-from ..model import IN_CONTACT
 from ..paths import user_name, user_paths
 from ..refresh import refresh
 from ..report.records import NOW, summary
+from ..runs.canceling import ask_to_end, await_end
 from ..runs.lookup import current, refuse_outside
 from ..runs.results import SweepChildren
+from ..runs.submitting import known_secrets, resume_run
 from . import render
 from .completion import complete_run
 from .console import Console
@@ -30,8 +27,6 @@ from .filters import choosing_columns
 from .opening import find_run, get_run, open_run
 from .options import debugging, in_project, maybe_project, rendering
 from .show import show_run, show_runs
-from .submit import known_secrets, put_to_work
-from .submit import resume as resume_run
 from .verbs import Verbs
 from .view import stream, tell_lost, watch
 
@@ -74,8 +69,8 @@ def logs(run: str | None, follow: bool, raw: bool, folder: str | None) -> int:
     if not os.path.exists(history.paths.root.run(known.id).path):
         raise HistoryError(f"the folder of run {known.id} was deleted, including its log")
     if follow:
-        return watch(follower, known_secrets(known).values(), raw=raw)
-    stream(follower, secrets=known_secrets(known).values(), live=False, raw=raw)
+        return watch(follower, known_secrets(known, Console()).values(), raw=raw)
+    stream(follower, secrets=known_secrets(known, Console()).values(), live=False, raw=raw)
     tell_lost([follower.run])
     return 0
 
@@ -144,7 +139,7 @@ def cancel(**asked: Any) -> int:
     Sends SIGTERM to all its processes, then SIGKILL.
     """
     name = asked["run"] or asked["by_option"]
-    history = History(user_paths())
+    history, console = History(user_paths()), Console()
     if name is None:
         raise UsageError("no run given", _active(history, asked["folder"]))
     follower = open_run(history, name, asked["folder"])
@@ -157,18 +152,15 @@ def cancel(**asked: Any) -> int:
         follower.run = history.get(follower.run.id)
     elif follower.refresh().status.final:
         words = "has already ended: "
-    elif follower.run.contact != IN_CONTACT:
-        raise Unreachable(
-            f"cannot cancel run {follower.run.id}: {follower.run.contact}",
-            _attach_first(follower) + f"if the machine no longer exists, run 'mlw cancel --forget {follower.run.id}'",
-        )
     else:
-        ask_to_end(history, follower, asked["grace"])
+        ask_to_end(history, follower, f"{user_name()} with mlw cancel", asked["grace"], console)
         words = "is being canceled: "
         if asked["wait"]:
-            words = _await_end(history, follower)
+            render.message(f"waiting for run {follower.run.id} to end; Ctrl-C stops waiting")
+            await_end(history, follower, console)
+            words = "has ended: "
             if follower.run.spec.sweep:
-                SweepChildren(history, follower.run.spec, follower.target, Console()).fetch_all()
+                SweepChildren(history, follower.run.spec, follower.target, console).fetch_all()
     render.message(f"run {follower.run.id} {words}{summary(follower.run)}")
     if asked["output"] != "table" or asked["query"]:
         show_run(follower.run, asked["output"], asked["query"])
@@ -184,37 +176,6 @@ def _active(history: History, folder: str | None) -> str:
         return "list active runs with 'mlw ps'"
     more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"active runs: {', '.join(names[:_NAMED])}{more}; show them with 'mlw ps'"
-
-
-def _attach_first(follower: Follower) -> str:
-    if not isinstance(follower.target.host, Stranger):
-        return ""
-    from ..targets.remote import attach_command  # noqa: PLC0415 - most runs are of machines that answer
-
-    return f"attach it again: {attach_command(follower.run.spec.compute)}; "
-
-
-def _await_end(history: History, follower: Follower) -> str:
-    render.message(f"waiting for run {follower.run.id} to end; Ctrl-C stops waiting")
-    while not follower.run.status.final:
-        for _ in follower.chunks():
-            continue
-        _record_end(history, follower)  # the process that was submitting it has died meanwhile
-    return "has ended: "
-
-
-def ask_to_end(history: History, follower: Follower, grace: float | None) -> None:
-    run = follower.run
-    make_folder(history.paths.root, run.spec)  # an interrupted submit may not have got that far
-    submission.cancel(run, follower.target, f"{user_name()} with mlw cancel", grace)
-    follower.refresh()
-    _record_end(history, follower)
-
-
-def _record_end(history: History, follower: Follower) -> None:
-    """Where nobody has claimed the run: a supervisor that finds it cancelled records that, and starts nothing."""
-    if follower.run.detail == INTERRUPTED or waits_for_turn(follower.run):
-        follower.run = put_to_work(history, follower.run.spec, follower.target, {})
 
 
 @experiment.command(epilog="Example: mlw experiment resume demo-swift")
@@ -238,5 +199,5 @@ def resume(run: str, folder: str | None) -> int:
         raise UsageError(
             f"run {found.id} is nested in run {found.spec.folder}", f"mlw experiment resume {found.spec.folder}"
         )
-    follower = resume_run(history, found)
-    return watch(follower, known_secrets(follower.run).values())
+    started = resume_run(history, found, Console())
+    return watch(started.follower, started.secrets.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,10 +12,9 @@ import click
 
 from ..config.project import Project, find_project
 from ..errors import ConfigError, UsageError
-from ..paths import user_paths
 from .command import GLOBAL, no_color, under
 from .completion import complete_runconfig, complete_target
-from .render import FORMATS, message, terminal
+from .render import FORMATS, terminal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -69,20 +68,6 @@ def making_environments(function: Function) -> Function:
         function = click.option(name, is_flag=True, help=help)(function)
     help = "Let a source package run its build script on this machine; saved in your settings (repeatable)"
     return click.option("--allow-build", "allow_builds", multiple=True, metavar="NAME", help=help)(function)
-
-
-def allow_builds(names: Collection[str], *, remember: bool = True) -> frozenset[str]:
-    """The packages of ``--allow-build``, by their normalized names, added to the user's settings."""
-    if not names:
-        return frozenset()
-    from ..settings import add_setting, package_name  # noqa: PLC0415 - seldom given
-
-    found = frozenset(map(package_name, names))
-    for name in sorted(found) if remember else ():
-        if add_setting(user_paths(), "allowed-builds", name):
-            message(f"note: {name} is now allowed to run its build script on this machine")
-            message(f"hint: undo with 'mlw settings remove allowed-builds {name}'")
-    return found
 
 
 def in_project(function: Function) -> Function:

@@ -13,14 +13,15 @@ from ..environments.site import Settled
 from ..frameworks.framework import framework_of
 from ..model import Entry
 from ..paths import UserPaths, user_paths
-from ..plan import Request
+from ..request import Request
 from ..runs.run_messages import BuildOutput
+from ..runs.submitting import remember_builds
 from ..targets.ground import survey
 from ..targets.opening import open_target
 from . import render
+from .console import Console
 from .headings import python_facts
 from .options import (
-    allow_builds,
     another_target,
     in_project,
     making_environments,
@@ -48,11 +49,12 @@ def prepare(**asked: Any) -> None:
     """
     here, paths = the_project(asked["folder"]), user_paths()
     request = Request(
-        runconfig=asked["runconfig"],
+        configuration=asked["runconfig"],
         target=asked["target"],
         upgrade=asked["upgrade"],
-        allowed_builds=allow_builds(asked["allow_builds"]),
+        allow_builds=asked["allow_builds"],
     )
+    remember_builds(paths, request, Console())
     chosen, compute = submission.choose(here, request)
     framework_of(chosen)  # what a submit would refuse is refused here
     opened = open_target(compute, paths)

@@ -12,7 +12,8 @@ from ..errors import UnknownName, UsageError
 from ..history.store import History
 from ..paths import user_paths
 from ..report.plain import plain
-from ..resubmit import Again, Submit, again, words
+from ..request import Request
+from ..resubmit import Again, again, request_again, typed_command
 from . import render
 from .completion import complete_run
 from .opening import find_run
@@ -29,14 +30,13 @@ _LOCKED = "Reuse the exact environment of RUN (default), or re-resolve dependenc
 @click.option("--dry-run", is_flag=True, help="Print the run specification as JSON; submit nothing")
 @in_project
 @rendering
-@click.pass_context
-def rerun(ctx: click.Context, /, run: str | None, folder: str | None, **asked: Any) -> int:
+def rerun(run: str | None, folder: str | None, **asked: Any) -> int:
     """Submit a run again.
 
     The new run has the same script, arguments, run configuration, GPUs, variables, and environment. It uses the
     current code of the project.
     """
-    from .submit import submit  # noqa: PLC0415 - takes long to import, and `mlw rerun --help` needs none of it
+    from .submit import Presentation, submit_request  # noqa: PLC0415 - slow to import
 
     history = History(user_paths())
     found = find_run(history, run, folder)
@@ -48,24 +48,17 @@ def rerun(ctx: click.Context, /, run: str | None, folder: str | None, **asked: A
         [Path(folder) if folder else Path.cwd()],
         "specify its folder with 'mlw rerun RUN --project PATH'",
     )
-    made = _submit(given, asked)
+    request = _request(given, asked)
     history.close()
-    render.message(f"note: rerun of {found.id}: {plain(made.typed(), 300)}")
-    options = [f"--project={given.project.root}", f"--output={asked['output']}"]
-    options += [f"--query={asked['query']}"] if asked["query"] is not None else []
-    options += [] if asked["wait"] else ["--detach"]
-    options += ["--dry-run"] if asked["dry_run"] else []
-    below = submit.make_context("submit", [*options, *made.options()], parent=ctx.parent)
-    with below:
-        code: int = submit.invoke(below)
-    return code
+    render.message(f"note: rerun of {found.id}: {plain(typed_command(request), 300)}")
+    return submit_request(request, Presentation.of(asked), str(given.project.root), dry_run=asked["dry_run"])
 
 
-def _submit(given: Again, asked: dict[str, Any]) -> Submit:
+def _request(given: Again, asked: dict[str, Any]) -> Request:
     spec = given.run.spec
     if spec.runconfig and spec.runconfig not in given.configurations:
         raise UnknownName("run configuration", spec.runconfig, given.configurations)
-    made = words(
+    request = request_again(
         given,
         configuration=spec.runconfig or "",
         script=spec.entry.name,
@@ -74,4 +67,4 @@ def _submit(given: Again, asked: dict[str, Any]) -> Submit:
         name=asked["name"] or "",
     )
     usual = given.project.runconfig(spec.runconfig).target if spec.runconfig else None
-    return replace(made, target=spec.compute.name) if usual != spec.compute.name else made
+    return replace(request, target=spec.compute.name) if usual != spec.compute.name else request

@@ -77,17 +77,18 @@ def _lengthen(facts: dict[str, Any], history: History, run: Run) -> None:
 def show_part(history: History, prefix: str | None, folder: str | None, artifact: str) -> None:
     """One file of a run in place of its record."""
     from ..runs.lookup import refuse_outside  # noqa: PLC0415 - a list of runs needs none of it
+    from ..runs.submitting import known_secrets  # noqa: PLC0415
+    from .console import Console  # noqa: PLC0415
     from .opening import open_run  # noqa: PLC0415
-    from .submit import known_secrets  # noqa: PLC0415
     from .view import stream  # noqa: PLC0415
 
     follower = open_run(history, prefix, folder)
     run = follower.refresh()
     if artifact in LOGS:
         refuse_outside(run, "its output was not captured", f"show what it logged with 'mlw show {run.id}'")
-        stream(follower, secrets=known_secrets(run).values(), live=False)
+        stream(follower, secrets=known_secrets(run, Console()).values(), live=False)
     else:
-        show_artifact(history.paths.root.run(run.id), artifact, known_secrets(run).values())
+        show_artifact(history.paths.root.run(run.id), artifact, known_secrets(run, Console()).values())
 
 
 def _attachments(folder: RunFolder) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from ..errors import UsageError
+from ..request import SweepOptions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -122,32 +122,13 @@ def _first_sweep(theirs: list[str]) -> int | None:
     return None
 
 
-def asked_sweep(asked: dict[str, Any]) -> Any:
-    """The sweep that the options ask for, with its points; None if they ask for none."""
+def asked_sweep(asked: dict[str, Any]) -> SweepOptions | None:
+    """The sweep that the options ask for; None if they ask for none."""
     if not asked["axes"]:
         given = next((name for name in _WORDS if asked[name] is not None), None)
         if given is not None:
             option = {"drawn": "--random", "max_runs": "--max-runs"}.get(given, f"--{given}")
             raise UsageError(f"{option} requires --sweep", "for example: --sweep lr=0.1,0.01")
         return None
-    from ..sweep import GRID, RANDOM, Sweep, goal_of, plan_sweep, read_axis  # noqa: PLC0415 - as above
-
-    way = RANDOM if asked["drawn"] else GRID
-    seed = asked["seed"]
-    if seed is not None and way == GRID:
-        raise UsageError("--seed requires --random", "if --seed is an option of the script, put it before --sweep")
-    if asked["goal"] and not asked["metric"]:
-        raise UsageError("--goal requires --metric", "add --metric NAME")
-    if way == RANDOM and seed is None:
-        seed = int.from_bytes(os.urandom(4), "big")
-    return plan_sweep(
-        Sweep(
-            tuple(read_axis(word) for word in asked["axes"]),
-            way=way,
-            most=asked["max_runs"],
-            parallel=asked["parallel"],
-            seed=seed,
-            metric=asked["metric"],
-            goal=asked["goal"] or (goal_of(asked["metric"]) if asked["metric"] else None),
-        )
-    )
+    options = {name: asked[name] for name in ("max_runs", "parallel", "seed", "metric", "goal")}
+    return SweepOptions(asked["axes"], random=bool(asked["drawn"]), **options)

@@ -265,6 +265,17 @@ def append_all(history: History, news: Sequence[News]) -> dict[str, tuple[Run, R
     return history._database.write(append)
 
 
+def release(history: History, run_id: str) -> None:
+    """This process no longer answers for the submit: a run that was not started counts as interrupted."""
+
+    def update(connection: apsw.Connection) -> None:
+        for old in rows.select(connection, "id = ?", (run_id,)):
+            if old.submitter == _submitter():
+                rows.update(connection, old, old.run, old.reading, {})
+
+    history._database.write(update)
+
+
 def _update(connection: apsw.Connection, run_id: str, change: Change) -> tuple[Run, Reading]:
     old = _one(connection, run_id)
     run, reading = change(old.run, old.reading)

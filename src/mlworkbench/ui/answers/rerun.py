@@ -11,7 +11,8 @@ from ...history.store import History
 from ...remote.environments.tally import Tally
 from ...resubmit import Again as Again
 from ...resubmit import again as again
-from ...resubmit import words as words
+from ...resubmit import request_again as request_again
+from ...resubmit import submit_words as submit_words
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...resubmit import Submit as Submit
 from ...resubmit import option
 
 

@@ -45,14 +45,15 @@ class RerunDialog:
         self._code = ui.label("Comparing code…").classes("mlw-faint").props("role=status")
 
     def _words(self) -> list[str]:
-        return rerun.words(
+        request = rerun.request_again(
             self._given,
             configuration=str(self._configuration.value or ""),
             script=str(self._script.value or ""),
             arguments=str(self._arguments.value or ""),
             locked=bool(self._locked.value),
             name=str(self._name.value or ""),
-        ).words()
+        )
+        return rerun.submit_words(request)
 
     async def look(self) -> None:
         """Whether the project's code is still that of the run."""

@@ -10,8 +10,9 @@ from nicegui import ui
 from ...errors import UsageError
 from ...report.plain import plain
 from ...report.units import counted
+from ...request import Request
+from ...resubmit import submit_words, typed_command
 from ..answers import dashboard, files
-from ..answers.words import Submit
 from ..desk import Desk
 from ..saving import save_drafts
 from .errand import carried_out
@@ -31,11 +32,11 @@ def split(text: str) -> list[str]:
         raise UsageError(f"invalid arguments: {str(error).lower()}", hint) from None
 
 
-def submission(configuration: str, script: str, arguments: list[str], more: Mapping[str, str]) -> Submit:
+def submission(configuration: str, script: str, arguments: list[str], more: Mapping[str, str]) -> Request:
     """Of what stands in the fields."""
     if arguments and not script:
         raise UsageError("arguments require a script", "select a script")
-    return Submit(
+    return Request(
         configuration=configuration or None,
         script=(f"./{script}" if script.startswith("-") else script) or None,
         arguments=arguments,
@@ -75,7 +76,7 @@ class RunBar:
         self.arguments.value = arguments
         self._show()
 
-    def _submission(self) -> Submit:
+    def _submission(self) -> Request:
         more = {"name": self.name.value or "", "tags": self.tags.value or "", "gpus": self.gpus.value or ""}
         script = self.script.value or ""
         return submission(self.configuration.value or "", script, split(self.arguments.value or ""), more)
@@ -83,14 +84,14 @@ class RunBar:
     def _show(self) -> None:
         """What would be typed, so that people learn it."""
         try:
-            self._command.text = plain(self._submission().typed(), 400)
+            self._command.text = plain(typed_command(self._submission()), 400)
         except UsageError as error:
             self._command.text = error.message
 
     async def run(self) -> None:
         where = self._where
         with telling():
-            words = self._submission().words()
+            words = submit_words(self._submission())
             saved = await self._desk.ask(lambda _: save_drafts(where.project.root, self._desk.drafts, where.key))
             if saved:
                 ui.notify(f"saved {counted(len(saved), 'file')}: {plain(', '.join(saved), 200)}")

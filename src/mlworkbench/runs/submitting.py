@@ -1,0 +1,185 @@
+"""The whole use case of a submit: idempotency key, plan, secrets, record, launch, and resuming what was interrupted."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .. import submission
+from ..config.project import Project
+from ..errors import HostError, LaunchError, SolveError, UsageError
+from ..follow import Follower
+from ..history.store import History, release
+from ..inferred_state import INTERRUPTED, in_sweep
+from ..model import Entry, JsonDict, Run, RunSpec
+from ..paths import UserPaths
+from ..report import units
+from ..request import CheckedRequest, Request
+from ..secret import find_secret, known_values, registry_password
+from ..submission import Draft
+from ..targets.target import Target
+from .frontend import Frontend
+from .lookup import open_follower
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run that was put to work, and what is needed to follow it."""
+
+    follower: Follower
+    secrets: Mapping[str, str]  # by name; hidden where the log is shown
+    again: bool = False  # the key had been submitted before
+
+
+def check_request(history: History, request: Request, frontend: Frontend, *, dry_run: bool = False) -> CheckedRequest:
+    """Raise ``UsageError`` or ``UnknownName`` if the request is invalid; save its consents unless ``dry_run``."""
+    request.check()
+    lock = _lock_of(history.get(request.locked)) if request.locked else None
+    if request.allow_builds and not dry_run:
+        remember_builds(history.paths, request, frontend)
+    return CheckedRequest(request, request.sweep.plan() if request.sweep else None, lock)
+
+
+def plan_run(
+    history: History, project: Project, checked: CheckedRequest, frontend: Frontend, *, dry_run: bool = False
+) -> Draft:
+    """Decide everything about the run, and report what was noticed. Nothing has been recorded or started."""
+    with frontend.progress("snapshot", least=1e6) as progress:
+        draft = submission.draft(
+            project, checked, history.paths, progress.report, dry_run=dry_run, tell=frontend.message
+        )
+    frontend.planned(draft)
+    return draft
+
+
+def start_run(history: History, project: Project, checked: CheckedRequest, frontend: Frontend) -> Started:
+    """Submit a run; a run with the same key is returned instead, and started if its submit was interrupted."""
+    request = checked.request
+    if request.key:
+        run = history.by_key(submission.full_key(project, request.key))
+        if run:
+            return _start_again(history, run, checked, frontend)
+    draft = plan_run(history, project, checked, frontend)
+    secrets = secrets_of(draft.spec, request.secret_values, frontend)
+    stored, new = submission.record(history, draft)
+    if not new:
+        return _start_again(history, history.get(stored.id), checked, frontend)
+    follower = Follower(history, Run(stored), draft.target)
+    try:
+        _announce(stored, frontend)
+        put_to_work(history, stored, draft.target, secrets, frontend, everything=request.send_packages)
+    except KeyboardInterrupt:
+        follower.refresh()
+        frontend.detached(follower.run)
+        raise
+    except (HostError, LaunchError, SolveError) as error:
+        later = f"resume it with 'mlw experiment resume {stored.id}', or cancel it with 'mlw cancel {stored.id}'"
+        error.hint = f"{error.hint}; {later}" if error.hint else later
+        raise
+    return Started(follower, secrets)
+
+
+def _start_again(history: History, run: Run, checked: CheckedRequest, frontend: Frontend) -> Started:
+    """Return the run that has this key, unless it is a different one."""
+    request, key = checked.request, checked.request.key
+    if request.entry is not None and _words(request.entry) != _words(run.spec.entry):
+        words = " ".join((run.spec.entry.name, *run.spec.entry.arguments))
+        raise UsageError(f"key {key!r} belongs to run {run.id}, which ran: {words}", "use another key")
+    axes = {axis.name: axis.text for axis in checked.sweep.axes} if checked.sweep else None
+    if axes != (run.spec.sweep or {}).get("axes"):
+        raise UsageError(f"key {key!r} belongs to run {run.id}, which has a different --sweep", "use another key")
+    _announce(run.spec, frontend)
+    age = units.age(time.time() - run.spec.created)
+    frontend.message(f"note: this key was submitted before ({age}); showing that run")
+    return resume_run(history, run, frontend, request.secret_values)
+
+
+def resume_run(
+    history: History, run: Run, frontend: Frontend, secret_values: Mapping[str, str] | None = None
+) -> Started:
+    """Follow a run; if its submit was interrupted before a supervisor claimed it, finish that submit."""
+    given = secret_values or {}
+    follower = open_follower(history, run)
+    if follower.refresh().detail == INTERRUPTED:
+        if in_sweep(run):
+            raise UsageError(
+                f"run {run.id} is part of sweep {run.spec.parent}, whose submission was interrupted",
+                f"mlw experiment resume {run.spec.parent}",
+            )
+        secrets = secrets_of(run.spec, given, frontend)
+        follower.run = put_to_work(history, run.spec, follower.target, secrets, frontend)
+    return Started(follower, {**known_secrets(run, frontend, given), **given}, again=True)
+
+
+def put_to_work(
+    history: History,
+    spec: RunSpec,
+    target: Target,
+    secrets: Mapping[str, str],
+    frontend: Frontend,
+    *,
+    everything: bool = False,
+) -> Run:
+    """Launch a recorded run. If that fails, another submit may resume it at once."""
+    launched = False
+    try:
+        with frontend.progress("upload") as progress:
+            run = submission.launch(history, spec, target, secrets, progress.report, everything=everything)
+        launched = True
+        return run
+    finally:
+        if not launched:  # this process may live for days: a notebook
+            release(history, spec.id)
+
+
+def secrets_of(spec: RunSpec, given: Mapping[str, str], frontend: Frontend) -> dict[str, str]:
+    """The values that travel beside the run: passed by the caller, else found, else asked for on a terminal."""
+    ask = frontend.prompts
+    secrets = {name: given[name] if name in given else find_secret(name, ask) for name in spec.secrets}
+    if spec.container and spec.container.registry:
+        from ..remote.engine import REGISTRY_PASSWORD  # noqa: PLC0415 - runs without a container need not wait for it
+
+        registry = spec.container.registry
+        secrets[REGISTRY_PASSWORD] = registry_password(registry["server"], registry["username"], ask)
+    return secrets
+
+
+def known_secrets(run: Run, frontend: Frontend, given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The run's secrets as far as they are known without asking, to hide them where the log is shown."""
+    values, unknown = known_values(name for name in run.spec.secrets if name not in (given or {}))
+    for name in unknown:
+        frontend.warning(f"secret {name} is not available here, so it cannot be masked in the output")
+    return values
+
+
+def _announce(spec: RunSpec, frontend: Frontend) -> None:
+    frontend.message(f"RunId: {spec.id}")
+    if spec.sweep:
+        drawn = f", drawn with --seed {spec.sweep['seed']}" if spec.sweep["seed"] is not None else ""
+        runs = units.counted(len(spec.sweep["children"]), "run")
+        frontend.message(f"sweep of {runs}: {', '.join(spec.sweep['axes'])}{drawn}")
+
+
+def _words(entry: Entry) -> tuple[str, ...]:
+    return (entry.kind, os.path.basename(entry.name), *entry.arguments)
+
+
+def _lock_of(run: Run) -> JsonDict | None:
+    if run.spec.origin is not None:
+        raise UsageError(
+            f"the environment of run {run.id} is not available: it was submitted from {run.spec.origin}",
+            "choose a run that was submitted from this machine",
+        )
+    return run.spec.lock
+
+
+def remember_builds(paths: UserPaths, request: Request, frontend: Frontend) -> None:
+    """Save the packages that may run their build scripts in the user's settings."""
+    from ..settings import add_setting  # noqa: PLC0415 - seldom given
+
+    for name in sorted(request.allowed_builds):
+        if add_setting(paths, "allowed-builds", name):
+            frontend.message(f"note: {name} is now allowed to run its build script on this machine")
+            frontend.message(f"hint: undo with 'mlw settings remove allowed-builds {name}'")
