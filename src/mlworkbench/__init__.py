@@ -1,7 +1,8 @@
 """ML Workbench: run your scripts on any machine you can reach, and keep a history worth searching.
 
-The door: ``log`` and its like for scripts; ``Project``, ``History``, ``Run`` and the rest for programs. Nothing is
-loaded before it is asked for.
+``log`` and its like are for scripts; ``submit``, ``Request``, ``get_run``, ``History``, and the rest for programs.
+Nothing is loaded before it is asked for. Inside a run, ``mlworkbench`` is the library in ``remote/inrun`` instead: it
+has only what scripts need.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from .history.door import History
     from .model import Entry, Run, RunSpec
     from .paths import user_paths
-    from .request import Request
+    from .request import Request, SweepOptions
+    from .runs.handle import RunHandle, get_run, submit
 
 _DOOR = {
     **dict.fromkeys(
@@ -30,6 +32,10 @@ _DOOR = {
     "RunSpec": "mlworkbench.model",
     "Entry": "mlworkbench.model",
     "Request": "mlworkbench.request",
+    "SweepOptions": "mlworkbench.request",
+    "RunHandle": "mlworkbench.runs.handle",
+    "get_run": "mlworkbench.runs.handle",
+    "submit": "mlworkbench.runs.handle",
     "user_paths": "mlworkbench.paths",
 }
 
@@ -39,9 +45,13 @@ __all__ = [
     "Project",
     "Request",
     "Run",
+    "RunHandle",
     "RunSpec",
+    "SweepOptions",
     "__version__",
     "find_project",
+    "get_run",
+    "submit",
     "user_paths",
 ]
 

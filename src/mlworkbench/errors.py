@@ -11,6 +11,7 @@ MlwError
 ├── HostError           the machine could not be asked
 │   └── Unreachable
 ├── LaunchError         the run could not be put to work; nothing was started
+├── WaitTimeout         a run has not ended yet; only in programs that wait for it
 └── HistoryError        the run history cannot be read or written
 """
 
@@ -153,6 +154,12 @@ class LaunchError(MlwError):
     """The run could not be started."""
 
     exit_code = 75
+
+
+class WaitTimeout(MlwError, TimeoutError):
+    """A run has not ended within the time that a program waits for it; it continues."""
+
+    exit_code = EXIT_TIMEOUT
 
 
 class HistoryError(MlwError):

@@ -9,15 +9,15 @@ import click
 from ..config.place import leads_out
 from ..config.project import Project
 from ..errors import UsageError
-from ..fetch import bring_outputs, is_home
-from ..follow import Follower
 from ..history.store import History
 from ..paths import user_paths
 from ..runfiles.download import covers, plain_name
 from ..runfiles.download import download as fetch
 from ..runfiles.transfer import Outcome
+from ..runs.results import bring_home
 from . import render
 from .completion import complete_run
+from .console import Console
 from .opening import open_run
 from .options import debugging, in_project, maybe_project
 
@@ -50,7 +50,8 @@ def download(
     history = History(user_paths())
     follower = open_run(history, run or by_option, folder)
     found = follower.refresh()
-    _bring_home(follower, artifacts)
+    names = [plain_name(artifact) for artifact in artifacts]
+    bring_home(follower, Console(), lambda one: _is_wanted(one.path, names))
     if found.outputs == 0 and not found.uncollected and not artifacts:
         render.message(f"run {found.id} has no outputs")
         return 0
@@ -62,22 +63,6 @@ def download(
     if not recorded:
         render.warn("the run has not finished: copying the current files")
     return tell(outcome, place)
-
-
-def _bring_home(follower: Follower, artifacts: tuple[str, ...]) -> None:
-    """Of a run elsewhere: first into its folder here, whatever its run configuration said of that."""
-    run, host = follower.run, follower.target.host
-    folder = follower.history.paths.root.run(run.id)
-    if not host.distant or is_home(folder):
-        return
-    if not run.status.final:
-        raise UsageError(
-            f"run {run.id} has not finished; its outputs are on {run.spec.compute.name}",
-            f"follow it with 'mlw logs -f {run.id}'",
-        )
-    names = [plain_name(artifact) for artifact in artifacts]
-    with render.Progress("download") as progress:
-        bring_outputs(run, host, folder, progress.report, lambda one: _is_wanted(one.path, names))
 
 
 def _is_wanted(path: str, names: list[str]) -> bool:

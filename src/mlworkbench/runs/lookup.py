@@ -39,10 +39,18 @@ def current(history: History, run: Run) -> Run:
     if run.status.final or is_outside(run.id):  # every look at the history is one at those outside
         return run
     if not run.spec.inside:
-        return open_follower(history, run).refresh()
+        return _refreshed(history, run)
     if not is_outside(run.spec.folder):
-        open_follower(history, holder(history, run)).refresh()
+        _refreshed(history, holder(history, run))
     return history.known(run.id)[0]
+
+
+def _refreshed(history: History, run: Run) -> Run:
+    follower = open_follower(history, run)
+    try:
+        return follower.refresh()
+    finally:
+        follower.target.host.close()
 
 
 def holder(history: History, run: Run) -> Run:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from ..errors import HistoryError, HostError
+from ..errors import HistoryError, HostError, UsageError
 from ..follow import Follower
 from ..history.children import may_join
 from ..history.store import History
@@ -12,6 +13,7 @@ from ..model import RunSpec
 from ..remote import endings
 from ..report import units
 from ..report.plain import plain
+from ..runfiles.manifest import Output
 from ..targets.target import Target
 from .frontend import Frontend
 
@@ -42,6 +44,25 @@ def fetch_outputs(follower: Follower, frontend: Frontend) -> None:
             f"{brought.left} outputs ({units.size(brought.left_bytes)}) remain on {run.spec.compute.name};"
             f" download them with 'mlw history download -r {run.id}'"
         )
+
+
+def bring_home(follower: Follower, frontend: Frontend, chosen: Callable[[Output], bool]) -> None:
+    """Download the chosen outputs of a remote run and the list of all, whatever its run configuration says."""
+    run, host = follower.run, follower.target.host
+    folder = follower.history.paths.root.run(run.id)
+    if not host.distant:
+        return
+    from ..fetch import bring_outputs, is_home  # noqa: PLC0415 - runs on this machine have nothing to fetch
+
+    if is_home(folder):
+        return
+    if not run.status.final:
+        raise UsageError(
+            f"run {run.id} has not finished; its outputs are on {run.spec.compute.name}",
+            f"follow it with 'mlw logs -f {run.id}'",
+        )
+    with frontend.progress("download") as progress:
+        bring_outputs(run, host, folder, progress.report, chosen)
 
 
 def forget_unusable_image(follower: Follower) -> None:

@@ -1,0 +1,282 @@
+"""Python programs that submit runs: the whole story, in an event loop, in threads, and the ways it can fail."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MLW
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "submit-from-python.md"
+TRAIN = """
+import argparse, os, time
+import mlworkbench
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--sleep", type=float, default=0)
+asked = parser.parse_args()
+print("lr", asked.lr, os.environ.get("TOKEN", ""), flush=True)
+for step in range(3):
+    mlworkbench.log("loss", asked.lr * (3 - step), step=step)
+time.sleep(asked.sleep)
+open("outputs/model.txt", "w").write("weights")
+"""
+
+
+@pytest.fixture
+def project(user):
+    return user.project("demo", train=TRAIN)
+
+
+def python(user, project, code, **env):
+    """What a program prints as JSON; it must not be able to ask anybody anything."""
+    done = subprocess.run(
+        [MLW.parent / "python", "-c", code],
+        cwd=project,
+        env={**user.env, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "nothing but what the program prints itself"
+    return json.loads(done.stdout)
+
+
+def test_submit_follow_measure_download(user, project):
+    told = python(
+        user,
+        project,
+        """
+import json, mlworkbench
+from mlworkbench import Request
+lines = []
+request = Request("train.py", ["--lr", 0.5], configuration="local", name="first", tags=["a"], key="k",
+                  environment={"X": "1"}, secrets={"TOKEN": "sesame-open"})
+assert "sesame" not in repr(request)
+run = mlworkbench.submit(".", request, progress=lines.append)
+log = list(run.logs(follow=True))
+record = run.wait()
+again = mlworkbench.submit(".", request)
+points = run.metrics("loss")["loss"]
+print(json.dumps({
+    "id": run.id, "same": again.id, "lines": lines, "log": log, "status": run.status(), "final": run.status().final,
+    "record": [record.id, record.status, record.name, record.tags], "steps": list(points.steps),
+    "values": list(points.values), "outputs": [[one.path, one.size] for one in run.outputs()],
+    "to": str(run.download("results")), "again": str(run.download("results")), "log_again": list(again.logs()),
+    "by_part": mlworkbench.get_run(run.id[:-1]).id, "repr": repr(run), "given": dict(record.spec.given)}))
+""",
+    )
+    run = told["id"]
+    assert told["same"] == told["by_part"] == run and told["lines"][0] == f"RunId: {run}"
+    assert told["log"] == told["log_again"] == ["lr 0.5 ***"]
+    assert (told["status"], told["final"]) == ("Completed", True)
+    assert told["record"] == [run, "Completed", "first", ["a"]] and told["given"] == {"X": "1"}
+    assert (told["steps"], told["values"]) == ([0, 1, 2], [1.5, 1.0, 0.5])
+    assert told["outputs"] == [["model.txt", 7]] and told["to"] == told["again"] == "results"
+    assert (project / "results" / "model.txt").read_text() == "weights"
+    assert told["repr"] == f"<RunHandle {run}>"
+    assert [one["run_id"] for one in user.runs()] == [run]
+
+
+def test_in_a_running_event_loop(user, project):
+    """As in a notebook: called in the loop's own thread, and beside it."""
+    told = python(
+        user,
+        project,
+        """
+import asyncio, json, signal, mlworkbench
+from mlworkbench import Request
+before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
+async def main():
+    run = mlworkbench.submit(".", Request("train.py", configuration="local"))
+    ticks = 0
+    other = asyncio.create_task(asyncio.to_thread(run.wait, 60))
+    while not other.done():
+        ticks += 1
+        await asyncio.sleep(0.01)
+    return ticks, (await other).status, list(run.logs())
+ticks, status, log = asyncio.run(main())
+after = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
+print(json.dumps({"ticks": ticks, "status": status, "log": log, "same": before == after}))
+""",
+    )
+    assert told["ticks"] > 1 and told["status"] == "Completed" and told["log"] == ["lr 0.1 "] and told["same"]
+
+
+def test_several_threads_submit_at_once(user, project):
+    told = python(
+        user,
+        project,
+        """
+import json, mlworkbench
+from concurrent.futures import ThreadPoolExecutor
+from mlworkbench import Request
+def one(number):
+    request = Request("train.py", ["--lr", number], configuration="local", key=f"k{number % 3}" if number > 3 else None)
+    run = mlworkbench.submit(".", request if number <= 3 else Request("train.py", configuration="local", key="same"))
+    return run.id, run.wait(60).status, list(run.logs())
+with ThreadPoolExecutor(6) as pool:
+    found = list(pool.map(one, range(1, 7)))
+handle = mlworkbench.get_run(found[0][0])
+with ThreadPoolExecutor(4) as pool:
+    shared = list(pool.map(lambda _: handle.status(), range(8)))
+print(json.dumps([found, shared]))
+""",
+    )
+    found, shared = told
+    assert {status for _, status, _ in found} == {"Completed"} and set(shared) == {"Completed"}
+    assert [log for _, _, log in found[:3]] == [[f"lr {number}.0 "] for number in (1, 2, 3)]
+    assert len({run for run, _, _ in found[:3]}) == 3
+    assert len({run for run, _, _ in found[3:]}) == 1, "one key is one run, whichever thread is first"
+    assert len(user.runs()) == 4
+
+
+def test_wait_has_a_timeout_and_cancel_ends_the_run(user, project):
+    told = python(
+        user,
+        project,
+        """
+import json, time, mlworkbench
+from mlworkbench import Request
+run = mlworkbench.submit(".", Request("train.py", ["--sleep", 600], configuration="local"))
+begin = time.monotonic()
+try:
+    run.wait(timeout=0.5)
+except TimeoutError as error:
+    took, told = time.monotonic() - begin, [type(error).__name__, error.message, error.hint]
+ended = run.cancel(grace=5)
+print(json.dumps({"id": run.id, "took": took, "told": told, "status": ended.status, "again": run.cancel().status}))
+""",
+    )
+    assert told["told"][0] == "WaitTimeout" and told["told"][1].startswith(
+        f"run {told['id']} has not ended after 0.5 s"
+    )
+    assert "cancel()" in told["told"][2] and 0.5 <= told["took"] < 30
+    assert told["status"] == told["again"] == "Canceled"
+
+
+def test_a_sweep_and_its_children(user, project):
+    told = python(
+        user,
+        project,
+        """
+import json, mlworkbench
+from mlworkbench import History, Request, SweepOptions
+sweep = SweepOptions(["lr=0.1,0.2"], parallel=2, metric="loss")
+run = mlworkbench.submit(".", Request("train.py", configuration="local", sweep=sweep))
+run.wait(60)
+children = History().list(parent=run.id)
+print(json.dumps([[one.status, one.spec.varied] for one in children]))
+""",
+    )
+    assert sorted(one[1]["lr"] for one in told) == ["0.1", "0.2"] and {one[0] for one in told} == {"Completed"}
+
+
+def test_errors_have_hints_and_name_what_is_near(user, project):
+    run = user.mlw("submit", "-c", "local", "train.py", cwd=project).run
+    wrong = run[:-1] + ("x" if run[-1] != "x" else "y")
+    told = python(
+        user,
+        project,
+        """
+import json, sys, mlworkbench
+from mlworkbench import Request, errors
+found = []
+def failing(call):
+    try:
+        call()
+    except errors.MlwError as error:
+        found.append([type(error).__name__, error.message, error.hint])
+failing(lambda: mlworkbench.get_run(WRONG))
+failing(lambda: mlworkbench.submit(".", Request("trian.py", configuration="local")))
+failing(lambda: mlworkbench.submit(".", Request("train.py", gpus="a:b:c", configuration="local")))
+failing(lambda: mlworkbench.submit(".", Request("train.py", secrets=["NOT_SET_ANYWHERE"], configuration="local")))
+failing(lambda: Request("train.py", arguments="--lr 1"))
+failing(lambda: mlworkbench.submit(".", Request("train.py", module="x")))
+failing(lambda: mlworkbench.submit("/", Request("train.py")))
+print(json.dumps(found))
+""".replace("WRONG", repr(wrong)),
+    )
+    said = user.mlw("logs", wrong, cwd=project).err
+    kinds = ["UnknownName", "UnknownName", "UsageError", "UsageError", "UsageError", "UsageError", "ConfigError"]
+    assert [one[0] for one in told] == kinds
+    assert f"error: {told[0][1]}\nhint: {told[0][2]}\n" == said and run in told[0][2], "as the command line says it"
+    assert "train.py" in told[1][2] and all(one[2] for one in told)
+    assert "NOT_SET_ANYWHERE" in told[3][1] and len(user.runs()) == 1, "nothing was recorded"
+
+
+def test_a_submit_that_failed_is_resumed_by_its_key_in_the_same_process(user, project):
+    """The process lives on, so that its run is not interrupted by the death of its submitter."""
+    told = python(
+        user,
+        project,
+        """
+import json, mlworkbench
+from mlworkbench import Request, errors
+from mlworkbench.targets.target import Target
+request = Request("train.py", configuration="local", key="k")
+launch = Target.launch
+def fail(*words, **more):
+    raise errors.HostError("the cable is cut")
+Target.launch = fail
+try:
+    mlworkbench.submit(".", request)
+except errors.HostError as error:
+    hint = error.hint
+Target.launch = launch
+run = mlworkbench.submit(".", request)
+print(json.dumps([run.id, hint, run.wait(60).status]))
+""",
+    )
+    run, hint, status = told
+    assert f"mlw experiment resume {run}" in hint and status == "Completed"
+    assert [one["run_id"] for one in user.runs()] == [run]
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["import mlworkbench.submission", "import mlworkbench; mlworkbench.submit", "import mlworkbench.runs.handle"],
+)
+def test_the_function_is_there_whatever_was_imported_first(user, project, first):
+    code = f"{first}\nimport json, mlworkbench, mlworkbench.submission\nfrom mlworkbench import submit, Request\n"
+    code += "assert submit is mlworkbench.submit and callable(submit)\n"
+    code += "run = mlworkbench.submit('.', Request('train.py', configuration='local'))\n"
+    code += "print(json.dumps(run.wait(60).status))"
+    assert python(user, project, code) == "Completed"
+
+
+def test_the_library_of_runs_has_no_submit(user, project):
+    """Inside a run, ``mlworkbench`` is what scripts need, also where the whole of it is installed."""
+    code = "import json, mlworkbench\nassert callable(mlworkbench.log)\nimport mlworkbench.submission\n"
+    code += "print(json.dumps([hasattr(mlworkbench, name) for name in ('submit', 'Request', 'submission')]))"
+    inrun = Path(__file__).parents[2] / "src" / "mlworkbench" / "remote" / "inrun"
+    assert python(user, project, code, PYTHONPATH=str(inrun), MLW_TRACKING="off") == [False, False, True]
+
+
+def test_the_import_stays_light(user, project):
+    code = (
+        "import json, sys, mlworkbench, mlworkbench as m\nhasattr(m, 'nothing')\nprint(json.dumps(sorted(sys.modules)))"
+    )
+    ours = [name for name in python(user, project, code) if name.startswith("mlworkbench")]
+    assert ours == ["mlworkbench", "mlworkbench.version"]
+
+
+def examples():
+    return re.findall(r"^```python\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_every_example_of_the_page_runs(user, project):
+    """In the order of the page, in one program, as somebody would try them in a notebook."""
+    assert len(examples()) >= 6
+    code = "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as printed:\n"
+    code += "".join(f"    {line}\n" for text in examples() for line in text.splitlines())
+    told = python(user, project, code + "import json\nprint(json.dumps(printed.getvalue()))", HF_TOKEN="hf_secret")
+    assert "Completed" in told and "Canceled" in told and "lr" in told and "hf_secret" not in told
+    assert (project / "results" / "model.txt").read_text() == "weights"
