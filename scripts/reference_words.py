@@ -228,6 +228,8 @@ history = History()
 for run in history.list("accuracy > 0.9", sort="-accuracy", limit=5):
     print(run.id, run.status.value, run.metrics["accuracy"])
 ```
+
+[Submit from Python](../how-to/submit-from-python.md) shows how to submit runs and use their results.
 """
 
 AFTER_CHECKS = "`computetarget check` and `doctor gpu` exit with 75 if something that runs require is missing, and with 69 if the machine cannot be reached."

@@ -207,11 +207,8 @@ class RunHandle:
 def submit(project: Project | str | os.PathLike[str], request: Request, *, progress: Write | None = None) -> RunHandle:
     """Submit a run and return a handle to it, without waiting for its end.
 
-    ``project`` is a project, or the path of a folder in it. ``request`` says what to run; see ``help(Request)``::
-
-        run = mlworkbench.submit(".", mlworkbench.Request("train.py", ["--lr", "0.1"], configuration="local"))
-        for line in run.logs(follow=True):
-            print(line)
+    ``project`` is a project, or the path of a folder in it. ``request`` describes the run:
+    ``submit(".", Request("train.py", ["--lr", "0.1"], configuration="local"))``.
 
     Does the same as ``mlw submit --detach``: it checks the project, uploads what changed, and starts the run on its
     target. If a run with the same ``key`` exists, that run is returned, and started if its submission was interrupted.
