@@ -146,6 +146,10 @@ READ = (
         "Data folder with history, keys, and caches (default on Linux: `~/.local/share/mlworkbench`, or under `XDG_DATA_HOME`). Other users must not have access",
     ),
     ("MLW_DEBUG", "Any value: show tracebacks, as with `--debug`"),
+    (
+        "MLW_ERROR_FORMAT",
+        "`json`: print errors as JSON, as with `-o json`; see [machine-readable output](machine-readable-output.md)",
+    ),
     ("MLW_TRACKING", "`off`: scripts record nothing"),
     (
         "MLW_REGISTRY_PASSWORD",

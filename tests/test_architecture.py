@@ -25,6 +25,7 @@ LAYERS = [
     {"hosts"},
     {"registry", "secret", "attachments", "client_identity", "consents", "settings", "explain"},
     {"paths", "model"},
+    {"failure"},
     {"errors", "version", "isolation", "typed"},
 ]
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 50
@@ -57,7 +58,7 @@ PLAIN_JSON = {
 OTHER_MEANINGS = {
     # The compute target and the run configuration `local`, which every new project has.
     **dict.fromkeys(("attach/attach.py", "cli/doctor_gpu.py", "cli/project.py", "config/project.py"), {"local"}),
-    **dict.fromkeys(("submit.py", "ui/answers/prompt.py", "ui/parts/runbar.py"), {"local"}),
+    **dict.fromkeys(("submission.py", "ui/answers/prompt.py", "ui/parts/runbar.py"), {"local"}),
     # The container engine, and findings about it.
     **dict.fromkeys(("hosts/facts.py", "laptop/judge.py", "preflight/finding.py", "targets/check.py"), {"docker"}),
     **dict.fromkeys(("targets/container.py", "targets/ground.py", "ui/pages/targets/card.py"), {"docker"}),

@@ -32,6 +32,13 @@ def test_links_lead_somewhere(page):
         assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
 
 
+def test_every_error_code_is_documented():
+    kinds = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MlwError)]
+    text = (ROOT / "docs/reference/machine-readable-output.md").read_text()
+    assert [kind.code for kind in kinds if f"\n| `{kind.code}` |" not in text] == []
+    assert len({kind.code for kind in kinds}) == len(kinds), "a code names one class"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_exist(page):
     for words in commands((ROOT / page).read_text()):

@@ -34,18 +34,23 @@ _WORD, _PROPOSED = 3, 3  # letters that say what is meant, and names that are pr
 class MlwError(Exception):
     """What happened and to what, in one sentence; ``hint`` says what to do.
 
-    ``more`` names a text of ``explain``, where a hint is not enough.
+    ``more`` names a text of ``explain``, where a hint is not enough. ``code`` is a stable identifier for programs.
     """
 
     exit_code = 70
+    code = "error"
     more: str | None = None
 
-    def __init__(self, message: str, hint: str | None = None, *, more: str | None = None) -> None:
+    def __init__(
+        self, message: str, hint: str | None = None, *, more: str | None = None, code: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         if more is not None:
             self.more = more
+        if code is not None:
+            self.code = code
 
 
 def details_of(page: str) -> str:
@@ -57,12 +62,16 @@ class UsageError(MlwError):
     """The command line is invalid."""
 
     exit_code = EXIT_USAGE
+    code = "usage"
 
 
 class ConfigError(MlwError):
     """A project file is missing or invalid."""
 
     exit_code = 78
+    code = "config"
+    path: str | None = None
+    line: int | None = None
 
     def __init__(
         self, message: str, hint: str | None = None, *, path: str | None = None, line: int | None = None
@@ -79,6 +88,9 @@ class UnknownName(MlwError):
     """A name does not exist; the message lists the available names."""
 
     exit_code = 66
+    code = "unknown-name"
+    summary: str | None = None  # the message in two parts, where it is known here
+    available: str | None = None
 
     def __init__(
         self, kind: str, name: str, known: Iterable[str], hint: str | None = None, *, otherwise: str | None = None
@@ -118,35 +130,41 @@ class PreflightError(MlwError):
     """The project is not compatible with the target; nothing was sent."""
 
     exit_code = 78
+    code = "preflight"
 
 
 class SolveError(MlwError):
     """The dependencies cannot be resolved; the message contains the resolver's output."""
 
     exit_code = 78
+    code = "unsolvable"
 
 
 class NotFetched(SolveError):
     """A package index or a Python download could not be reached."""
 
     exit_code = 69
+    code = "not-fetched"
 
 
 class SnapshotError(MlwError):
     """Some project files could not be read."""
 
     exit_code = 74
+    code = "snapshot"
 
 
 class HostError(MlwError):
     """Communication with the machine failed."""
 
     exit_code = 69
+    code = "host"
 
 
 class Unreachable(HostError):
     """The machine cannot be reached; its runs are not affected."""
 
+    code = "unreachable"
     more = "no-contact"
 
 
@@ -154,6 +172,7 @@ class LaunchError(MlwError):
     """The run could not be started."""
 
     exit_code = 75
+    code = "launch"
 
 
 class WaitTimeout(MlwError, TimeoutError):
@@ -166,3 +185,13 @@ class HistoryError(MlwError):
     """The run history cannot be read or written."""
 
     exit_code = 74
+    code = "history"
+
+
+def error_class(code: str, exit_code: int | None = None) -> type[MlwError]:
+    """The class of an error by its code, else by the exit code of mlw; MlwError if neither is of a class here."""
+    kinds = [MlwError]
+    for kind in kinds:
+        kinds += [one for one in kind.__subclasses__() if one.__module__ == __name__]
+    by_code = (kind for kind in kinds if kind.code == code)
+    return next(by_code, None) or next((kind for kind in kinds if kind.exit_code == exit_code), MlwError)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from types import SimpleNamespace
 
 import click
 import pytest
 
+from mlworkbench.cli import main, render
 from mlworkbench.cli.experiment import _active
 from mlworkbench.cli.history import _explain_none, list_runs
 from mlworkbench.cli.main import _near_option
 from mlworkbench.cli.submit import Presentation, _finish, submit
+from mlworkbench.errors import error_class
 from mlworkbench.history.query import Query
 from mlworkbench.history.store import History
 from tests.unit.test_cli_views import a_run
@@ -32,6 +35,31 @@ NO_FILTERS = dict.fromkeys(("status", "target", "script", "tag", "text", "where"
 )
 def test_the_option_that_was_probably_meant(command, typed, meant):
     assert _near_option(click.Context(command), typed) == meant
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["history", "show", "nothing", "-o", "json"], "unknown-name"),
+        (["history", "show", "nothing", "--output=jsonc"], "unknown-name"),
+        (["history", "list", "--nonsense", "-ojson"], "usage"),
+        (["history", "list", "--limit", "many", "--output", "json"], "usage"),
+        (["history", "show", "nothing"], None),
+        (["history", "show", "nothing", "-o", "tsv"], None),
+        (["submit", "--nonsense", "train.py", "-o", "json"], None),
+    ],
+)
+def test_an_error_is_json_where_the_result_would_be(words, code, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MLW_HOME", str(tmp_path))
+    monkeypatch.setattr(render, "_errors_as_json", False)
+    exit_code = main._run(words)
+    told = capsys.readouterr().err
+    if code is None:
+        assert told.startswith("error: ")
+        return
+    error = json.loads(told)["error"]
+    assert set(error) == {"code", "message", "hint", "explain"} and error["code"] == code
+    assert exit_code == error_class(code).exit_code
 
 
 def test_a_missing_run_lists_the_active_ones(tmp_path, monkeypatch):

@@ -460,13 +460,3 @@ def test_the_browser_tells_it_too():
     assert trouble.in_words(Unreachable("x", "do y")) == ("x", "do y; for details run 'mlw explain no-contact'")
     assert trouble.in_words(Unreachable("x")) == ("x", "for details run 'mlw explain no-contact'")
     assert trouble.in_words(LaunchError("x")) == ("x", None)
-
-
-def test_an_errand_hears_it_from_the_command():
-    errands = pytest.importorskip("mlworkbench.ui.errands")
-    one = errands.Errand("1", ("submit",), 0.0, code=69)
-    one.lines.extend(["error: x", "hint: y", "hint: for details run 'mlw explain host-key-changed'"])
-    error = one.error()
-    assert (error.message, error.hint, error.more) == ("x", "y", "host-key-changed")
-    one.lines.pop()
-    assert one.error().more is None, "what the command did not name, we do not add"

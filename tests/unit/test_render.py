@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.cli import formats, render
-from mlworkbench.errors import ConfigError, MlwError, UnknownName, UsageError
+from mlworkbench.errors import ConfigError, MlwError, UnknownName, Unreachable, UsageError
 from mlworkbench.report import units
 
 HOSTILE = "\x1b]0;pwned\x07[red]x[/red]\x9b2J\u202e\nforged"
@@ -291,6 +291,24 @@ def test_messages_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
         "error: host said ^[]0;pwned\\x07[red]x[/red]\\x9b2J\\u202e",
         "       forged",
     ]
+
+
+def test_an_error_for_programs_is_one_line_of_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "_errors_as_json", False)
+    render.report_errors_as_json()
+    render.fail(Unreachable("no contact with\nbüro\x1b", "is it on?"))
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.isascii() and told.err.count("\n") == 1
+    assert json.loads(told.err) == {
+        "error": {
+            "code": "unreachable",
+            "message": "no contact with\nbüro\x1b",
+            "hint": "is it on?",
+            "explain": "no-contact",
+        }
+    }
 
 
 def test_messages_are_coloured_only_on_a_terminal() -> None:

@@ -10,7 +10,9 @@ from typing import Any, cast
 import pytest
 from fastapi import FastAPI, Request
 
-from mlworkbench.errors import ConfigError, UnknownName, Unreachable
+from mlworkbench.config.project_roots import SameId
+from mlworkbench.errors import ConfigError, HostError, MlwError, NotFetched, UnknownName, Unreachable, UsageError
+from mlworkbench.failure import Failure
 from mlworkbench.ui import api
 from mlworkbench.ui.api import errands as operations
 from mlworkbench.ui.desk import Desk
@@ -20,7 +22,8 @@ from tests.machines.doors import openapi
 
 def failed() -> Errand:
     made = Errand("0123456789abcdef", ("experiment", "prepare"), 0.0)
-    for line in (b"solving", b"error: no contact with box", b"hint: is it on?", b"more: mlw explain no-contact"):
+    failure = Failure.of(Unreachable("no contact with box", "is it on?"))
+    for line in (b"solving", json.dumps({"error": failure.to_json()}).encode()):
         made.hear(line)
     made.code = Unreachable.exit_code
     return made
@@ -51,6 +54,13 @@ def test_an_operation_has_its_former_address_and_keys():
     assert status == 200 and found["lines"][0] == "error: no contact with box"
     assert (found["total"], found["explain"], found["hint"]) == (4, "no-contact", "is it on?")
     assert (found["said"], found["more"]) == (found["total"], found["explain"])
+    assert found["failure"] == {
+        "code": "unreachable",
+        "message": "no contact with box",
+        "hint": "is it on?",
+        "explain": "no-contact",
+    }
+    assert found["lines"][1:] == ["hint: is it on?", "hint: for details run 'mlw explain no-contact'"]
     assert get("/api/errands/0123456789abcdef?first=1") == (200, found)
 
 
@@ -64,7 +74,62 @@ def test_an_error_names_its_page_by_both_keys():
     request = Request({"type": "http"})
     found = json.loads(asyncio.run(api._told(request, Unreachable("no contact with box"))).body)
     assert (found["explain"], found["more"]) == ("no-contact", "mlw explain no-contact")
-    assert set(json.loads(asyncio.run(api._told(request, ConfigError("it is wrong"))).body)) == {"error", "hint"}
+    assert set(json.loads(asyncio.run(api._told(request, ConfigError("it is wrong"))).body)) == {
+        "error",
+        "hint",
+        "code",
+    }
+
+
+def heard(*lines: bytes, code: int) -> MlwError:
+    made = Errand("1", ("submit",), 0.0, code=code)
+    for line in lines:
+        made.hear(line)
+    error = made.error()
+    assert error is not None
+    return error
+
+
+def record(error: MlwError) -> bytes:
+    return json.dumps({"error": Failure.of(error).to_json()}).encode()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UsageError("x", "y"), UnknownName("run", "x", ["y"]), NotFetched("x", more="index-not-reached"), MlwError("x")],
+)
+def test_an_error_crosses_the_process_border_whole(error):
+    found = heard(b"error: another", record(error), code=error.exit_code)
+    assert (type(found), Failure.of(found)) == (type(error), Failure.of(error))
+
+
+def test_a_code_of_no_class_keeps_the_class_of_the_exit_code():
+    found = heard(record(SameId("/nowhere")), code=SameId.exit_code)
+    assert isinstance(found, ConfigError) and found.code == SameId.code
+
+
+def test_prose_on_standard_error_is_not_read_back():
+    found = heard(b"error: x", b"hint: y", code=HostError.exit_code)
+    assert isinstance(found, HostError)
+    assert Failure.of(found) == Failure("command-failed", "hint: y")
+    assert heard(code=3).message == "mlw exited with code 3"
+
+
+@pytest.mark.parametrize("line", [b'{"error": 1}', b'{"error": {"code": 3, "message": "x"}}', b'{"error": ', b"\xff"])
+def test_a_line_that_is_no_record_is_only_shown(line):
+    found = heard(line, code=1)
+    assert found.code == "command-failed" and found.message == line.decode("utf-8", "replace")
+
+
+def test_a_record_before_the_last_line_is_not_the_commands():
+    found = heard(record(ConfigError("of the script")), b"last words", code=3)
+    assert (found.code, found.message) == ("command-failed", "last words")
+
+
+def test_a_record_of_several_lines_is_shown_indented():
+    made = Errand("1", ("submit",), 0.0)
+    made.hear(record(ConfigError("first\nsecond")))
+    assert list(made.lines) == ["error: first", "       second"]
 
 
 def test_former_names_are_deprecated_in_the_description():

@@ -35,6 +35,8 @@ def under(heading: str, *options: Decorator) -> Callable[[Function], Function]:
 _FORMER = {"--add": "-a", "--address": "-a", "--artifact": "-a", "--remove": "-d", "--limit": "-n"}
 
 
+_JSON = ("json", "jsonc")  # formats of a result
+_ASKS_FOR_JSON = re.compile(r"(?:^| )(?:-o ?|--output[ =])jsonc?(?: |$)")
 _SSH, _CONTAINERS = "SSH connection", "Containers"
 # The heading of an option in every command that has it.
 _USUAL = {
@@ -83,7 +85,14 @@ class Headed(click.Command):
                 from .render import message  # noqa: PLC0415 - seldom needed
 
                 message(f"hint: '{short}' is now '{one.opts[0]}'")
-        return super().parse_args(ctx, args)
+        given = list(args)  # click consumes them
+        try:
+            return super().parse_args(ctx, args)
+        finally:
+            if not ctx.resilient_parsing and _is_for_programs(ctx, given):
+                from .render import report_errors_as_json  # noqa: PLC0415 - seldom needed
+
+                report_errors_as_json()
 
 
 class Command(Headed):
@@ -95,6 +104,15 @@ def adopt(command: click.Command | None) -> click.Command | None:
     if type(command) is click.Command:
         command.__class__ = Command
     return command
+
+
+def _is_for_programs(ctx: click.Context, args: list[str]) -> bool:
+    """Whether the result is JSON, and so is an error. Of a command line that is invalid only the words are known."""
+    if not any("--output" in one.opts for one in ctx.command.params):
+        return False
+    if "output" in ctx.params:
+        return ctx.params["output"] in _JSON
+    return _ASKS_FOR_JSON.search(" ".join(args)) is not None
 
 
 def _spells(word: str, short: str) -> bool:

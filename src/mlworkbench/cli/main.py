@@ -23,6 +23,8 @@ def main() -> None:
     from ..errors import EXIT_DETACHED  # noqa: PLC0415
     from . import render  # noqa: PLC0415
 
+    if os.environ.pop("MLW_ERROR_FORMAT", "") == "json":  # meant for this process, not for what it starts
+        render.report_errors_as_json()
     try:
         with render.quiet_pipe():
             code = _run(sys.argv[1:])
@@ -159,4 +161,5 @@ def _as_bug(error: Exception) -> MlwError:
     return MlwError(
         f"internal error: {type(error).__name__}: {what}",
         "active runs are not affected; run the command again with --debug to see the traceback",
+        code="internal-error",
     )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from ..errors import MlwError, UnknownName, details_of
+from ..errors import MlwError, UnknownName
 from ..report import units
 from ..report.plain import plain
 from . import formats
@@ -30,7 +30,9 @@ FORMATS = ("table", "json", "jsonc", "tsv")
 # A closed pipe, a terminal that went away; EINVAL is what Windows says of a closed pipe.
 _GONE = {errno.EPIPE, errno.EIO} | ({errno.EINVAL} if sys.platform == "win32" else set())
 _RED, _YELLOW, _CYAN = "1;31", "1;33", "36"
+_LABEL_COLOURS = {"error: ": _RED, "hint: ": _CYAN}
 
+_errors_as_json = False
 _line_shown = False  # a progress line stands on the terminal and must go before anything else is written
 
 
@@ -98,13 +100,25 @@ def warn(text: str) -> None:
     _tell("warning: ", _YELLOW, text)
 
 
+def report_errors_as_json() -> None:
+    """Print the error that ends the command as one line of JSON, for programs."""
+    global _errors_as_json
+    _errors_as_json = True
+
+
 def fail(error: MlwError) -> None:
     """Tell the user why we stopped, and what to do about it."""
-    _tell("error: ", _RED, error.message)
-    if error.hint:
-        _tell("hint: ", _CYAN, error.hint)
-    if error.more:
-        _tell("hint: ", _CYAN, details_of(error.more))
+    from ..failure import Failure  # noqa: PLC0415 - only a failure needs it
+
+    failure = Failure.of(error)
+    if _errors_as_json:
+        import json  # noqa: PLC0415 - only programs need it
+
+        _redraw(None)
+        _write_error(json.dumps({"error": failure.to_json()}) + "\n")
+        return
+    for label, text in failure.labeled():
+        _tell(label, _LABEL_COLOURS[label], text)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ Folders = Callable[[str], Sequence[str]]  # first digits of an ID → project fo
 class SameId(ConfigError):
     """Another folder has the same project ID, and the user has not decided whether it is the same project."""
 
-    more = "same-project-id"
+    code = more = "same-project-id"
 
     def __init__(self, other: str) -> None:
         self.moved = not os.path.lexists(other)

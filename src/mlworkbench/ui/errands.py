@@ -11,12 +11,13 @@ import re
 import secrets
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, HistoryError, HostError, MlwError, UnknownName, UsageError
+from ..errors import MlwError, UsageError
+from ..failure import Failure
 from ..isolation import own_command, own_environment
 from ..remote.untrusted import parse_json
 from ..report.plain import plain
@@ -26,25 +27,8 @@ _LINE = 64 * 1024  # bytes of a line
 _LINES = 5000
 _LONGEST = 64 * 1024 * 1024  # bytes of an answer
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_MARKS = {"error: ": "error", "hint: ": "hint", "warning: ": "warning", "note: ": "note"}
-_MORE = re.compile(r"(?:hint: for details run '|[a-z]+: )mlw explain ([a-z0-9-]+)'?")
-
-
-class _Unknown(UnknownName):
-    """One whose message came from the command."""
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        MlwError.__init__(self, message, hint)
-        self.summary, self.available = message, ""
-
-
-_KINDS: dict[int, Callable[[str, str | None], MlwError]] = {
-    UsageError.exit_code: UsageError,
-    UnknownName.exit_code: _Unknown,
-    ConfigError.exit_code: ConfigError,
-    HostError.exit_code: HostError,
-    HistoryError.exit_code: HistoryError,
-}
+_FOR_PROGRAMS = {"NO_COLOR": "1", "MLW_ERROR_FORMAT": "json"}
+_RECORD = b'{"error": '  # how a line begins that reports the error of a command
 
 
 @dataclass
@@ -57,6 +41,7 @@ class Errand:
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
     said: int = 0  # lines so far, also those that are no longer kept
     code: int | None = None
+    failure: Failure | None = None  # as it reported it
     answer: Any = None  # what it wrote to stdout: JSON if it is some, else the text
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,21 +50,12 @@ class Errand:
         return self.code not in (None, 0)
 
     def error(self) -> MlwError | None:
-        """Why it failed, as it told itself."""
+        """Why it failed; its last line, or its exit code, if it ended without an error record."""
         if not self.failed:
             return None
-        told = [line for line in self.lines if line.startswith("error: ")]
-        pages = [found for line in self.lines if (found := _MORE.fullmatch(line))]
-        hints = [
-            line.removeprefix("hint: ")
-            for line in self.lines
-            if line.startswith("hint: ") and not _MORE.fullmatch(line)
-        ]
         last = next((line for line in reversed(self.lines) if line), "")
-        words = told[-1].removeprefix("error: ") if told else last or f"mlw exited with code {self.code}"
-        error = _KINDS.get(self.code or 0, MlwError)(words, hints[-1] if hints and told else None)
-        error.more = pages[-1][1] if pages and told else None
-        return error
+        failure = self.failure or Failure("command-failed", last or f"mlw exited with code {self.code}")
+        return failure.to_error(self.code)
 
     def since(self, number: int) -> list[str]:
         """The lines from this one on, as far as they are kept."""
@@ -87,8 +63,18 @@ class Errand:
         return list(self.lines)[max(0, number - first) :]
 
     def hear(self, data: bytes) -> None:
-        text = _COLOUR.sub("", data.decode("utf-8", "replace")).rstrip("\r\n")
-        self.lines.append(plain(text.rpartition("\r")[2], 4000))
+        """Take a line of standard error. The record of an error is shown as a terminal shows the error."""
+        failure = self.failure = _failure(data)  # only the last line counts: a script may print such lines, too
+        if failure is None:
+            self._show(_COLOUR.sub("", data.decode("utf-8", "replace")).rstrip("\r\n").rpartition("\r")[2])
+            return
+        for label, text in failure.labeled():
+            first, *more = text.split("\n")
+            for line in (label + first, *(" " * len(label) + one for one in more)):
+                self._show(line)
+
+    def _show(self, line: str) -> None:
+        self.lines.append(plain(line, 4000))
         self.said += 1
 
 
@@ -114,7 +100,7 @@ class Errands:
             process = await asyncio.create_subprocess_exec(
                 *own_command([*map(_sound, words)]),
                 cwd=cwd,
-                env=own_environment({**os.environ, "NO_COLOR": "1", **(environment or {})}, str(cwd or os.getcwd())),
+                env=own_environment({**os.environ, **_FOR_PROGRAMS, **(environment or {})}, str(cwd or os.getcwd())),
                 stdin=asyncio.subprocess.DEVNULL if typed is None else asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -218,9 +204,10 @@ def _parsed(data: bytes) -> Any:
         return data.decode("utf-8", "replace").strip()
 
 
-def kind_of(line: str) -> tuple[str, str]:
-    """What a line of an errand is (error, hint, warning, note, or just said), and its words."""
-    for mark, kind in _MARKS.items():
-        if line.startswith(mark):
-            return kind, line.removeprefix(mark)
-    return "said", line
+def _failure(line: bytes) -> Failure | None:
+    if not line.startswith(_RECORD):
+        return None
+    try:
+        return Failure.from_json(parse_json(line)["error"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -56,7 +56,7 @@ async def _told(request: Request, error: Exception) -> JSONResponse:
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409)
     # "more" is the former name of "explain"; it goes away with 1.0.
     page = {"explain": error.more, "more": f"mlw explain {error.more}"} if error.more else {}
-    return JSONResponse({"error": error.message, "hint": error.hint, **page}, status)
+    return JSONResponse({"error": error.message, "hint": error.hint, "code": error.code, **page}, status)
 
 
 async def _unfit(request: Request, error: Exception) -> JSONResponse:

@@ -9,10 +9,20 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from ...errors import UnknownName
+from ...failure import Failure
 from ..desk import Desk
 from ..errands import Errand
 
 _FORMER: JsonDict = {"deprecated": True}
+
+
+class FailureBody(BaseModel):
+    """Why something failed, as `mlw -o json` prints it on standard error."""
+
+    code: str = Field(description="Stable identifier of the kind of failure")
+    message: str
+    hint: str | None = Field(None, description="What to do")
+    explain: str | None = Field(None, description="Name of a page for mlw explain")
 
 
 class Told(BaseModel):
@@ -28,6 +38,7 @@ class Told(BaseModel):
     error: str | None = None
     hint: str | None = None
     explain: str | None = Field(None, description="Name of a page for mlw explain")
+    failure: FailureBody | None = Field(None, description="Why the command failed; null while it runs or if it did not")
     more: str | None = Field(None, description="Former name of `explain`; removed in 1.0", json_schema_extra=_FORMER)
 
 
@@ -44,6 +55,7 @@ def told(errand: Errand, first: int = 0) -> Told:
         error=error.message if error else None,
         hint=error.hint if error else None,
         explain=error.more if error else None,
+        failure=FailureBody(**Failure.of(error).to_json()) if error else None,
         more=error.more if error else None,
     )
 

@@ -272,7 +272,7 @@ def in_plain_words(error: MlwError, where: str) -> str:
     """Of the command line's words what concerns a field; what was meant, if that can be guessed, comes first."""
     hint = re.sub(r"--(?:where|since) '(.*?)'", r"\1", error.hint or "")
     if isinstance(error, UnknownName):
-        words = [error.summary, hint, error.available]
+        words = [error.summary or error.message, hint, error.available]
     else:
         message = error.message.removeprefix(f"--where {where!r}: ").removeprefix("--since: ")  # fields, not options
         words = [re.sub(r"^--where\b", "the condition", message), hint]

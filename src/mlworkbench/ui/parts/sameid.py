@@ -18,7 +18,7 @@ def same_id_remedies(desk: Desk, root: Path, again: Callable[[], Awaitable[None]
     """``again`` submits once more after the answer."""
 
     def draw(error: MlwError, dialog: ErrandDialog) -> None:
-        if error.more != SameId.more:
+        if error.code != SameId.code:
             return
 
         async def answer(verb: str) -> None:
