@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from .errors import MlwError, details_of, error_class
 
 _LONGEST = 20_000  # characters of a text: it may come from a target
 _LONGEST_NAME = 100
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")  # of a code, and of a page
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,10 @@ class Failure:
         if not isinstance(data, Mapping):
             return None
         code, message = _text(data, "code", _LONGEST_NAME), _text(data, "message", _LONGEST)
-        if not code or message is None:
+        if code is None or not _NAME.fullmatch(code) or message is None:
             return None
-        return cls(code, message, _text(data, "hint", _LONGEST), _text(data, "explain", _LONGEST_NAME))
+        page = _text(data, "explain", _LONGEST_NAME)
+        return cls(code, message, _text(data, "hint", _LONGEST), page if page and _NAME.fullmatch(page) else None)
 
     def to_json(self) -> dict[str, str | None]:
         return asdict(self)

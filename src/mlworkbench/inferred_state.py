@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from .failure import Failure
 from .hosts.stranger import WORDS as NOT_ATTACHED
 from .model import IN_CONTACT, Run, Status
 from .remote import endings
@@ -43,8 +44,7 @@ def left_out(run: Run) -> Run:
     """The sweep has ended and could not tell of it: its disk was full, or its folder is gone."""
     if run.accepted or run.status.final:
         return run
-    cause = f"sweep {run.spec.parent} ended before this run started"
-    return replace(run, status=Status.CANCELED, detail=None, ending=endings.CANCELLED, cause=cause, ended=time.time())
+    return _ended(run, Status.CANCELED, endings.CANCELLED, f"sweep {run.spec.parent} ended before this run started")
 
 
 def out_of_contact(run: Run, why: str) -> Run:
@@ -64,19 +64,14 @@ def interrupted(run: Run, detail: str | None) -> Run:
 
 def forget(run: Run) -> Run:
     """On the user's word: the machine that could tell is gone for good."""
-    return replace(lost(run), cause="marked as lost by the user: its machine no longer exists", contact=IN_CONTACT)
+    cause = "marked as lost by the user: its machine no longer exists"
+    return replace(lost(run, cause), contact=IN_CONTACT)
 
 
-def lost(run: Run) -> Run:
-    return (
-        run
-        if run.status.final
-        else replace(
-            run,
-            status=Status.FAILED,
-            detail=None,
-            ending=endings.TARGET_LOST,
-            cause="the run's folder is gone",
-            ended=time.time(),
-        )
-    )
+def lost(run: Run, cause: str = "the run's folder is gone") -> Run:
+    return run if run.status.final else _ended(run, Status.FAILED, endings.TARGET_LOST, cause)
+
+
+def _ended(run: Run, status: Status, ending: str, cause: str) -> Run:
+    failure = Failure.from_json(endings.failure_of(ending, cause))
+    return replace(run, status=status, detail=None, ending=ending, cause=cause, failure=failure, ended=time.time())

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
+from .failure import Failure
 from .remote import SPEC
 
 JsonDict = dict[str, Any]
@@ -338,7 +339,8 @@ class Run:
     ending: str | None = None
     exit: int | None = None
     signal: int | None = None
-    cause: str | None = None
+    cause: str | None = None  # the failure as one text
+    failure: Failure | None = None  # None also for a run that an earlier version ended: see report.failures
     accepted: float | None = None
     root: str | None = None  # ID of the root folder on the target that took it on
     started: float | None = None

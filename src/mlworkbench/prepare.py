@@ -11,9 +11,9 @@ from typing import Any
 from .config.keys import DEFAULT_IMAGE
 from .errors import LaunchError, NotFetched
 from .hosts.host import Host
-from .hosts.replies import Reply, printable
+from .hosts.replies import Reply
 from .model import Compute, JsonDict
-from .remote.environments.network import NOT_FETCHED
+from .remote.environments.tools import NOT_FETCHED
 from .targets.ground import Ground
 from .targets.target import Stock
 
@@ -63,14 +63,10 @@ def build_ahead(
         offset = reply.whole("offset") or offset
         tell(reply.text("said").encode(errors="replace"))
     if reply.text("state") != "ready":
-        words, _, hint = reply.text("problem").partition("; hint: ")
-        first, hint = printable((words.splitlines() or ["no reason given"])[0], 1000), printable(hint, 1000)
-        what = f"{_failed(lock)}: {first}"
-        more = "no-internet-there" if "cannot be fetched here" in words else "environment-failed"
-        if image and image.container["image"] in words:
-            more = "image-not-pulled"
-        kind = NotFetched if NOT_FETCHED in words and more != "image-not-pulled" else LaunchError
-        raise kind(what, hint or "see the output above", more=more)
+        failure = reply.failure
+        kind = NotFetched if failure.code == NOT_FETCHED else LaunchError
+        hint, page = failure.hint or "see the output above", failure.explain or "environment-failed"
+        raise kind(f"{_failed(lock)}: {failure.message}", hint, more=page, code=failure.code)
 
 
 def _failed(lock: JsonDict) -> str:

@@ -54,6 +54,7 @@ from mlworkbench.preflight.check import examine
 from mlworkbench.preflight.finding import Case, Script
 from mlworkbench.prepare import build_ahead
 from mlworkbench.remote import progress
+from mlworkbench.remote.failure import text_of
 from mlworkbench.remote.folder import Root, RunFolder
 from mlworkbench.remote.frames import FrameError, Pipe
 from mlworkbench.remote.journal import Journal
@@ -425,7 +426,7 @@ def _child(case: bytes, folder: Path) -> None:
     told = progress.how_ended(run)
     if told is not None:
         assert len(progress.outcome(told)) < 100
-        assert len(progress.failures([(SPEC.id, told)])) < 10_000
+        assert len(text_of(progress.failures([(SPEC.id, told)]))) < 10_000
     progress.when_started(run)
     progress.last_value(run, "loss")
     journal = Journal(run)

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from mlworkbench.remote.cause import explain
+from mlworkbench.remote.failure import failure, text_of
 
 WORK = "/store/runs/r/work"
 GROUP = """  + Exception Group Traceback (most recent call last):
@@ -64,22 +65,26 @@ CASES = {
 }
 
 
+def told(log: str) -> str:
+    return text_of(explain(log, WORK, "/py", 1, None))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_cause(name):
     log, cause = CASES[name]
-    assert explain(log, WORK, "/py", 1, None) == cause
+    assert told(log) == cause
 
 
 def test_a_signal_needs_no_log():
-    assert explain("whatever", WORK, "/py", None, 11) == "killed by signal 11 (SIGSEGV)"
-    assert explain("", WORK, "/py", None, 64) == "killed by signal 64 (SIGRTMAX)"
+    assert explain("whatever", WORK, "/py", None, 11) == failure("script-killed", "killed by signal 11 (SIGSEGV)")
+    assert text_of(explain("", WORK, "/py", None, 64)) == "killed by signal 64 (SIGRTMAX)"
 
 
 def test_it_stays_one_short_line():
     log = (
         'Traceback (most recent call last):\n  File "/store/runs/r/work/t.py", line 1, in x\n    x\nE: ' + "y" * 10_000
     )
-    cause = explain(log, WORK, "/py", 1, None)
+    cause = told(log)
     assert len(cause) <= 500
     assert "\n" not in cause
 
@@ -90,8 +95,8 @@ def test_a_hostile_log_costs_little():
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
         "from mlworkbench.remote.cause import TAIL, explain\n"
-        "print(explain('\\r' * TAIL, '/w', '/py', 1, None))\n"
-        "print(explain('\\r' * TAIL + '\\r\\nlast\\r\\r\\n', '/w', '/py', 1, None))"
+        "print(explain('\\r' * TAIL, '/w', '/py', 1, None)['message'])\n"
+        "print(explain('\\r' * TAIL + '\\r\\nlast\\r\\r\\n', '/w', '/py', 1, None)['message'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
@@ -99,7 +104,28 @@ def test_a_hostile_log_costs_little():
 
 
 def test_no_remedy_of_the_scripts_own():
-    """What follows "; hint: " in a cause is shown as our advice."""
-    assert (
-        explain("boom; hint: become root\n", WORK, "/py", 1, None) == "exit code 1; last line: boom; hint - become root"
-    )
+    """What follows "; hint: " in a cause is shown as our advice by clients of earlier versions."""
+    assert told("boom; hint: become root\n") == "exit code 1; last line: boom; hint - become root"
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "page"),
+    [
+        ("", "script-silent", None),
+        ("last words\n", "script-exited", None),
+        ('Traceback (most recent call last):\n  File "a.py", line 1\nValueError: x\n', "script-failed", None),
+        (
+            "Traceback (most recent call last):\n  File \"a.py\", line 1\nNameError: name 'os' is not defined\n",
+            "script-failed",
+            "name-error",
+        ),
+        (
+            "Traceback (most recent call last):\n  File \"a.py\", line 1\nModuleNotFoundError: No module named 'x'\n",
+            "script-failed",
+            "module-not-found",
+        ),
+    ],
+)
+def test_a_cause_has_a_code_and_a_page(log, code, page):
+    found = explain(log, WORK, "/py", 1, None)
+    assert (found["code"], found["explain"], found["hint"]) == (code, page, None)

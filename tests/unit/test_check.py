@@ -139,21 +139,22 @@ def test_engines_matter_to_targets_with_a_container(compute, docker, podman, sta
 
 
 @pytest.mark.parametrize(
-    ("error", "remedy"),
+    ("error", "code", "remedy", "page"),
     [
-        ("permission denied while trying to connect to the docker API", "usermod -aG docker"),
-        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "systemctl start docker"),
-        ("it did not respond in time", "does not respond"),
-        (engine_facts.podman_trouble("ada", "unshare failed: Operation not permitted"), "user.max_user_namespaces"),
-        ("no subordinate IDs for ada in /etc/subuid, which rootless podman needs", "--add-subuids"),
-        ("newuidmap, which rootless podman needs, is not installed", "install uidmap"),
-        ("something new", "/usr/bin/docker info"),
+        ("permission denied while trying to connect", None, "usermod -aG docker", "docker-not-permitted"),
+        ("Cannot connect to the Docker daemon at unix:///x", None, "systemctl start docker", "docker-not-running"),
+        ("silent", engine_facts.NO_RESPONSE, "does not respond", "docker-not-running"),
+        ("closed", engine_facts.NO_NAMESPACES, "user.max_user_namespaces", "docker-not-permitted"),
+        ("none", engine_facts.NO_IDS, "--add-subuids", "docker-not-permitted"),
+        ("missing", engine_facts.NO_UIDMAP, "install uidmap", "docker-not-permitted"),
+        ("it did not respond in time, which rootless podman needs", None, "/usr/bin/docker info", "docker-not-running"),
+        ("something new", "of-a-newer-target", "/usr/bin/docker info", "docker-not-running"),
     ],
 )
-def test_an_engine_says_itself_what_is_wrong_and_we_say_the_remedy(error, remedy):
-    broken = replace(WELL, docker=replace(ENGINE, version=None, error=error))
+def test_an_engine_says_itself_what_is_wrong_and_we_say_the_remedy(error, code, remedy, page):
+    broken = replace(WELL, docker=replace(ENGINE, version=None, error=error, code=code))
     one = found(broken, DOCKER)["docker"]
-    assert error in one.found and remedy in one.hint
+    assert error in one.found and remedy in one.hint and one.more == page
     one = found(broken)["docker"]
     assert one.found == f"not needed by a target of type local (/usr/bin/docker cannot be used: {error})"
     assert (one.state, one.hint) == (OK, None)

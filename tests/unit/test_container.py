@@ -12,6 +12,7 @@ from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute
 from mlworkbench.remote import complaints, endings, engine, watcher
 from mlworkbench.remote.container import word_text
+from mlworkbench.remote.failure import text_of
 from mlworkbench.remote.folder import Root
 from mlworkbench.remote.watcher import read_end
 from mlworkbench.targets.container import DEFAULT_IMAGE, Engine, Places, contain, mounts
@@ -251,7 +252,7 @@ COMPLAINTS = {
 
 @pytest.mark.parametrize("said", COMPLAINTS)
 def test_complaints(said):
-    assert COMPLAINTS[said] in complaints.explain(said, BASE)
+    assert COMPLAINTS[said] in text_of(complaints.explain(said, BASE))
 
 
 GONE = {**BASE, "image": "microsoft/mmlspark:plus-0.9.9"}
@@ -270,13 +271,13 @@ PULLS = [
 
 @pytest.mark.parametrize(("container", "said", "meaning"), PULLS)
 def test_pulls(container, said, meaning):
-    told = complaints.explain_pull(said, container)
+    told = text_of(complaints.explain_pull(said, container))
     assert meaning in told
     assert container["image"] in told
 
 
 def test_what_is_gone_is_replaced_by_what_there_is():
-    assert DEFAULT_IMAGE in complaints.missing("microsoft/mmlspark:plus-0.9.9")
+    assert DEFAULT_IMAGE in str(complaints.missing("microsoft/mmlspark:plus-0.9.9")["hint"])
 
 
 class Said:

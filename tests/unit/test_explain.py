@@ -12,16 +12,17 @@ import pytest
 from mlworkbench import explain
 from mlworkbench.attachments import Attachment
 from mlworkbench.cli.explain import page
-from mlworkbench.environments.supply import _complaint
-from mlworkbench.errors import LaunchError, UnknownName, Unreachable
+from mlworkbench.environments.supply import _as_solve_error
+from mlworkbench.errors import HostError, LaunchError, UnknownName, Unreachable
 from mlworkbench.explain import GROUPS, symptom, symptom_of, symptoms
 from mlworkbench.hosts import openssh, replies
 from mlworkbench.hosts.facts import Engine, Facts, Reach
 from mlworkbench.model import Compute, Run
 from mlworkbench.remote import complaints, endings
 from mlworkbench.remote.environments.tools import NoEnvironment, fetch
-from mlworkbench.report import symptoms as of
-from mlworkbench.targets.check import engine_symptom, engine_trouble, judge
+from mlworkbench.remote.failure import failure, refusal, text_of
+from mlworkbench.report.failures import gpu_page, gpu_summary, page_of
+from mlworkbench.targets.check import engine_trouble, judge
 from tests.test_docs import check_options
 from tests.unit.test_fold import SPEC
 
@@ -213,7 +214,7 @@ def test_every_name_in_the_code_is_a_text():
     found = named()
     assert len(found) >= 30
     assert [(place, name) for place, name, _ in found if name not in TEXTS] == []
-    assert set(of._ENDINGS.values()) <= set(TEXTS)
+    assert {page for _, page in endings._FAILURES.values() if page} <= set(TEXTS)
 
 
 def test_every_text_that_an_error_names_has_its_message():
@@ -269,8 +270,10 @@ CONTAINER = {"image": "python:3", "program": "docker", "name": "mlw-x", "engine"
     ],
 )
 def test_a_run_that_could_not_start_names_the_text_of_its_cause(said, name):
-    run = Run(SPEC, ending=endings.COULD_NOT_START, cause=complaints.explain_pull(said, CONTAINER))
-    assert of.of_run(run) == name
+    found = complaints.explain_pull(said, CONTAINER)
+    assert found["explain"] == found["code"] == name
+    former = Run(SPEC, ending=endings.COULD_NOT_START, cause=text_of(found))
+    assert page_of(former) == name, "of a run that an earlier version ended"
 
 
 @pytest.mark.parametrize(
@@ -300,7 +303,7 @@ def test_a_run_that_could_not_start_names_the_text_of_its_cause(said, name):
     ],
 )
 def test_the_text_of_an_ending(ending, cause, name):
-    assert of.of_run(Run(SPEC, ending=ending, cause=cause)) == name
+    assert page_of(Run(SPEC, ending=ending, cause=cause)) == name
 
 
 @pytest.mark.parametrize(
@@ -321,13 +324,21 @@ def test_the_text_of_an_ending(ending, cause, name):
     ],
 )
 def test_the_text_of_a_gpu_verdict(cause, name):
-    assert of.of_gpu({"used": "no", "diagnosis": {"cause": cause, "remedy": "do this"}}) == name
+    assert gpu_page({"used": "no", "diagnosis": {"cause": cause, "remedy": "do this"}}) == name
+
+
+def test_a_gpu_verdict_names_its_page_and_its_figures_itself():
+    known = {"diagnosis": {"cause": "new words", "remedy": "do this", "explain": "gpu-slow"}, "summary": "A – B"}
+    assert gpu_page(known) == "gpu-slow" and gpu_summary({**known, "line": "GPU used: no – C"}) == "A – B"
+    assert gpu_summary({"line": "GPU used: no – C"}) == "C", "of an earlier version"
+    hostile = {"diagnosis": {"cause": "x", "remedy": "y", "explain": "../x; rm"}, "summary": None, "line": "z"}
+    assert gpu_page(hostile) == "gpu-not-used" and gpu_summary(hostile) is None
 
 
 def test_a_gpu_verdict_without_a_remedy_names_no_text():
-    assert of.of_gpu({"used": "no", "diagnosis": None}) is None
-    assert of.of_gpu({"used": "yes"}) is None and of.of_gpu(None) is None
-    assert of.of_gpu({"diagnosis": "of a hostile target"}) is None
+    assert gpu_page({"used": "no", "diagnosis": None}) is None
+    assert gpu_page({"used": "yes"}) is None and gpu_page(None) is None
+    assert gpu_page({"diagnosis": "of a hostile target"}) is None
 
 
 def test_names_titles_and_messages_find_a_text():
@@ -395,11 +406,12 @@ def test_what_fits_a_message(words, message, fits):
     assert bool(re.match(pattern, message, re.DOTALL)) == fits, "the same in other words"
 
 
-def test_a_disk_that_is_full_and_one_that_is_fully_wrong():
-    assert replies.full_disk("the disk of /home is full") == "disk-full"
-    assert replies.full_disk(str(OSError("the disk is full; 0 bytes left"))) == "disk-full"
-    assert replies.full_disk("this answer is fully wrong") is None
-    assert replies.full_disk("this full") is None
+def test_an_answer_about_a_full_disk_names_its_page():
+    reply = replies.Reply("there", refusal(failure("disk-full", "no space left", None, "disk-full")))
+    with pytest.raises(HostError, match="cannot store it: no space left") as caught:
+        reply.require_ok("cannot store it")
+    assert (caught.value.code, caught.value.more) == ("disk-full", "disk-full")
+    assert replies.Reply("there", {"ok": False, "problem": "the disk is full"}).failure.explain is None
 
 
 # -- on a terminal ---------------------------------------------------------------------------------
@@ -432,7 +444,7 @@ def test_a_download_that_failed_names_the_option_that_helps(tmp_path):
     message, _, hint = str(caught.value).partition("; hint: ")
     assert symptom_of(message) == "no-internet-there"
     assert "submit with --send-packages" in hint
-    here = _complaint(str(caught.value))  # on this machine there is nobody who could send them
+    here = _as_solve_error(caught.value)  # on this machine there is nobody who could send them
     assert here.more == "index-not-reached" and here.hint == "check this machine's internet connection"
 
 
@@ -446,10 +458,9 @@ def test_a_check_of_a_machine_without_internet_names_it_too():
 
 def test_every_trouble_of_an_engine_has_its_text():
     for error, name in (("permission denied while", "docker-not-permitted"), ("Cannot connect", "docker-not-running")):
-        found, _ = engine_trouble(Engine("docker", "/bin/docker", error=error), gpus=True)
-        assert engine_symptom(found) == name
-    found, _ = engine_trouble(Engine("docker", "/bin/docker", "27.0", "linux", nvidia=False), gpus=True)
-    assert engine_symptom(found) == symptom_of(found) == "no-gpu-in-container"
+        assert engine_trouble(Engine("docker", "/bin/docker", error=error), gpus=True).explain == name
+    found = engine_trouble(Engine("docker", "/bin/docker", "27.0", "linux", nvidia=False), gpus=True)
+    assert found.explain == symptom_of(found.message) == "no-gpu-in-container"
 
 
 # -- in the browser --------------------------------------------------------------------------------

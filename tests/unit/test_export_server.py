@@ -173,7 +173,7 @@ def test_an_address_that_is_none(uri):
 def test_mlflows_word_for_a_refusal():
     with Scripted((404, {}, b'{"error_code": "RESOURCE_DOES_NOT_EXIST"}')) as there, pytest.raises(Refused) as caught:
         Server(there.uri, {}).get("x")
-    assert caught.value.code == "RESOURCE_DOES_NOT_EXIST"
+    assert caught.value.error_code == "RESOURCE_DOES_NOT_EXIST"
 
 
 # -- names and values ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 
 from mlworkbench.hosts.facts import Engine, Facts
 from mlworkbench.remote import engine_facts, facts
+from mlworkbench.remote.failure import failure
 from tests.interpreters import oldest_and_newest
 
 MOUNTS = """\
@@ -117,6 +118,7 @@ def test_docker_at_work(monkeypatch):
         "socket": "/run/user/1000/docker.sock",
         "path": "/usr/bin/docker",
         "error": None,
+        "code": None,
         "program": "docker",
         "version": "28.2.2",
         "os": "linux",
@@ -173,7 +175,7 @@ def test_what_podman_ended_with_is_told_not_what_it_warned_of():
 def test_podman():
     found = podman(0, "podman version 4.3.1\n", "")
     assert (found["program"], found["version"], found["os"], found["error"]) == ("podman", "4.3.1", "linux", None)
-    assert podman(0, "podman version 4.3.1\n", "", "no IDs")["error"] == "no IDs"
+    assert podman(0, "podman version 4.3.1\n", "", failure("x", "no IDs"))["error"] == "no IDs"
     assert engine_facts.podman(None, None, "", "", None) is None
     assert engine_facts.podman_version("docker version 4.3.1") == "4.3.1", "a link to podman"
     assert engine_facts.podman_version("Docker version 28.2.2, build e6534b4") is None
@@ -208,12 +210,14 @@ def test_what_podman_lacks_for_an_ordinary_user(tmp_path, monkeypatch):
     monkeypatch.setattr(engine_facts, "_read", lambda path: files.get(path, ""))
     monkeypatch.setattr(engine_facts, "which", lambda name: f"/usr/bin/{name}")
     told = "no subordinate IDs for ada in /etc/subgid, which rootless podman needs"
-    assert engine_facts.podman_trouble("ada", "") == told
-    assert "user namespaces" in engine_facts.podman_trouble("ada", "unshare: Operation not permitted")
+    assert engine_facts.podman_trouble("ada", "") == failure(engine_facts.NO_IDS, told)
+    refused = engine_facts.podman_trouble("ada", "unshare: Operation not permitted")
+    assert refused["code"] == engine_facts.NO_NAMESPACES and "Operation not permitted" in refused["message"]
     files["/etc/nsswitch.conf"] += "subid: sss\n"
     assert engine_facts.podman_trouble("ada", "") is None, "a directory service has them"
     monkeypatch.setattr(engine_facts, "which", lambda name: None)
-    assert engine_facts.podman_trouble("ada", "").startswith("newuidmap, which rootless podman needs, is not installed")
+    told = "newuidmap, which rootless podman needs, is not installed"
+    assert engine_facts.podman_trouble("ada", "") == failure(engine_facts.NO_UIDMAP, told)
 
 
 # -- the whole -------------------------------------------------------------------------------------

@@ -8,12 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlworkbench.errors import NotFetched
+from mlworkbench.failure import Failure
+from mlworkbench.history import rows
 from mlworkbench.history.fold import ending_words, event_from, fold
 from mlworkbench.history.reading import parse_events, parse_lines
 from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
 from mlworkbench.remote import endings
+from mlworkbench.remote.failure import text_of
 from mlworkbench.remote.progress import failures
 from mlworkbench.remote.progress import outcome as child_outcome
+from mlworkbench.report.failures import failure_of
+from mlworkbench.report.records import REMEDY, cause_lines, exit_code, for_people, record
 from mlworkbench.runs.run_messages import RunMessages
 
 SPEC = RunSpec(
@@ -167,7 +173,7 @@ def test_figures_and_texts_have_limits():
     assert (run.outputs, run.output_bytes, run.log_size, run.leftovers) == (None, None, None, (7,))
     assert len(run.cause) < 10**5
     failed = [("a", {"ending": "failed", "exit": 1, "cause": "x" * 10**6})]
-    assert len(failures(failed)) < 10**4 and len(child_outcome({"ending": "z" * 10**6})) < 100
+    assert len(text_of(failures(failed))) < 10**4 and len(child_outcome({"ending": "z" * 10**6})) < 100
 
 
 def test_a_variable_that_the_target_replaced_is_shown_once():
@@ -264,3 +270,71 @@ def test_event_needs_all_its_parts():
         event_from({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted"} | {})
     with pytest.raises(TypeError):
         event_from({"w": "sup", "seq": 1, "t": 1.0, "kind": "accepted", "data": []})
+
+
+# -- why it failed ---------------------------------------------------------------------------------
+
+
+KNOWN = {
+    "code": "not-fetched",
+    "message": "x cannot be fetched here",
+    "hint": "try again",
+    "explain": "no-internet-there",
+}
+
+
+def ended(**data) -> Run:
+    return fold(Run(SPEC), events(("finished", {"ending": endings.ENVIRONMENT_FAILED, **data})))
+
+
+def test_a_failure_is_data_from_the_event_to_the_exit_code():
+    run = ended(cause="x cannot be fetched here; hint: try again", failure=KNOWN)
+    assert run.failure == Failure(**KNOWN)
+    assert rows.decode(*rows.encode(run, rows.Reading(), {}).body[:2]).failure == run.failure
+    assert record(run)["failure"] == KNOWN and "failure" not in for_people(record(run))
+    assert cause_lines(run) == [("Cause", "x cannot be fetched here"), (REMEDY, "try again")]
+    assert exit_code(run) == NotFetched.exit_code
+    assert exit_code(ended(cause="the wheel cannot be fetched", failure={**KNOWN, "code": "environment-failed"})) == 75
+
+
+def test_a_run_of_an_earlier_version_has_its_failure_in_its_cause():
+    run = ended(cause="x cannot be fetched here (y); hint: try again")
+    assert run.failure is None
+    assert failure_of(run) == Failure("not-fetched", "x cannot be fetched here (y)", "try again", "no-internet-there")
+    assert cause_lines(run) == [("Cause", "x cannot be fetched here (y)"), (REMEDY, "try again")]
+    assert exit_code(run) == NotFetched.exit_code
+    assert failure_of(Run(SPEC)) is None and failure_of(Run(SPEC, ending=endings.SUCCEEDED, cause="x")) is None
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [None, [], {}, {"code": "x"}, {"code": 1, "message": "x"}, {"code": "A B", "message": "x"}, {"message": "x"}],
+)
+def test_a_failure_that_is_none_is_passed_over(failure):
+    assert ended(cause="boom", failure=failure).failure is None
+
+
+def test_a_hostile_failure_is_within_bounds():
+    hostile = {"code": "x", "message": "m" * 10**6, "hint": "h" * 10**6, "explain": "../x; rm -rf"}
+    known = ended(cause="boom", failure=hostile).failure
+    assert len(known.message) < 10**5 and len(known.hint) < 10**5 and known.explain is None
+
+
+@pytest.mark.parametrize("ending", [one for one in endings.ALL if one != endings.SUCCEEDED])
+def test_every_ending_but_success_is_a_failure(ending):
+    told = endings.outcome(ending, "boom")
+    assert told["cause"] == told["failure"]["message"] == "boom"
+    assert Failure.from_json(told["failure"]) is not None
+    known = {"code": "x", "message": "m", "hint": "h", "explain": None}
+    assert endings.outcome(ending, known) == {"ending": ending, "cause": "m; hint: h", "failure": known}
+
+
+def test_success_is_no_failure():
+    assert endings.outcome(endings.SUCCEEDED, None) == {"ending": "succeeded", "cause": None, "failure": None}
+    assert endings.outcome(endings.SUCCEEDED, "1 of 2")["failure"] is None
+
+
+@pytest.mark.parametrize("damaged", [{}, {"code": 1}, {"message": "x"}, 7, ["x"]])
+def test_a_reason_that_a_script_damaged_costs_no_ending(damaged):
+    told = endings.outcome(endings.COULD_NOT_START, damaged)
+    assert isinstance(told["cause"], str) and told["failure"]["code"] == "could-not-start"

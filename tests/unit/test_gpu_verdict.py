@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mlworkbench.explain import symptom, symptom_of
+from mlworkbench.remote import complaints
 from mlworkbench.remote.gpus.signs import read_signs
 from mlworkbench.remote.gpus.verdict import judge, start_line
 
@@ -153,7 +155,7 @@ OOM = {"signs": ["out of memory"]}
             [],
             {
                 "facts": {"started": False},
-                "evidence": {"problem": "the engine does not support GPUs in containers; hint: install …"},
+                "evidence": {"code": complaints.NO_GPU},
             },
             "NVIDIA Container Toolkit is missing",
             "nvidia-ctk",
@@ -258,12 +260,14 @@ def test_each_cause_with_its_remedy(gpus, more, cause, remedy):
     assert found is not None
     assert cause in found["cause"]
     assert remedy in found["remedy"]
+    page = symptom(found["explain"]).name
+    assert symptom_of(found["cause"], ("gpu", "containers")) in (page, None), "the page has the message"
 
 
 @pytest.mark.parametrize("gpus", [[NO_GPU], [gpu(**CONTEXT)]], ids=["never opened", "context only"])
 def test_a_script_that_failed_first_gets_no_remedy_about_devices(gpus):
     found = verdict(*gpus, failed=True)["diagnosis"]
-    assert found == {"cause": "the script failed before it used the GPU", "remedy": None}
+    assert (found["cause"], found["remedy"]) == ("the script failed before it used the GPU", None)
 
 
 def test_a_failure_that_the_evidence_explains_is_explained():

@@ -14,6 +14,7 @@ CLUSTER = "spark://head:7077"
 YES = {
     "used": "yes",
     "line": "GPU used: yes – H200",
+    "summary": "H200",
     "reason": None,
     "gpus": [{"index": 0}],
     "evidence": {"cuda": "12"},

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mlworkbench.remote import endings
 from mlworkbench.remote.companions import spark as watch
 from mlworkbench.remote.companions.spark import Spark
+from mlworkbench.remote.failure import failure, text_of
 from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.spark import eventlog
@@ -69,7 +70,8 @@ class Watched:
 
     def judge(self, log: str, code: int | None = 1, signal: int | None = None) -> tuple[str, str]:
         Path(self.run.log).write_text(log)
-        return self.watch.explain(endings.FAILED, "what the log says", {"code": code, "signal": signal})
+        ending, reason = self.watch.explain(endings.FAILED, "what the log says", {"code": code, "signal": signal})
+        return ending, text_of(reason)
 
 
 @pytest.fixture
@@ -151,10 +153,10 @@ def test_a_stage_that_is_done_again_counts_once():
     application = Application("/project")
     infos = [{"Stage ID": one, "Stage Attempt ID": 0, "Number of Tasks": 2} for one in (0, 1)]
     application.feed(event("JobStart", **{"Job ID": 0, "Stage Infos": infos})[:-1])
-    for stage, attempt, failure in ((0, 0, None), (1, 0, "FetchFailed: gone"), (0, 1, None), (1, 1, None)):
+    for stage, attempt, why in ((0, 0, None), (1, 0, "FetchFailed: gone"), (0, 1, None), (1, 1, None)):
         info = {"Stage ID": stage, "Stage Attempt ID": attempt, "Number of Tasks": 2, "Stage Name": "s"}
         application.feed(event("StageSubmitted", **{"Stage Info": info}))
-        info.update({"Failure Reason": failure} if failure else {})
+        info.update({"Failure Reason": why} if why else {})
         application.feed(event("StageCompleted", **{"Stage Info": info}))
     assert application.progress()["stages"] == {"done": 2, "total": 2, "failed": 1}
 
@@ -395,9 +397,17 @@ PY4J = (
 )
 
 
-def test_exit_78_with_our_last_line_could_not_start(run):
-    ending, cause = run.judge("noise\nmlw: there is no Java; hint: install Java 17\n", 78)
-    assert (ending, cause) == (endings.COULD_NOT_START, "there is no Java; hint: install Java 17")
+def test_exit_78_with_a_refusal_could_not_start(run):
+    known = failure("no-spark", "there is no Java", "install Java 17", "no-spark")
+    Path(run.run.spark, "failure.json").write_text(json.dumps(known))
+    assert run.watch.judge({"code": 78, "signal": None}, "x") == (endings.COULD_NOT_START, known)
+    assert run.watch.judge({"code": 1, "signal": None}, "x")[0] == endings.FAILED, "of another exit code"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"code": 1}', '{"code": "x", "message": ""}', "[" * 10**5])
+def test_a_refusal_that_is_none_is_passed_over(run, text):
+    Path(run.run.spark, "failure.json").write_text(text)
+    assert run.judge("tired\n", 78)[0] == endings.FAILED
 
 
 def test_exit_78_of_a_script_is_its_own_affair(run):

@@ -21,6 +21,7 @@ from ..remote.folder import is_outside
 from ..report import spark as report_spark
 from ..report import units
 from ..report.children import best, judged_by, rank
+from ..report.failures import gpu_page, page_line, page_of
 from ..report.output_places import left_out_pairs, outputs_place
 from ..report.plain import plain
 from ..report.ranking import differing
@@ -114,12 +115,9 @@ def _head(run: Run) -> Lines:
 
 
 def _trouble(history: History, run: Run) -> Lines:
-    from ..report import symptoms  # noqa: PLC0415 - only a run in trouble needs it
-
-    found = cause_lines(run.cause) if run.cause else []
-    found += symptoms.line(symptoms.of_run(run))
+    found = [*cause_lines(run), *page_line(page_of(run))]
     found += [(_GPU[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in _GPU]
-    found += symptoms.line(symptoms.of_gpu(run.gpu))
+    found += page_line(gpu_page(run.gpu))
     if run.leftovers:
         found.append(("Leftover", f"processes {', '.join(map(str, run.leftovers))} still running"))
     found += left_out_pairs(run, history.paths.root.run(run.spec.folder))

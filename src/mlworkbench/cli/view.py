@@ -16,6 +16,7 @@ from ..model import IN_CONTACT, Run
 from ..paths import RunFolder
 from ..report import spark as report_spark
 from ..report import units
+from ..report.failures import gpu_page, page_line, page_of
 from ..report.output_places import left_out_pairs, outputs_place
 from ..report.plain import plain
 from ..report.records import cause_lines, exit_code, gpu_words, summary
@@ -114,15 +115,11 @@ def tell_lost(runs: Iterable[Run]) -> None:
 
 def closing(run: Run, folder: RunFolder) -> None:
     """The execution summary."""
-    from ..report import symptoms  # noqa: PLC0415 - most commands end no run
-
     lines: list[tuple[str, str]] = [("RunId", run.id), ("Status", summary(run))]
-    if run.cause:
-        lines += cause_lines(run.cause)
-    lines += symptoms.line(symptoms.of_run(run))
+    lines += [*cause_lines(run), *page_line(page_of(run))]
     names = {"gpu": "GPU used", "gpu_cause": "GPU cause", "gpu_remedy": "Remedy"}
     lines += [(names[name], plain(text)) for name, text in gpu_words(run.gpu).items() if name in names]
-    lines += symptoms.line(symptoms.of_gpu(run.gpu))
+    lines += page_line(gpu_page(run.gpu))
     if run.spark and run.spark.get("app"):
         lines.append(("Spark", report_spark.summary(run.spark)))
     if run.metrics:

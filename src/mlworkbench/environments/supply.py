@@ -6,7 +6,7 @@ They lie in the store by their SHA-256, as they do on the target: a submit that 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,8 @@ from ..hosts.parcel import Package
 from ..hosts.replies import Reply
 from ..model import JsonDict
 from ..remote.environments import tools
-from ..remote.environments.network import NOT_FETCHED
 from ..remote.environments.supplies import archive_of
-from ..remote.environments.tools import NoEnvironment, fetch, get, take_in
+from ..remote.environments.tools import CHECK_CONNECTION, NoEnvironment, fetch, get, take_in
 from ..remote.folder import Root
 from .channels import indexes_of, is_remote, keyring_filler
 from .credentials import Credentials, credentials_in, headers_for
@@ -48,7 +47,7 @@ def stock(
             filled = [{**one, "url": secrets.fill(str(one["url"]))} if one.get("url") else one for one in missing]
             _fetch(filled, store, credentials_in(map(fill, addresses)), environ)
     except NoEnvironment as error:
-        raise _complaint(secrets.hide(str(error))) from None
+        raise _as_solve_error(error, secrets.hide) from None
     except OSError as error:
         raise SolveError(f"cannot store a package in {store.packages}: {error.strerror}") from error
 
@@ -66,7 +65,7 @@ def packages(lock: Mapping[str, Any], lacking: Mapping[str, Any], store: Root) -
             path = _python(lock, store, Reply("the target", lacking).text("refused"))
             found[f"pythons/{path.name}"] = Package(digest_of(path), path)
     except NoEnvironment as error:
-        raise _complaint(str(error)) from None
+        raise _as_solve_error(error) from None
     return found
 
 
@@ -122,12 +121,13 @@ def _archive(python: Mapping[str, Any], path: Path) -> Path:
     return path
 
 
-def _complaint(error: str) -> SolveError:
-    message, _, hint = error.partition("; hint: ")
-    words = message.replace("cannot be fetched here", "cannot be fetched from this machine")
-    hint = hint.split(", or submit")[0]
-    # Who answers that there is no such file, or that it is not for everybody, was reached.
-    reached = NOT_FETCHED not in message or "(HTTP Error 4" in message
-    kind = SolveError if reached else NotFetched
-    more = "environment-failed" if message.startswith("Python ") else "index-not-reached"
-    return kind(words, hint or None, more=more)
+def _as_solve_error(error: NoEnvironment, hide: Callable[[str], str] = str) -> SolveError:
+    """What happened here, said of this machine. ``hide`` takes passwords out of a text."""
+    if isinstance(error, tools.NotFetched):
+        message = f"{error.what} cannot be fetched from this machine ({error.why})"
+        kind = SolveError if error.refused else NotFetched
+        return kind(hide(message), CHECK_CONNECTION, more="index-not-reached")
+    failure = error.failure
+    hint, is_missing = failure["hint"], failure["code"] == tools.NOT_FETCHED
+    kind, page = (NotFetched, failure["explain"]) if is_missing else (SolveError, "index-not-reached")
+    return kind(hide(str(failure["message"])), hide(hint) if hint else None, more=page)

@@ -8,6 +8,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
+from ..failure import Failure
 from ..model import Event, JsonDict, Run, Status
 from ..remote import endings
 from ..remote.journal import check_seq
@@ -91,7 +92,7 @@ def _gpu(told: JsonDict) -> JsonDict:
 def _diagnosis(told: Any) -> JsonDict | None:
     if not isinstance(told, dict):
         return None
-    return {name: _text(tame(told.get(name))) for name in ("cause", "remedy")}
+    return {name: _text(tame(told.get(name))) for name in ("cause", "remedy", "explain")}
 
 
 def _spark(run: Run, event: Event) -> Run:
@@ -162,6 +163,7 @@ def _finished(run: Run, event: Event) -> Run:
         exit=code,
         signal=signal,
         cause=_text(data.get("cause")),
+        failure=Failure.from_json(data.get("failure")),
         ended=ended,
         outputs=_whole(data.get("outputs")),
         output_bytes=_whole(data.get("output_bytes")),

@@ -13,6 +13,7 @@ from zlib import crc32
 import apsw
 
 from ..errors import HistoryError
+from ..failure import Failure
 from ..model import JsonDict, Noted, Run, RunSpec, Span, Status
 from .database import Damaged
 from .parameters import number, of_run, text
@@ -34,7 +35,7 @@ _LISTS = ("tags", "untagged")
 # Of a run: what its script recorded, and what is not kept of that.
 TOLD = ("metrics", "spans", "params", "told_tags", "files", "children", "over_limit")
 _STATE = tuple(name for name in Run.__dataclass_fields__ if name != "spec")
-_RARE = ("left_out", "uncollected")  # stored only where there are some
+_RARE = ("left_out", "uncollected", "failure")  # stored only where there are some
 _BATCH = 2048
 _LONGEST = 200  # characters of a metric's value that a list can be searched for
 _MOST_WORDS = 2000
@@ -121,6 +122,7 @@ def decode(spec: str, state: str) -> Run:
     facts = json.loads(state)
     facts.update(status=Status(facts["status"]), leftovers=tuple(facts["leftovers"]))
     facts["left_out"] = tuple(facts.get("left_out", ()))
+    facts["failure"] = Failure.from_json(facts.get("failure"))
     if "spans" in facts:  # else written before there were any
         facts["spans"] = {name: Span(*span) for name, span in facts["spans"].items()}
         facts["noted"] = noted_from(facts["noted"])

@@ -33,7 +33,7 @@ class NotGreeted(HostError):
     def __init__(self, said: str, code: int | None) -> None:
         super().__init__(said)
         self.said = said
-        self.code = code
+        self.exit_status = code
 
 
 class Channel:

@@ -90,6 +90,7 @@ class Engine:
     socket: str | None = None  # where it listens, if the user's environment there says so
     selinux: bool | None = None
     error: str | None = None  # the first line of what it said itself
+    code: str | None = None  # of an error that mlw found out: see remote/engine_facts.py
 
 
 @dataclass(frozen=True)

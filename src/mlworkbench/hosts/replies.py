@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
 from ..errors import HostError
+from ..failure import Failure
 
 LARGEST = 2**63  # of any number: larger ones fit neither the index nor a disk
 _LONGEST_TEXT, _LONGEST_PROBLEM = 4000, 1000
@@ -43,10 +43,16 @@ class Reply:
         said = self._data.get("problem")
         return printable(said, _LONGEST_PROBLEM) if isinstance(said, str) and said.strip() else "no reason given"
 
+    @property
+    def failure(self) -> Failure:
+        """The same as data, fit for a terminal. Most answers name no code: HostError's stands for those."""
+        return printable_failure(self._data.get("failure")) or Failure(HostError.code, self.problem)
+
     def require_ok(self, failed: str) -> Reply:
         """This reply, unless it reports a failure; ``failed`` is the beginning of the message then."""
         if not self.ok:
-            raise HostError(f"{failed}: {self.problem}", more=full_disk(self.problem))
+            failure = self.failure
+            raise HostError(f"{failed}: {failure.message}", failure.hint, more=failure.explain, code=failure.code)
         return self
 
     def given(self, name: str) -> bool:
@@ -116,9 +122,14 @@ def printable(said: str, most: int = 300) -> str:
     return text if len(text) <= most else text[:most] + "…"
 
 
-def full_disk(problem: str) -> str | None:
-    """The text of ``explain`` about it, if that is what the other machine complains of."""
-    return "disk-full" if re.search(r"\bis full\b", problem) else None
+def printable_failure(data: object) -> Failure | None:
+    """A failure that another machine reports; None if the data are something else."""
+    found = Failure.from_json(data)
+    if found is None:
+        return None
+    message = printable(found.message, _LONGEST_PROBLEM) or "no reason given"
+    hint = printable(found.hint, _LONGEST_PROBLEM) if found.hint else None
+    return Failure(found.code, message, hint, found.explain)
 
 
 def number(value: object) -> float | int | None:

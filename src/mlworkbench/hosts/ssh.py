@@ -349,7 +349,7 @@ class SshHost:
             try:
                 return self._greeted(begun or self._start(words or "", nonce), patience, None)
             except NotGreeted as error:
-                if error.code == 255:
+                if error.exit_status == 255:
                     raise explain(self.attachment, error.said) from None
         try:
             channel = self._start(loader.cold(library.digest(self._starter), nonce), nonce)

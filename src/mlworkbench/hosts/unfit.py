@@ -28,20 +28,20 @@ def unfit(attachment: Attachment, error: NotGreeted) -> HostError:
             "install one, for example: apt install python3, or put one into ~/.mlw/tools/python",
             more="python-too-old",
         )
-    if error.code == 255:
+    if error.exit_status == 255:
         return explain(attachment, said)
     found = _CANNOT_WRITE.findall(said)
     if found:
         return _no_home(where, printable(found[-1].replace("\r", "").partition(": ")[0]))
-    if error.code is None:
+    if error.exit_status is None:
         return silent(where)
     if said:
         what = f"connected to {where}, but it runs no commands; it printed: {printable(said)}"
         hint = f"the account needs a login shell and a key without a forced command; {_STARTUP}"
         return HostError(what, hint, more="unfit-target")
     return HostError(
-        f"connected to {where}, but it runs no commands: its shell ended with exit code {error.code}; the usual cause"
-        " is a startup file such as ~/.bashrc",
+        f"connected to {where}, but it runs no commands: its shell ended with exit code {error.exit_status}; the usual"
+        " cause is a startup file such as ~/.bashrc",
         _STARTUP,
         more="unfit-target",
     )

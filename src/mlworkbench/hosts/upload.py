@@ -14,7 +14,7 @@ from ..errors import HostError, SnapshotError
 from ..remote.frames import CHUNK
 from ..remote.untrusted import parse_json
 from .channel import ANSWER, Channel
-from .replies import full_disk, printable
+from .replies import Reply, printable
 
 Progress = Callable[[int, int], None]
 _REMEMBERED = 8  # snapshots that the target got last: one of them is the base of the next difference
@@ -123,8 +123,7 @@ class Upload:
         self._channel.send({})
         for answer, _ in self._channel.stream(_FINISHING, 0):
             if not answer.get("more") and not answer.get("ok"):
-                problem = printable(str(answer.get("problem")))
-                raise HostError(f"cannot store the code on the target: {problem}", more=full_disk(problem))
+                Reply("the target", answer).require_ok("cannot store the code on the target")
 
     def _send(self, data: bytes) -> None:
         begun = time.monotonic()

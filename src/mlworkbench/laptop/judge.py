@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 from ..hosts.replies import printable
-from ..targets.check import ERROR, OK, UNTESTED, WARNING, Finding, Size, engine_symptom, engine_trouble
+from ..targets.check import ERROR, OK, UNTESTED, WARNING, Finding, Size, engine_trouble
 from .access import judge_access
 from .facts import Laptop
 from .storage import judge_storage
@@ -110,12 +110,12 @@ def _engines(laptop: Laptop) -> list[Finding]:
         if trouble is None:
             findings.append(Finding(name, OK, ", ".join(word for word in (one.version, one.os, one.arch) if word)))
             continue
-        found, hint = trouble
+        found = trouble.message
         address = laptop.variables.get("DOCKER_HOST")
         if address:  # engines name it when they cannot reach it
             found = found.replace(address, without_login(address))
-        words = f"{hint} (only needed for targets of type docker on this machine)"
-        findings.append(Finding(name, WARNING, found, words, engine_symptom(found)))
+        words = f"{trouble.hint} (only needed for targets of type docker on this machine)"
+        findings.append(Finding(name, WARNING, found, words, trouble.explain))
     return findings or [Finding("docker", OK, "not installed; only needed for targets of type docker on this machine")]
 
 

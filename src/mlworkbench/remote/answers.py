@@ -5,17 +5,21 @@ An answer is one message; before it there may be others that say ``"more": true`
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
 
 from . import PROTOCOL, machine
+from .failure import DISK_FULL, failure, refusal
 from .folder import Root, RunFolder, check_run_id, is_taken
 from .frames import CHUNK, Closed, FrameError, Pipe
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, Optional
+
+    from .failure import Failure
 
     Message = Dict[str, Any]
 
@@ -188,7 +192,7 @@ def _receive(talk: Talk, request: Message) -> Message:
         talk.pipe.send({"more": True, "stop": True})  # the client may be in the middle of gigabytes
         for _ in blobs:
             pass
-        return {"ok": False, "problem": _words(error, talk.root.path)}
+        return refusal(_failure(error, talk.root.path))
     for _ in blobs:
         pass
     return {"ok": True}
@@ -344,24 +348,26 @@ def answer(talk: Talk, request: Message, body: bytes) -> Message:
     except FrameError:
         raise  # nobody is there to be answered, or nobody knows where the next message begins
     except OSError as error:
-        return {"ok": False, "problem": _words(error, talk.root.path)}
+        return refusal(_failure(error, talk.root.path))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ImportError) as error:
-        return {"ok": False, "problem": "%s: %s" % (type(error).__name__, error)}
+        return refusal(failure("agent-error", "%s: %s" % (type(error).__name__, error)))
 
 
-def _words(error: OSError, root: str) -> str:
+def _failure(error: OSError, root: str) -> Failure:
     text = error.strerror or str(error)
     if error.filename:
         text += ": %s" % os.fsdecode(error.filename)
     try:
         disk = os.statvfs(root)
     except (OSError, AttributeError):
-        return text
+        return failure("agent-error", text)
     if disk.f_bavail * disk.f_frsize < 1024 * 1024:
         text += " (the disk that holds %s is full)" % root
     elif disk.f_files and not disk.f_favail:
         text += " (the disk that holds %s has no inodes left)" % root
-    return text
+    elif error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return failure("agent-error", text)
+    return failure(DISK_FULL, text, None, DISK_FULL)
 
 
 def _reap() -> None:

@@ -6,13 +6,16 @@ import os
 import re
 import signal
 
+from .failure import EXITED, HINT, KILLED, RAISED, SILENT, failure
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
+    from .failure import Failure
+
 TAIL = 256 * 1024
 LENGTH = 500
-HINT = "; hint: "  # what follows it is shown as our advice
 
 _MARGIN = re.compile(r"^\s*[|+] ")  # of an exception group
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
@@ -36,19 +39,27 @@ def read_tail(path: str, size: int = TAIL) -> str:
     return read_plain(path, max(0, end - size), size).decode("utf-8", "replace")
 
 
-def explain(log: str, work: str, python: str, code: Optional[int], number: Optional[int]) -> str:
+def explain(log: str, work: str, python: str, code: Optional[int], number: Optional[int]) -> Failure:
     """What went wrong, in one line, with the user's own line where there is a traceback."""
     if number is not None:
-        return "killed by signal %d (%s)" % (number, signal_name(number))
-    log = log.replace(HINT, "; hint - ")  # a remedy comes from us, never from the script
-    lines = [_MARGIN.sub("", line) for line in log.replace("\r", "\n").split("\n")]  # more empty ones do no harm
-    found = _traceback(lines, work, python)
+        return failure(KILLED, "killed by signal %d (%s)" % (number, signal_name(number)))
+    found = exception_in(log, work, python)
     if found:
-        return found[:LENGTH]
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return found
+    said = next((line.strip() for line in reversed(_lines(log)) if line.strip()), "")
     if said:
-        return ("exit code %s; last line: %s" % (code, said))[:LENGTH]
-    return "exit code %s; the log is empty" % code
+        return failure(EXITED, ("exit code %s; last line: %s" % (code, said))[:LENGTH])
+    return failure(SILENT, "exit code %s; the log is empty" % code)
+
+
+def exception_in(log: str, work: str, python: str) -> Optional[Failure]:
+    """The exception that the log ends with, and where it was raised; None if it ends with something else."""
+    return _traceback(_lines(log), work, python)
+
+
+def _lines(log: str) -> List[str]:
+    log = log.replace(HINT, "; hint - ")  # clients of earlier versions must not take it for a hint of ours
+    return [_MARGIN.sub("", line) for line in log.replace("\r", "\n").split("\n")]  # more empty ones do no harm
 
 
 def signal_name(number: int) -> str:
@@ -58,7 +69,7 @@ def signal_name(number: int) -> str:
         return "SIG%d" % number
 
 
-def _traceback(lines: List[str], work: str, python: str) -> Optional[str]:
+def _traceback(lines: List[str], work: str, python: str) -> Optional[Failure]:
     """Exception and place of the last traceback, if the log ends with one."""
     start = _last_start(lines)
     if start is None:
@@ -85,16 +96,18 @@ def _last_start(lines: List[str]) -> Optional[int]:
     return next((index for index in range(len(lines) - 1, -1, -1) if _FRAME.match(lines[index])), None)
 
 
-def _sentence(kind: str, message: str, place: str, python: str) -> str:
+def _sentence(kind: str, message: str, place: str, python: str) -> Failure:
     text = ("%s: %s" % (kind, message) if message else kind) + place
     name = _NAME.search(message)
     if kind == "NameError" and name and name.group(1) in _GIVEN_BY_THE_ORIGINAL:
         module = name.group(1)
-        return text + "; the script uses %s without importing it: add 'import %s'" % (module, module)
+        text += "; the script uses %s without importing it: add 'import %s'" % (module, module)
+        return failure(RAISED, text[:LENGTH], None, "name-error")
     module_name = _MODULE.search(message)
     if kind in ("ModuleNotFoundError", "ImportError") and module_name:
-        return text + "; it is not installed in %s, which ran the script" % python
-    return text
+        text += "; it is not installed in %s, which ran the script" % python
+        return failure(RAISED, text[:LENGTH], None, "module-not-found")
+    return failure(RAISED, text[:LENGTH])
 
 
 def _place(frames: List[Tuple[str, str]], work: str) -> str:

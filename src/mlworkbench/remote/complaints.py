@@ -2,78 +2,116 @@
 
 from __future__ import annotations
 
+from .failure import failure
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Any, Dict, Optional, Tuple
+
+    from .failure import Failure
 
 # A Debian with Python, small, and with the C library that wheels are built for.
 SUGGESTED_IMAGE = "python:3.12-slim-bookworm"
 
 _LONGEST = 500
+_UNKNOWN = "could-not-start"
 _NOISE = ("docker: ", "Error response from daemon: ", "Error: ", "error: ", "OCI runtime error: ")
 _SKIPPED = ("run 'docker", "see 'docker", "unable to find image", "trying to pull", "warning: ", "usage: ", "time=")
 
-# (all of these in the text, what it means). The first that fits is told. {image}, {program}, {name}, {said}
-_MEANINGS = (
+NOT_PERMITTED, NOT_RUNNING = "docker-not-permitted", "docker-not-running"
+NOT_PULLED, UNFIT, MOUNTS, NO_GPU = "image-not-pulled", "image-unfit", "mounts", "no-gpu-in-container"
+_TAKEN = "a container named {name} already exists and does not belong to this run"
+_NO_SHELL = "image {image} has no /bin/sh, which mlw needs to start a script"
+_START = "start it with 'systemctl start docker'"
+
+# (all of these in the text, page of mlw explain, what it means, what to do). The first that fits is told.
+# {image}, {program}, {name}, {said}
+_MEANINGS: "Tuple[Tuple[Tuple[str, ...], Optional[str], str, Optional[str]], ...]" = (
     (
         ("permission denied", "trying to connect"),
-        "this user is not allowed to use Docker; hint: ask an administrator to add the user to the group 'docker'"
-        " (which amounts to root access), or use rootless Docker or podman",
+        NOT_PERMITTED,
+        "this user is not allowed to use Docker",
+        "ask an administrator to add the user to the group 'docker' (which amounts to root access), or use rootless"
+        " Docker or podman",
     ),
     (
         ("additional uids or gids",),
-        "podman has no subordinate IDs for this user; hint: ask an administrator to run 'usermod --add-subuids"
-        " 100000-165535 --add-subgids 100000-165535 USER' on the target",
+        NOT_PERMITTED,
+        "podman has no subordinate IDs for this user",
+        "ask an administrator to run 'usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER' on the"
+        " target",
     ),
-    (("cannot connect: ", "no such file"), "{program} is not installed: {said}; hint: install Docker or podman"),
-    (("cannot connect",), "the Docker engine does not respond ({said}); hint: start it with 'systemctl start docker'"),
     (
-        ("failed to connect",),
-        "the Docker engine does not respond ({said}); hint: start it with 'systemctl start docker'",
+        ("cannot connect: ", "no such file"),
+        NOT_RUNNING,
+        "{program} is not installed: {said}",
+        "install Docker or podman",
     ),
-    (("container-init binary not found",), "podman's init program is missing; hint: install catatonit"),
+    (("cannot connect",), NOT_RUNNING, "the Docker engine does not respond ({said})", _START),
+    (("failed to connect",), NOT_RUNNING, "the Docker engine does not respond ({said})", _START),
+    (("container-init binary not found",), NOT_RUNNING, "podman's init program is missing", "install catatonit"),
     (
         ("could not select device driver",),
-        "the engine does not support GPUs in containers; hint: install the NVIDIA Container Toolkit on the target,"
-        " run 'nvidia-ctk runtime configure', and restart the engine; or set nvidiaDocker: false",
+        NO_GPU,
+        "the engine does not support GPUs in containers",
+        "install the NVIDIA Container Toolkit on the target, run 'nvidia-ctk runtime configure', and restart the"
+        " engine; or set nvidiaDocker: false",
     ),
     (
         ("unresolvable cdi device",),
-        "the engine has no CDI definition for these GPUs; hint: ask an administrator to run 'nvidia-ctk cdi generate'"
-        " on the target",
+        NO_GPU,
+        "the engine has no CDI definition for these GPUs",
+        "ask an administrator to run 'nvidia-ctk cdi generate' on the target",
     ),
-    (("nvidia-container-cli", "unknown device"), "the engine did not find the requested GPU: {said}"),
+    (("nvidia-container-cli", "unknown device"), None, "the engine did not find the requested GPU: {said}", None),
     (
         ("nvidia-container-cli",),
-        "the NVIDIA Container Toolkit failed: {said}; hint: check that nvidia-smi works on the target",
+        NO_GPU,
+        "the NVIDIA Container Toolkit failed: {said}",
+        "check that nvidia-smi works on the target",
     ),
-    (("is already in use by container",), "a container named {name} already exists and does not belong to this run"),
-    (("already in use",), "a container named {name} already exists and does not belong to this run"),
-    (("no space left on device",), "the engine's disk is full; hint: free space with 'docker system prune'"),
+    (("is already in use by container",), None, _TAKEN, None),
+    (("already in use",), None, _TAKEN, None),
+    (
+        ("no space left on device",),
+        NOT_RUNNING,
+        "the engine's disk is full",
+        "free space with 'docker system prune'",
+    ),
     (
         ("permission denied", "mount"),
-        "the engine cannot access a mount source: {said}; hint: NFS home folders often block even root; make"
-        " ~/.mlw a link to a folder on a local disk",
+        MOUNTS,
+        "the engine cannot access a mount source: {said}",
+        "NFS home folders often block even root; make ~/.mlw a link to a folder on a local disk",
     ),
-    (("bind source path does not exist",), "mount source does not exist on the target: {said}"),
-    (("statfs", "no such file"), "mount source does not exist on the target: {said}"),
+    (("bind source path does not exist",), MOUNTS, "mount source does not exist on the target: {said}", None),
+    (("statfs", "no such file"), MOUNTS, "mount source does not exist on the target: {said}", None),
     (
         ("network", "not found"),
-        "the engine did not find the network: {said}; hint: check 'network' in the .compute file",
+        None,
+        "the engine did not find the network: {said}",
+        "check 'network' in the .compute file",
     ),
-    (("exec format error",), "image {image} is built for a different CPU architecture"),
-    (("no matching manifest",), "image {image} is built for a different CPU architecture: {said}"),
-    (("/bin/sh", "no such file"), "image {image} has no /bin/sh, which mlw needs to start a script"),
-    (("/bin/sh", "not found"), "image {image} has no /bin/sh, which mlw needs to start a script"),
-    (("minimum memory limit",), "the value of 'memory' is too small for a container: {said}"),
-    (("range of cpus",), "the value of 'cpus' exceeds the target's CPUs: {said}"),
-    (("invalid reference format",), "invalid image name {image}; hint: check baseDockerImage in the .compute file"),
-    (("unauthorized",), "the registry refused the login for image {image}: {said}"),
+    (("exec format error",), UNFIT, "image {image} is built for a different CPU architecture", None),
+    (("no matching manifest",), UNFIT, "image {image} is built for a different CPU architecture: {said}", None),
+    (("/bin/sh", "no such file"), UNFIT, _NO_SHELL, None),
+    (("/bin/sh", "not found"), UNFIT, _NO_SHELL, None),
+    (("minimum memory limit",), None, "the value of 'memory' is too small for a container: {said}", None),
+    (("range of cpus",), None, "the value of 'cpus' exceeds the target's CPUs: {said}", None),
+    (
+        ("invalid reference format",),
+        None,
+        "invalid image name {image}",
+        "check baseDockerImage in the .compute file",
+    ),
+    (("unauthorized",), NOT_PULLED, "the registry refused the login for image {image}: {said}", None),
     (
         ("no basic auth credentials",),
-        "the registry requires a login for image {image}; hint: set registryUsername in the .compute file",
+        NOT_PULLED,
+        "the registry requires a login for image {image}",
+        "set registryUsername in the .compute file",
     ),
-    (("toomanyrequests",), "registry rate limit reached for image {image}: {said}"),
+    (("toomanyrequests",), NOT_PULLED, "registry rate limit reached for image {image}: {said}", None),
 )
 _UNREACHABLE = (
     "dial tcp",
@@ -103,38 +141,48 @@ _ABSENT = (
 )
 
 
-def explain(text: str, container: Dict[str, Any]) -> str:
+def explain(text: str, container: Dict[str, Any]) -> Failure:
     """What the engine's stderr means for a start."""
-    return _meaning(text, container) or "the engine could not start the container: %s" % said(text)
+    known = _meaning(text, container)
+    return known or unstarted("the engine could not start the container: %s" % said(text))
 
 
-def explain_pull(text: str, container: Dict[str, Any]) -> str:
+def unstarted(message: str, hint: Optional[str] = None, page: Optional[str] = None) -> Failure:
+    """The failure of a container that did not start; its page is its code, where it has one."""
+    return failure(page or _UNKNOWN, message, hint, page or _UNKNOWN)
+
+
+def explain_pull(text: str, container: Dict[str, Any]) -> Failure:
     """What it means for a pull: the image is named, and what to use instead."""
     image, low = container["image"], text.lower()
     known = _meaning(text, container)
     if known:
         return known
     if any(word in low for word in _UNREACHABLE):
-        return (
-            "image %s is not on the target, and the registry cannot be reached: %s; hint: pull the image on the target,"
-            " load it with 'docker load', or set baseDockerImage to an image listed by 'docker images'"
-            % (image, said(text))
+        return unstarted(
+            "image %s is not on the target, and the registry cannot be reached: %s" % (image, said(text)),
+            "pull the image on the target, load it with 'docker load', or set baseDockerImage to an image listed by"
+            " 'docker images'",
+            NOT_PULLED,
         )
     if any(word in low for word in _ABSENT):
         return missing(image)
-    return "image %s cannot be pulled: %s" % (image, said(text))
+    return unstarted("image %s cannot be pulled: %s" % (image, said(text)), None, NOT_PULLED)
 
 
-def missing(image: str) -> str:
+def missing(image: str) -> Failure:
     """There is no such image, here or in a registry."""
     if "microsoft/mmlspark" in image:
-        return (
-            "image %s was withdrawn by its publisher; hint: set baseDockerImage in the .compute file to %s,"
-            " and list the packages that the script needs" % (image, SUGGESTED_IMAGE)
+        return unstarted(
+            "image %s was withdrawn by its publisher" % image,
+            "set baseDockerImage in the .compute file to %s, and list the packages that the script needs"
+            % SUGGESTED_IMAGE,
+            NOT_PULLED,
         )
-    return (
-        "image %s does not exist or is private; hint: check the spelling, log in (registryUsername), or set"
-        " baseDockerImage to %s" % (image, SUGGESTED_IMAGE)
+    return unstarted(
+        "image %s does not exist or is private" % image,
+        "check the spelling, log in (registryUsername), or set baseDockerImage to %s" % SUGGESTED_IMAGE,
+        NOT_PULLED,
     )
 
 
@@ -145,13 +193,14 @@ def said(text: str) -> str:
     return (telling[-1] if telling else "no reason given")[:_LONGEST].rstrip(". ")
 
 
-def _meaning(text: str, container: Dict[str, Any]) -> Optional[str]:
+def _meaning(text: str, container: Dict[str, Any]) -> Optional[Failure]:
     low = text.lower()
-    for signs, sentence in _MEANINGS:
+    for signs, page, sentence, hint in _MEANINGS:
         if all(sign in low for sign in signs):
-            return sentence.format(
+            message = sentence.format(
                 image=container["image"], program=container["program"], name=container["name"], said=said(text)
             )
+            return unstarted(message, hint, page)
     return None
 
 

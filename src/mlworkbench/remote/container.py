@@ -14,7 +14,7 @@ import sys
 import time
 
 from . import machine
-from .complaints import explain, explain_pull, missing
+from .complaints import MOUNTS, UNFIT, explain, explain_pull, missing, unstarted
 from .engine import (
     NO_COMMAND,
     NO_LIBC,
@@ -30,6 +30,7 @@ from .engine import (
     run_command,
 )
 from .failpoint import failpoint
+from .failure import Failed
 from .folder import RunFolder
 from .images import misfit
 from .journal import spare_room, write_note
@@ -58,7 +59,8 @@ if TYPE_CHECKING:
 
     Facts = Optional[Dict[str, Any]]
 
-CANCELLED = "canceled before it started"
+_NO_PROGRAM = "image %s has no program %s, or it is not executable"
+_NO_LOG = "user %s cannot write the log from inside the container"
 
 
 class Contained:
@@ -189,18 +191,18 @@ def launch(run: RunFolder, spec: Spec, secrets: Dict[str, str], umask: int) -> N
     failpoint("after-gate")
     engine = Engine(spec["container"])
     start = _Start(run, spec, engine, secrets)
-    problem = None
+    problem, cancelled = None, False
     try:
         start.go(umask)
     except NotStarted as reason:
-        problem = str(reason)
+        problem, cancelled = reason.failure, isinstance(reason, CancelledFirst)
         if isinstance(reason, NotMade):
             forget_container(run)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = "cannot start the container: %s: %s" % (type(error).__name__, error)
+        problem = unstarted("cannot start the container: %s: %s" % (type(error).__name__, error))
     if problem is not None:
         close_door(run)
-        note_unstarted(run, problem, cancelled=problem == CANCELLED)
+        note_unstarted(run, problem, cancelled)
         if os.path.exists(run.container):
             remove_patiently(engine, run, remove_if_ours)
         return
@@ -208,8 +210,17 @@ def launch(run: RunFolder, spec: Spec, secrets: Dict[str, str], umask: int) -> N
     see_out(engine, run, start.facts)
 
 
-class NotStarted(Exception):
-    """Why the script was not started, in a sentence."""
+class NotStarted(Failed):
+    """Why the script was not started."""
+
+    code = explain = "could-not-start"
+
+
+class CancelledFirst(NotStarted):
+    """Somebody canceled the run before that."""
+
+    def __init__(self) -> None:
+        super().__init__("canceled before it started", code="cancelled")
 
 
 class NotMade(NotStarted):
@@ -237,12 +248,12 @@ class _Start:
         complaint = self._run_once(self._command(umask), word)
         if complaint and is_missing_image(complaint):
             if not container.get("pull", True):
-                raise NotStarted(missing(container["image"]))
+                raise NotStarted(**missing(container["image"]))
             self._pull()
             complaint = self._run_once(self._command(umask), word)
         if complaint:
             kind = NotMade if is_refused(complaint) else NotStarted
-            raise kind(explain(complaint, container))
+            raise kind(**explain(complaint, container))
 
     def _command(self, umask: int) -> List[str]:
         """The call of the engine, after the last look at what it mounts."""
@@ -255,7 +266,7 @@ class _Start:
             outside = [source for source, _, _ in wanted if not source.startswith(root + os.sep)]
             refuse_written(outside, runs, self._run.path)
         except Refused as reason:
-            raise NotStarted(str(reason)) from None
+            raise NotStarted(**reason.failure) from None
         given = [*(container.get("mounts") or ()), *inner]
         return run_command(dict(self._spec, container=dict(container, mounts=given)), self._run, umask)
 
@@ -269,7 +280,7 @@ class _Start:
         while True:
             if os.path.exists(self._run.cancel):
                 finish(process)
-                raise NotStarted(CANCELLED)
+                raise CancelledFirst
             if self._give(word):
                 finish(process)
                 return None
@@ -318,11 +329,11 @@ class _Start:
         command = self._spec["commands"][-1]["argv"][0]
         image, user = self._spec["container"]["image"], self._spec["container"].get("user")
         if state["code"] == NO_COMMAND:
-            raise NotStarted("image %s has no program %s, or it is not executable" % (image, command))
+            raise NotStarted(**unstarted(_NO_PROGRAM % (image, command), None, UNFIT))
         if state["code"] == NO_LIBC:
-            raise NotStarted(misfit(self._engine, image, self._spec["container"]["libc"]))
+            raise NotStarted(**misfit(self._engine, image, self._spec["container"]["libc"]))
         if state["code"] == NO_LOG:
-            raise NotStarted("user %s cannot write the log from inside the container" % user)
+            raise NotStarted(**unstarted(_NO_LOG % user, None, MOUNTS))
         words = "the container ended before the script could start: exit code %d %s"
         raise NotStarted((words % (state["code"], state["error"])).rstrip())
 
@@ -335,7 +346,7 @@ class _Start:
             if container.get("registry") and self._password:
                 env, complaint = self._engine.log_in(self._password)
                 if complaint:
-                    raise NotStarted(explain_pull(complaint, container))
+                    raise NotStarted(**explain_pull(complaint, container))
             self._pull_with(env)
         finally:
             forget_login(self._engine.name)
@@ -351,12 +362,12 @@ class _Start:
             if os.path.exists(run.cancel):
                 process.kill()
                 process.wait()
-                raise NotStarted(CANCELLED)
+                raise CancelledFirst
             time.sleep(0.02)
         if process.returncode:
             with open(run.build_log, "rb") as file:
                 file.seek(begun)
-                raise NotStarted(explain_pull(file.read(65536).decode("utf-8", "replace"), container))
+                raise NotStarted(**explain_pull(file.read(65536).decode("utf-8", "replace"), container))
 
 
 def word_text(secrets: Dict[str, str]) -> bytes:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from .failure import checked, failure, text_of
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
+
+    from .failure import Failure, Reason
 
 
 SUCCEEDED = "succeeded"
@@ -37,6 +41,22 @@ ALL = (
     EXIT_UNKNOWN,
 )
 
+# Code of the failure, and its page of ``mlw explain``, where the reason is only a text.
+_FAILURES = {
+    FAILED: ("script-failed", None),
+    OUT_OF_MEMORY: ("out-of-memory", "out-of-memory"),
+    TIMEOUT: ("timeout", None),
+    CANCELLED: ("cancelled", None),
+    CANCELLED_FORCED: ("cancelled", None),
+    ENVIRONMENT_FAILED: ("environment-failed", "environment-failed"),
+    COULD_NOT_START: ("could-not-start", "could-not-start"),
+    TARGET_REBOOTED: ("target-rebooted", "run-lost"),
+    TARGET_RESTARTED: ("target-restarted", "run-lost"),
+    TARGET_LOST: ("run-lost", "run-lost"),
+    ENGINE_STOPPED: ("engine-stopped", "run-lost"),
+    EXIT_UNKNOWN: ("exit-unknown", "run-lost"),
+}
+
 _SIGKILL = 9
 _LARGEST_CODE, _LARGEST_SIGNAL = 255, 127
 
@@ -50,11 +70,28 @@ def told(data: Dict[str, Any]) -> Tuple[str, Optional[int], Optional[int]]:
     return ending, code, signal
 
 
+def failure_of(ending: str, reason: Optional[Reason]) -> Optional[Failure]:
+    """The failure that an ending is; None for a run that succeeded."""
+    known = checked(reason)
+    if known or ending not in _FAILURES:
+        return known
+    code, page = _FAILURES[ending]
+    return failure(code, str(reason or ending), None, page)
+
+
+def outcome(ending: str, reason: Optional[Reason]) -> Dict[str, Any]:
+    """The keys of an event that say how a run ended, and why."""
+    cause = None if reason is None else text_of(reason)
+    return {"ending": ending, "cause": cause, "failure": failure_of(ending, reason)}
+
+
 def _is_within(value: Any, least: int, most: int) -> bool:
     return value is None or (type(value) is int and least <= value <= most)
 
 
-def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oom: bool) -> Tuple[str, Optional[str]]:
+def decide(
+    exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oom: bool
+) -> Tuple[str, Optional[Reason]]:
     """The ending and its reason.
 
     ``exit`` is what the launcher wrote, ``stop`` is "cancel" or "timeout" if a signal of ours reached the run
@@ -78,7 +115,7 @@ def decide(exit: Optional[Dict[str, Any]], stop: Optional[str], forced: bool, oo
     if exit is None or (exit["code"] is None and exit["signal"] is None and not exit.get("problem")):
         return EXIT_UNKNOWN, (exit or {}).get("unknown") or "no exit status was recorded"
     if exit.get("problem"):
-        return COULD_NOT_START, exit["problem"]
+        return COULD_NOT_START, checked(exit.get("failure")) or exit["problem"]
     if exit["signal"] == _SIGKILL and oom:
         return OUT_OF_MEMORY, "the kernel killed the process because memory ran out"
     if exit["signal"] is not None or exit["code"] != 0:

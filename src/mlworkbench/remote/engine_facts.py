@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .failure import failure
 from .programs import which
 from .questions import answer, ask
 from .tree import remove
@@ -18,8 +19,12 @@ TYPE_CHECKING = False  # as in typing, whose import would take as long as the re
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+    from .failure import Failure
+
     Data = Dict[str, Any]
 
+# Codes of what mlw itself finds out; everything else is in an engine's own words.
+NO_RESPONSE, NO_NAMESPACES, NO_UIDMAP, NO_IDS = "no-response", "no-user-namespaces", "no-uidmap", "no-subordinate-ids"
 _CDI = ("/etc/cdi", "/var/run/cdi")
 _SYS_ADMIN = 1 << 21  # in CapEff of /proc/self/status
 
@@ -54,7 +59,7 @@ class Engines:
         if self._folder:
             remove(self._folder)
 
-    def _podman_trouble(self, until: float) -> Optional[str]:
+    def _podman_trouble(self, until: float) -> Optional[Failure]:
         if not needs_namespace():
             return None
         path, code, _, err = answer(ask("unshare", "--user", "true"), until)
@@ -86,13 +91,13 @@ def docker(path: Optional[str], code: Optional[int], out: str, err: str) -> Opti
     found = _engine(path)
     found.update(_docker(said))
     if not found["version"]:
-        found["error"] = _reason(code, [*err.splitlines(), *(said.get("ServerErrors") or [])])
+        found.update(_silence(code, [*err.splitlines(), *(said.get("ServerErrors") or [])]))
     given = os.environ.get("DOCKER_HOST")
     if given and given.startswith("unix://"):
         found["socket"] = given[len("unix://") :]
     elif given:
         # Runs mount folders of this machine: an engine elsewhere would not find them, or find others.
-        found["error"] = "DOCKER_HOST is %s, but only an engine on this machine can be used" % given
+        found.update(error="DOCKER_HOST is %s, but only an engine on this machine can be used" % given, code=None)
     return found
 
 
@@ -123,14 +128,17 @@ def _parse(text: str) -> Data:
 # -- podman ----------------------------------------------------------------------------------------
 
 
-def podman(path: Optional[str], code: Optional[int], out: str, err: str, trouble: Optional[str]) -> Optional[Data]:
+def podman(path: Optional[str], code: Optional[int], out: str, err: str, trouble: Optional[Failure]) -> Optional[Data]:
     """From the output of ``podman --version``. ``trouble``: why this user cannot run containers with it."""
     if path is None:
         return None
     found = _engine(path)
     found.update(program="podman", version=podman_version(out), os="linux", arch=os.uname().machine)
     found.update(rootless=os.getuid() != 0, nvidia=has_cdi())
-    found["error"] = trouble if found["version"] else _reason(code, err.splitlines())
+    if not found["version"]:
+        found.update(_silence(code, err.splitlines()))
+    elif trouble:
+        found.update(error=trouble["message"], code=trouble["code"])
     return found
 
 
@@ -148,16 +156,17 @@ def needs_namespace() -> bool:
     return sys.platform == "linux" and (os.getuid() != 0 or not int(_status("CapEff") or "0", 16) & _SYS_ADMIN)
 
 
-def podman_trouble(user: str, refused: str) -> Optional[str]:
+def podman_trouble(user: str, refused: str) -> Optional[Failure]:
     """Why this user cannot run containers. ``refused``: why a user namespace could not be made, if it could not."""
     if refused:
-        return "%s is not allowed to create user namespaces, which rootless podman needs (%s)" % (user, refused)
+        text = "%s is not allowed to create user namespaces, which rootless podman needs (%s)" % (user, refused)
+        return failure(NO_NAMESPACES, text)
     for name in ("newuidmap", "newgidmap"):
         if which(name) is None:
-            return "%s, which rootless podman needs, is not installed" % name
+            return failure(NO_UIDMAP, "%s, which rootless podman needs, is not installed" % name)
     for path in ("/etc/subuid", "/etc/subgid"):
         if not _from_directory() and not has_range(_read(path), user, os.getuid()):
-            return "no subordinate IDs for %s in %s, which rootless podman needs" % (user, path)
+            return failure(NO_IDS, "no subordinate IDs for %s in %s, which rootless podman needs" % (user, path))
     return None
 
 
@@ -193,12 +202,16 @@ def complaints(lines: Sequence[str]) -> List[str]:
 
 
 def _engine(path: str) -> Data:
-    return {"path": path, "error": None, "socket": None, "selinux": os.path.exists("/sys/fs/selinux/enforce")}
+    facts: Data = {"path": path, "error": None, "code": None, "socket": None}
+    return dict(facts, selinux=os.path.exists("/sys/fs/selinux/enforce"))
 
 
-def _reason(code: Optional[int], lines: Sequence[str]) -> str:
-    silent = "it did not respond in time" if code is None else "it exited with code %s and printed nothing" % code
-    return "; ".join(complaints(lines)) or silent
+def _silence(code: Optional[int], lines: Sequence[str]) -> Data:
+    """Why an engine did not answer: in its own words, if it said some."""
+    said = "; ".join(complaints(lines))
+    if said or code is not None:
+        return {"error": said or "it exited with code %s and printed nothing" % code}
+    return {"error": "it did not respond in time", "code": NO_RESPONSE}
 
 
 def _read(path: str) -> str:

@@ -67,7 +67,9 @@ def _packed(record: Dict[str, Any]) -> bytes:
     text = json.dumps(record).encode("ascii")
     longest = SIZE // 8
     while len(text) > SIZE - 64:
-        cut = {name: str(record[name])[:longest] for name in _TEXTS if record.get(name)}
+        cut: Dict[str, Any] = {name: str(record[name])[:longest] for name in _TEXTS if record.get(name)}
+        if "failure" in record:
+            cut["failure"] = None  # its text is "problem"
         text, longest = json.dumps(dict(record, **cut)).encode("ascii"), longest // 2
     return b"\n".join((_MARK, b"%08x" % binascii.crc32(text), text)).ljust(SIZE, b"\n")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+from .complaints import UNFIT, unstarted
 from .engine import Engine, probe_command
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
+
+    from .failure import Failure
 
 # getconf is in every image with a shell but the smallest; a C library that is run as a program tells its version.
 _ASK = (
@@ -41,16 +44,17 @@ def read(text: str) -> Optional[str]:
     return found.group(1) if found else "musl" if "musl" in text else None
 
 
-def misfit(engine: Engine, image: str, needed: str) -> str:
+def misfit(engine: Engine, image: str, needed: str) -> Failure:
     """Why an environment does not run in an image, and what to do about it."""
     there = libc_of(engine, image)
     if there == "musl":
-        words = "image %s uses musl instead of glibc, which most packages need"
-        return (words + "; hint: set baseDockerImage to an image with glibc, such as Debian or Ubuntu") % image
+        words = "image %s uses musl instead of glibc, which most packages need" % image
+        return unstarted(words, "set baseDockerImage to an image with glibc, such as Debian or Ubuntu", UNFIT)
     if there is None:
-        return "image %s cannot run the environment, which needs glibc %s or newer" % (image, needed)
-    words = "image %s has glibc %s, but the environment needs %s"
-    return (words + "; hint: submit again to build the environment for this image") % (image, there, needed)
+        words = "image %s cannot run the environment, which needs glibc %s or newer" % (image, needed)
+        return unstarted(words, None, UNFIT)
+    words = "image %s has glibc %s, but the environment needs %s" % (image, there, needed)
+    return unstarted(words, "submit again to build the environment for this image", UNFIT)
 
 
 def ask(request: Dict[str, Any]) -> Dict[str, Any]:

@@ -12,6 +12,7 @@ import time
 
 from . import machine
 from .failpoint import failpoint
+from .failure import text_of
 from .folder import RunFolder
 from .journal import spare_room, write_first, write_note
 from .notes import promote, write_exit
@@ -24,16 +25,19 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Tuple
 
+    from .failure import Reason
     from .run_spec import Spec
 
 
-def pass_gate(run: RunFolder, decision: str, reason: Optional[str] = None, ending: Optional[str] = None) -> bool:
+def pass_gate(run: RunFolder, decision: str, reason: Optional[Reason] = None, ending: Optional[str] = None) -> bool:
     """Decide once and for all whether this run starts: ``start``, or ``never`` with the reason and the ending.
 
     Launcher, canceller and judge compete for one file. Whoever writes it first has decided, so that a run
     starts at most once, and never after somebody was told that it will not.
     """
     data: Dict[str, Any] = {"decision": decision, "reason": reason, "pid": os.getpid(), "time": time.time()}
+    if isinstance(reason, dict):
+        data.update(reason=text_of(reason), failure=reason)
     if ending:
         data["ending"] = ending
     data.update(start=machine.start_time(os.getpid()), **origin())

@@ -12,6 +12,7 @@ import re
 import stat
 import sys
 
+from .failure import Failed
 from .folder import RunFolder
 from .journal import read_json
 
@@ -35,8 +36,10 @@ _SOCKETS = (
 _SOCKET_NAMES = ("docker.sock", "podman.sock", "containerd.sock", "crio.sock", "buildkitd.sock")
 
 
-class Refused(Exception):
-    """Why a path cannot be mounted, in a sentence with its hint."""
+class Refused(Failed):
+    """Why a path cannot be mounted."""
+
+    code, explain = "mount-refused", "mounts"
 
 
 # -- where paths lead ------------------------------------------------------------------------------------------
@@ -48,14 +51,14 @@ def survey(root: str, home: str, paths: Iterable[str]) -> Dict[str, Any]:
     Links on the way to a standard folder are the user's: no container can write there. For ``paths`` see ``resolve``.
     """
     own = [home, root, *(os.path.join(root, name) for name in _OWN), os.path.join(home, ".azureml", "share")]
-    found: Dict[str, Dict[str, str]] = {}
+    found: Dict[str, Dict[str, Any]] = {}
     for path in paths:
         try:
             found[path] = {"real": resolve(path)}
             if sys.platform == "linux":
                 check([found[path]["real"]], lenient=True)
         except Refused as reason:
-            found[path] = {"problem": str(reason)}
+            found[path] = {"problem": str(reason), "failure": reason.failure}
     return {"ok": True, "places": {path: os.path.realpath(path) for path in own}, "paths": found}
 
 
@@ -84,8 +87,8 @@ def resolve(path: str) -> str:
         target = os.readlink(place)
         if facts.st_uid != 0 or os.geteuid() == 0 or links > _MOST_LINKS:
             raise Refused(
-                "%s is a link to %s that a container may have created; hint: mount the folder itself if containers"
-                " are allowed to use it" % (place, target)
+                "%s is a link to %s that a container may have created" % (place, target),
+                "mount the folder itself if containers are allowed to use it",
             )
         done, parts = ("/" if target.startswith("/") else done), _parts(target) + parts
     return done
@@ -154,8 +157,8 @@ def refuse_written(sources: Iterable[str], runs: str, own: str) -> None:
             for source in wanted:
                 if mode == "rw" and source.startswith(place.rstrip("/") + "/"):
                     raise Refused(
-                        "%s cannot be mounted: the container of run %s can write to %s; hint: wait until that run ends,"
-                        " or mount that folder itself" % (source, name, place)
+                        "%s cannot be mounted: the container of run %s can write to %s" % (source, name, place),
+                        "wait until that run ends, or mount that folder itself",
                     )
 
 
@@ -192,8 +195,9 @@ def _step(handle: int, name: str, path: str) -> int:
     if stat.S_ISLNK(os.fstat(below).st_mode):
         os.close(below)
         raise Refused(
-            "%s cannot be mounted: %s in it is a link, and links are not followed; hint: mount the folder itself, or,"
-            " if you moved folders of ML Workbench, run 'mlw computetarget update' for the target" % (path, name)
+            "%s cannot be mounted: %s in it is a link, and links are not followed" % (path, name),
+            "mount the folder itself, or, if you moved folders of ML Workbench, run 'mlw computetarget update' for the"
+            " target",
         )
     os.close(handle)
     return below
@@ -203,16 +207,16 @@ def _refuse_kind(source: str, facts: os.stat_result, sockets: Set[Tuple[int, int
     kind = facts.st_mode
     if stat.S_ISSOCK(kind) or stat.S_ISBLK(kind) or stat.S_ISCHR(kind):
         what = "socket" if stat.S_ISSOCK(kind) else "device"
-        raise Refused("%s cannot be mounted: it is a %s; hint: mount folders and files only" % (source, what))
+        raise Refused("%s cannot be mounted: it is a %s" % (source, what), "mount folders and files only")
     if (facts.st_dev, facts.st_ino) in sockets:
         raise Refused(
-            "%s cannot be mounted: it contains the socket of a container engine, which gives root access;"
-            " hint: mount a folder without it" % source
+            "%s cannot be mounted: it contains the socket of a container engine, which gives root access" % source,
+            "mount a folder without it",
         )
     if facts.st_dev == _device("/proc"):
         raise Refused(
-            "%s cannot be mounted: /proc gives access to all files of this user; hint: mount only what is needed"
-            % source
+            "%s cannot be mounted: /proc gives access to all files of this user" % source,
+            "mount only what is needed",
         )
 
 

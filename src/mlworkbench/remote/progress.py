@@ -7,6 +7,7 @@ import os
 import stat
 
 from . import endings
+from .failure import EXITED, KILLED, SILENT, checked, failure
 from .folder import RunFolder
 from .journal import RESERVE, spare_room
 from .untrusted import parse_json
@@ -15,8 +16,11 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Set, Tuple
 
+    from .failure import Failure
+
     Facts = Dict[str, Any]
 
+_CHILDREN = "children-failed"  # code of a sweep
 TAIL = 256 * 1024  # bytes of a metric file in which the last value of a metric is looked for
 MOST_FILES = 64
 NAMED = 5  # children in a cause
@@ -112,20 +116,17 @@ def why(told: Facts) -> str:
     return "signal %s" % signal if signal is not None else "exit %s" % code
 
 
-def failures(failed: List[Tuple[str, Facts]]) -> str:
+def failures(failed: List[Tuple[str, Facts]]) -> Failure:
     """Some of the children that failed; and why, where that is the same of all and more than ``why`` says."""
     words = ", ".join("%s (%s)" % (name, why(told)) for name, told in failed[:NAMED])
     more = ", and %d more" % (len(failed) - NAMED) if len(failed) > NAMED else ""
     causes = {str(told.get("cause") or "")[:LONGEST_CAUSE] for _, told in failed}
     cause = causes.pop()
-    if (
-        causes
-        or not cause
-        or cause.startswith("killed by signal")
-        or cause.endswith(("the log is empty", "nothing in the log"))
-    ):
-        return words + more
-    return "%s%s; cause: %s" % (words, more, cause)
+    known = checked(failed[0][1].get("failure")) or failure(EXITED, cause)
+    if causes or not cause or known["code"] in (KILLED, SILENT):  # ``why`` has the signal and the exit code
+        return failure(_CHILDREN, words + more)
+    message = "%s%s; cause: %s" % (words, more, str(known["message"])[:LONGEST_CAUSE])
+    return failure(_CHILDREN, message, known["hint"], known["explain"])
 
 
 def last_value(child: RunFolder, metric: str) -> Optional[str]:

@@ -14,6 +14,7 @@ from .clients import acceptance
 from .companions.group import companions_of
 from .environments.step import hold_environment, prepare_environment
 from .failpoint import failpoint
+from .failure import checked, extended
 from .folder import Root, RunFolder
 from .heartbeat import Heartbeat
 from .journal import Journal, drop_room, keep_room, log, read_json
@@ -35,9 +36,11 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
+    from .failure import Reason
     from .run_spec import Spec
 
 LOOK = 0.4  # how long a cancel may go unnoticed
+_KILLED_ELSEWHERE = "; meanwhile the kernel killed a process on this machine because memory ran out"
 
 
 class Supervisor:
@@ -87,7 +90,7 @@ class Supervisor:
         self._await_start()
         self.watch()
 
-    def _prepare(self) -> Optional[str]:
+    def _prepare(self) -> Optional[Reason]:
         """Code, environment, folders; what is wrong with the environment."""
         self.journal.add("step", {"step": "code", "snapshot": self.spec["snapshot"]})
         contained = bool(self.spec.get("container"))
@@ -115,7 +118,7 @@ class Supervisor:
                 return
             time.sleep(0.001)
 
-    def never(self, reason: str, ending: str = endings.COULD_NOT_START) -> None:
+    def never(self, reason: Reason, ending: str = endings.COULD_NOT_START) -> None:
         """Make sure that the run does not start; if it did meanwhile, watch it."""
         won: List[bool] = []
 
@@ -125,13 +128,13 @@ class Supervisor:
         if not until_written(self.run, decide, "the start decision", self._settle):
             return
         if won[0]:
-            self.finish_unstarted({"reason": reason, "ending": ending})
+            self.finish_unstarted({"reason": reason, "failure": reason, "ending": ending})
         else:
             self.go_on()
 
     def finish_unstarted(self, gate: Dict[str, Any]) -> None:
         cancelled = self._is_cancelled()
-        reason = gate.get("reason") or "the run was not started"
+        reason = checked(gate.get("failure")) or gate.get("reason") or "the run was not started"
         ending = endings.CANCELLED if cancelled else gate.get("ending") or endings.COULD_NOT_START
         self.finish(ending, "canceled before it started" if cancelled else reason, None)
 
@@ -247,12 +250,12 @@ class Supervisor:
         ending, reason = self._companions.explain(ending, self._explain(ended) if failed else reason, ended)
         if failed and reason:
             if is_full(self.run.path):
-                reason += "; the disk that holds %s is full" % self.run.path
+                reason = extended(reason, "; the disk that holds %s is full" % self.run.path)
             if oom:
-                reason += "; meanwhile the kernel killed a process on this machine because memory ran out"
+                reason = extended(reason, _KILLED_ELSEWHERE)
         self.finish(ending, reason, ended)
 
-    def _explain(self, ended: Dict[str, Any]) -> str:
+    def _explain(self, ended: Dict[str, Any]) -> Reason:
         """What the log says of the failure. What the script prints of a secret stays in the log."""
         from .cause import explain, read_tail  # noqa: PLC0415 - regular expressions that an idle supervisor need not hold
 
@@ -270,12 +273,12 @@ class Supervisor:
                     text = text.replace(form, "***")
         return text
 
-    def finish(self, ending: str, reason: Optional[str], ended: Optional[Dict[str, Any]]) -> None:
+    def finish(self, ending: str, reason: Optional[Reason], ended: Optional[Dict[str, Any]]) -> None:
         """Tell the ending, once."""
         if is_replaced(self.run.lock) or self.journal.has_ended():
             return
         facts = read_started(self.run)
-        data: Dict[str, Any] = {"ending": ending, "cause": reason, "log_size": file_size(self.run.log)}
+        data: Dict[str, Any] = dict(endings.outcome(ending, reason), log_size=file_size(self.run.log))
         if ended:
             data.update(exit=ended["code"], signal=ended["signal"], ended=ended["ended"], elapsed=ended["elapsed"])
         if ended or facts:  # also where a reboot ended it
@@ -283,7 +286,7 @@ class Supervisor:
         if ended:
             data["leftovers"] = [pid for pid, _ in self._work.living(facts)]
         data["left_out"] = left_out(self.run.metrics) + data.get("left_out", [])
-        data["gpu"] = self._companions.verdict(facts is not None, ending, reason)
+        data["gpu"] = self._companions.verdict(facts is not None, ending, data["failure"])
         self._resources.release()
         self._work.leave()
         failpoint("finishing")

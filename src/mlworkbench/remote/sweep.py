@@ -15,6 +15,7 @@ from .children import read_child
 from .claim import claim
 from .clients import acceptance, root_identity
 from .failpoint import failpoint
+from .failure import checked, failure
 from .folder import Root, RunFolder
 from .heartbeat import Heartbeat
 from .journal import Journal, drop_room, keep_room, log, read_json, write_first
@@ -29,6 +30,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional
 
+    from .failure import Reason
     from .run_spec import Spec
 
     Facts = Dict[str, Any]
@@ -144,7 +146,7 @@ class Conductor:
             spec = read_child(self.root, self.run, self.spec, name)
             if spec is None:
                 self._waiting.remove(name)
-                self._note_end(name, {"ending": endings.TARGET_LOST, "cause": "the run's spec file is missing"})
+                self._note_end(name, endings.outcome(endings.TARGET_LOST, "the run's spec file is missing"))
                 return None
             if self._secrets is None and spec.get("secrets"):
                 self._dismiss(name, _NO_SECRETS, endings.COULD_NOT_START)
@@ -197,7 +199,7 @@ class Conductor:
         except OSError as error:
             log("cannot record the start: %s" % error)
 
-    def _environment_failed(self) -> "Optional[str]":
+    def _environment_failed(self) -> "Optional[Reason]":
         """All children share one environment: if the first ones could not have it, nobody can."""
         if not self._waiting or not self._ended:
             return None
@@ -206,9 +208,9 @@ class Conductor:
             return None
         if any(when_started(self.root.run(name)) is not None for name in self._running):
             return None  # it was a trouble that has passed: this one has it
-        return str(told[0].get("cause"))
+        return checked(told[0].get("failure")) or str(told[0].get("cause"))
 
-    def _dismiss(self, name: str, reason: str, ending: str) -> None:
+    def _dismiss(self, name: str, reason: Reason, ending: str) -> None:
         """The child never starts, and its ending says why. Without a process of its own."""
         child = self.root.run(name)
         try:
@@ -220,9 +222,9 @@ class Conductor:
         except OSError as error:
             log("cannot record the end of %s: %s" % (name, error))
         self._waiting.remove(name)
-        self._note_end(name, how_ended(child) or {"ending": ending, "cause": reason})
+        self._note_end(name, how_ended(child) or endings.outcome(ending, reason))
 
-    def _close(self, child: RunFolder, spec: Spec, reason: str, ending: str) -> bool:
+    def _close(self, child: RunFolder, spec: Spec, reason: Reason, ending: str) -> bool:
         os.makedirs(child.path, mode=0o700, exist_ok=True)
         if read_json(child.spec) is None:
             write_first(child.spec, dict(spec))
@@ -269,7 +271,7 @@ class Conductor:
             log("%s has no supervisor: %s" % (child.path, error))
             return None
         if state == "lost":
-            return {"ending": endings.TARGET_LOST, "cause": "the run's folder is gone"}
+            return endings.outcome(endings.TARGET_LOST, "the run's folder is gone")
         return None
 
     def _note_end(self, name: str, told: Facts) -> None:
@@ -317,8 +319,8 @@ class Conductor:
     def _finish(self) -> None:
         if "finished" in self.journal.kinds:
             return
-        ending, cause = self._judge()
-        data: Facts = {"ending": ending, "cause": cause, "log_size": size(self.run.log), "ended": time.time()}
+        ending, reason = self._judge()
+        data: Facts = dict(endings.outcome(ending, reason), log_size=size(self.run.log), ended=time.time())
         if ending == endings.FAILED:
             data["exit"] = 1
         failpoint("sweep-finishing")
@@ -326,7 +328,7 @@ class Conductor:
         until_written(self.run, self.journal.flush, "the event journal", self._settle)
         drop_room(self.run)
 
-    def _judge(self) -> "tuple[str, Optional[str]]":
+    def _judge(self) -> "tuple[str, Optional[Reason]]":
         told = [(name, self._ended[name]) for name in self._order if name in self._ended]
         bad = [(name, one) for name, one in told if one.get("ending") != endings.SUCCEEDED]
         failed = [(name, one) for name, one in bad if not str(one.get("ending")).startswith(endings.CANCELLED)]
@@ -338,8 +340,9 @@ class Conductor:
                 by or "an unknown user"
             ) if begun else "canceled before it started"
         if failed:
-            words = failures([(self._name(name), one) for name, one in failed])
-            return endings.FAILED, "%d of %d children failed: %s" % (len(failed), len(told), words)
+            known = failures([(self._name(name), one) for name, one in failed])
+            count = "%d of %d children failed: " % (len(failed), len(told))
+            return endings.FAILED, failure(known["code"], count + known["message"], known["hint"], known["explain"])
         if bad and len(bad) == len(told):
             return endings.CANCELLED, cancelled
         return endings.SUCCEEDED, cancelled if bad else None

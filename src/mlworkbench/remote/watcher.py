@@ -12,6 +12,7 @@ import time
 from . import machine
 from .engine import NO_WORD, Engine, forget_login, read_signal
 from .failpoint import failpoint
+from .failure import checked, text_of
 from .folder import RunFolder
 from .journal import log, write_note
 from .launcher import keep_exit, stand_fast
@@ -22,6 +23,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
+    from .failure import Reason
     from .run_spec import Spec
 
     Facts = Optional[Dict[str, Any]]
@@ -207,9 +209,10 @@ def read_end(state: Dict[str, Any], engine: Engine, restarted: bool) -> Dict[str
     return ended
 
 
-def note_unstarted(run: RunFolder, problem: str, cancelled: bool = False) -> None:
+def note_unstarted(run: RunFolder, problem: Reason, cancelled: bool = False) -> None:
     """The script was not started, and never will be."""
-    ended = {"code": None, "signal": None, "problem": problem, "ended": time.time(), "elapsed": 0.0}
+    ended: Dict[str, Any] = {"code": None, "signal": None, "problem": text_of(problem), "failure": checked(problem)}
+    ended.update(ended=time.time(), elapsed=0.0)
     keep_exit(run, dict(ended, unstarted=True) if cancelled else ended)
 
 

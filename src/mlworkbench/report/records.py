@@ -11,9 +11,9 @@ from ..history.fold import LONGEST_WRITER, MOST_WRITERS, ending_words
 from ..history.parameters import of_run
 from ..model import Run, RunSpec, Status
 from ..remote import endings
-from ..remote.environments.network import NOT_FETCHED
 from ..remote.metric_files import MOST_FILES
 from . import units
+from .failures import failure_of, gpu_summary
 from .plain import plain
 from .spark import words as spark_words
 from .values import finite
@@ -34,7 +34,7 @@ _LEFT_OUT = {
     "all": "all metrics, parameters, tags, and files: too large for the run history",
 }
 # Said by other keys, or always the same.
-_UNSAID = ("metrics", "environment", "heartbeat_enabled", "attachments", "sweep")
+_UNSAID = ("failure", "metrics", "environment", "heartbeat_enabled", "attachments", "sweep")
 
 
 def record(run: Run) -> dict[str, Any]:
@@ -48,6 +48,7 @@ def record(run: Run) -> dict[str, Any]:
         "detail": run.detail,
         "ending": ending_words(run),
         "cause": run.cause,
+        "failure": run.failure.to_json() if run.failure else None,
         "exit_code": run.exit,
         "signal": run.signal,
         "contact": run.contact,
@@ -145,10 +146,13 @@ def left_out(run: Run) -> list[str]:
 REMEDY = "Remedy"  # the label of the line that says how to fix it
 
 
-def cause_lines(text: str) -> list[tuple[str, str]]:
-    """What the supervisor says: a sentence, of a failed build a few lines, and what to do about it."""
-    words, _, hint = text.partition("; hint: ")
-    first, *more = [plain(line.strip()) for line in words.splitlines() if line.strip()] or [""]
+def cause_lines(run: Run) -> list[tuple[str, str]]:
+    """Why it ended as it did: a sentence, of a failed build a few lines, and what to do about it."""
+    if not run.cause:
+        return []
+    failure = failure_of(run)
+    message, hint = (failure.message, failure.hint) if failure else (run.cause, None)
+    first, *more = [plain(line.strip()) for line in message.splitlines() if line.strip()] or [""]
     found = [("Cause", first), *(("", line) for line in more)]
     return [*found, (REMEDY, plain(hint))] if hint else found
 
@@ -157,7 +161,7 @@ def gpu_words(gpu: dict[str, Any] | None) -> dict[str, str]:
     """What is known of a run's GPUs, in lines for people: the verdict, its cause and the remedy."""
     if not gpu:
         return {}
-    found = {"gpu": str(gpu["line"]).partition(": ")[2]} if gpu.get("line") else {}
+    found = {"gpu": " – ".join(filter(None, (str(gpu.get("used")), gpu_summary(gpu))))} if gpu.get("line") else {}
     told_idle = gpu.get("idle")
     idle: dict[str, Any] = told_idle if isinstance(told_idle, dict) else {}
     told = gpu.get("diagnosis") or idle.get("diagnosis") or {}
@@ -217,7 +221,8 @@ def exit_code(run: Run) -> int:
         return 143
     if run.signal is not None:
         return 128 + run.signal
-    if run.ending == endings.ENVIRONMENT_FAILED and NOT_FETCHED in (run.cause or ""):
+    failure = failure_of(run)
+    if failure and failure.code == NotFetched.code:
         return NotFetched.exit_code
     return run.exit or 75
 

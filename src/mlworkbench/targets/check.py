@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import MlwError
+from ..failure import Failure
 from ..hosts.facts import Engine, Facts, Store
 from ..model import Compute, Interpreter
+from ..remote.engine_facts import NO_IDS, NO_NAMESPACES, NO_RESPONSE, NO_UIDMAP
 from .types import type_of
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -41,12 +43,12 @@ class Link:
     library: str  # version of our program there
 
 
-_PODMAN_NEEDS = "podman needs"  # as remote/engine_facts.py words it
-_PODMAN_REMEDIES = (
-    ("subordinate", "on the target, run: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"),
-    ("namespaces", "ask the administrator to allow user namespaces: user.max_user_namespaces in sysctl"),
-    ("", "on the target, run: sudo apt install uidmap (on Fedora and RHEL, install shadow-utils)"),
-)
+_PODMAN_REMEDIES = {
+    NO_IDS: "on the target, run: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER",
+    NO_NAMESPACES: "ask the administrator to allow user namespaces: user.max_user_namespaces in sysctl",
+    NO_UIDMAP: "on the target, run: sudo apt install uidmap (on Fedora and RHEL, install shadow-utils)",
+}
+_NOT_PERMITTED, _NOT_RUNNING, _NO_GPU = "docker-not-permitted", "docker-not-running", "no-gpu-in-container"  # pages
 
 Size = Callable[[float], str]
 
@@ -262,11 +264,11 @@ def _engines(facts: Facts, compute: Compute) -> list[Finding]:
     return findings
 
 
-def _troubled(name: str, trouble: tuple[str, str], compute: Compute, spare: bool) -> Finding:
-    found, hint = trouble
+def _troubled(name: str, trouble: Failure, compute: Compute, spare: bool) -> Finding:
+    found = trouble.message
     if not type_of(compute).contained:
         return Finding(name, OK, f"not needed by a target of type {compute.type} ({found})")
-    return Finding(name, WARNING if spare else ERROR, found, hint, engine_symptom(found))
+    return Finding(name, WARNING if spare else ERROR, found, trouble.hint, trouble.explain)
 
 
 def _engine(name: str, engine: Engine) -> str:
@@ -277,38 +279,34 @@ def _engine(name: str, engine: Engine) -> str:
     return ", ".join(word for word in words if word)
 
 
-def engine_trouble(engine: Engine, *, gpus: bool) -> tuple[str, str] | None:
+def engine_trouble(engine: Engine, *, gpus: bool) -> Failure | None:
     """What keeps containers from running in the engine, and the remedy. ``gpus``: they get NVIDIA GPUs."""
     if engine.error:
-        return f"{engine.path} cannot be used: {engine.error}", _remedy(engine)
+        page, remedy = _remedy(engine, engine.error.lower())
+        return Failure(page, f"{engine.path} cannot be used: {engine.error}", remedy, page)
     if engine.os not in (None, "linux"):
-        return f"{engine.version} runs {engine.os} containers", "switch the engine to Linux containers"
+        message = f"{engine.version} runs {engine.os} containers"
+        return Failure(_NOT_RUNNING, message, "switch the engine to Linux containers", _NOT_RUNNING)
     if gpus and not engine.nvidia:
         hint = "install the NVIDIA Container Toolkit, run 'sudo nvidia-ctk runtime configure', and restart the engine"
-        return f"{engine.program or 'the engine'} {engine.version} has no support for NVIDIA GPUs", hint
+        message = f"{engine.program or 'the engine'} {engine.version} has no support for NVIDIA GPUs"
+        return Failure(_NO_GPU, message, hint, _NO_GPU)
     return None
 
 
-def engine_symptom(trouble: str) -> str:
-    """The text of ``explain`` about a trouble with an engine."""
-    if "permission denied" in trouble.lower() or _PODMAN_NEEDS in trouble:
-        return "docker-not-permitted"
-    return "no-gpu-in-container" if "NVIDIA GPUs" in trouble else "docker-not-running"
-
-
-def _remedy(engine: Engine) -> str:
-    said = (engine.error or "").lower()
-    if _PODMAN_NEEDS in said:
-        return next(remedy for mark, remedy in _PODMAN_REMEDIES if mark in said)
+def _remedy(engine: Engine, said: str) -> tuple[str, str]:
+    """The page about an error, and what to do: by our code, else by the words of Docker and podman."""
+    if engine.code in _PODMAN_REMEDIES:
+        return _NOT_PERMITTED, _PODMAN_REMEDIES[engine.code]
     if "permission denied" in said:
-        return (
+        return _NOT_PERMITTED, (
             "allow your user to access it: sudo usermod -aG docker $USER, then log in again; or install rootless Docker"
         )
     if "cannot connect" in said or "is the docker daemon running" in said or "connection refused" in said:
-        return "start the engine, for example: sudo systemctl start docker"
-    if "in time" in said:
-        return "check the engine: it does not respond"
-    return f"run: {engine.path} info"
+        return _NOT_RUNNING, "start the engine, for example: sudo systemctl start docker"
+    if engine.code == NO_RESPONSE:
+        return _NOT_RUNNING, "check the engine: it does not respond"
+    return _NOT_RUNNING, f"run: {engine.path} info"
 
 
 def _sessions(facts: Facts) -> list[Finding]:

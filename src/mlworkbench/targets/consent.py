@@ -22,8 +22,9 @@ from ..consents import (
     resolved_prefixes,
 )
 from ..errors import ConfigError, HostError, UsageError
+from ..failure import Failure
 from ..hosts.host import Host
-from ..hosts.replies import Reply, printable
+from ..hosts.replies import Reply, printable, printable_failure
 from ..model import Compute
 from ..remote.mounts import translate
 from .container import mounts
@@ -41,7 +42,7 @@ class Places:
 
     places: Mapping[str, str]
     reals: Mapping[str, str]
-    problems: Mapping[str, str]
+    problems: Mapping[str, Failure]
 
 
 def ask_places(host: Host, paths: Iterable[str] = ()) -> Places:
@@ -51,7 +52,8 @@ def ask_places(host: Host, paths: Iterable[str] = ()) -> Places:
     places, found = reply.mapping("places"), reply.mapping("paths")
     answers = {path: one for path, one in found.items() if isinstance(one, dict)}
     reals = {path: _path(host, one["real"]) for path, one in answers.items() if "real" in one}
-    problems = {path: printable(str(one["problem"])) for path, one in answers.items() if "problem" in one}
+    found_problems = ((path, printable_failure(one.get("failure"))) for path, one in answers.items())
+    problems = {path: problem for path, problem in found_problems if problem}
     return Places({_path(host, path): _path(host, real) for path, real in places.items()}, reals, problems)
 
 
@@ -82,9 +84,9 @@ def resolve_consents(
     return every, answer.places
 
 
-def _not_granted(consent: Consent, problem: str) -> UsageError:
-    what, _, hint = problem.partition("; hint: ")
-    return UsageError(f"--allow-mount {consent.text}: {what}", hint or "use another folder")
+def _not_granted(consent: Consent, problem: Failure) -> UsageError:
+    message = f"--allow-mount {consent.text}: {problem.message}"
+    return UsageError(message, problem.hint or "use another folder", more=problem.explain, code=problem.code)
 
 
 def own_folders(places: Mapping[str, str], root: str) -> tuple[str, ...]:
@@ -135,8 +137,7 @@ def _look_here(compute: Compute, ground: Ground, host: Host, sources: list[str])
     if sources:
         problems = ask_places(host, [translate(source, resolved) for source in sources]).problems
         for problem in problems.values():
-            what, _, hint = problem.partition("; hint: ")
-            raise ConfigError(f"{compute.name}.compute: {what}", hint or None)
+            raise ConfigError(f"{compute.name}.compute: {problem.message}", problem.hint)
 
 
 def _is_standard(ground: Ground, root: str) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..consents import normal
 from ..errors import LaunchError
+from ..failure import Failure
 from ..model import Compute
 from ..paths import UserPaths
 from ..remote.untrusted import parse_json
@@ -114,17 +115,17 @@ def choose_engine(facts: Facts, compute: Compute) -> Engine:
 
     found = facts.docker or facts.podman
     if found is None:
-        raise _unfit(compute, "neither docker nor podman is installed", "install Docker Engine or podman on the target")
+        hint, page = "install Docker Engine or podman on the target", "docker-not-running"
+        raise _unfit(compute, Failure(page, "neither docker nor podman is installed", hint, page))
     trouble = engine_trouble(found, gpus=compute.nvidia_docker)
     if trouble is not None:
-        raise _unfit(compute, *trouble)
+        raise _unfit(compute, trouble)
     return Engine(str(found.path), found.program or "docker", bool(found.rootless), found.socket, bool(found.selinux))
 
 
-def _unfit(compute: Compute, what: str, hint: str) -> LaunchError:
-    from .check import engine_symptom  # noqa: PLC0415
-
-    return LaunchError(f"containers cannot run on {compute.name}: {what}", hint, more=engine_symptom(what))
+def _unfit(compute: Compute, trouble: Failure) -> LaunchError:
+    message = f"containers cannot run on {compute.name}: {trouble.message}"
+    return LaunchError(message, trouble.hint, more=trouble.explain, code=trouble.code)
 
 
 # -- this machine ----------------------------------------------------------------------------------

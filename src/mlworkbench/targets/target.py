@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LaunchError
+from ..failure import Failure
 from ..hosts.host import Host, News
 from ..hosts.replies import Reply, printable
 from ..model import RunSpec
@@ -84,8 +85,9 @@ class Target:
             if not reply.ok:
                 lacks = reply.text("lacks")
                 arrived = f"the missing {printable(lacks)} were sent but did not arrive"
-                problem = arrived if lacks and not reply.text("problem") else reply.problem
-                raise LaunchError(f"run {spec.id} could not be started: {problem}", more=_text_about(problem))
+                failure = Failure("launch", arrived) if lacks and not reply.text("problem") else reply.failure
+                words = f"run {spec.id} could not be started: {failure.message}"
+                raise LaunchError(words, failure.hint, more=failure.explain or "could-not-start", code=failure.code)
             if answer.get("claimed") or answer.get("owner"):
                 return
             # Another process holds the run's lock without having claimed it: it is about to, or it dies.
@@ -112,9 +114,3 @@ class Target:
     def news(self, run_id: str, offsets: Mapping[str, int], limit: int, wait: float = 0.0) -> News:
         """New bytes since the offsets; where asking takes time, the answer may come up to ``wait`` seconds later."""
         return self.host.news(run_id, offsets, limit, wait)
-
-
-def _text_about(problem: str) -> str:
-    from ..explain import symptom_of  # noqa: PLC0415 - only for a start that fails
-
-    return symptom_of(problem, ("packages", "containers", "gpu", "history", "tools")) or "could-not-start"

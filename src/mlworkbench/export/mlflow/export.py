@@ -103,7 +103,7 @@ class Exporter:
             try:
                 found = self._server.post("experiments/create", {"name": name}, again=False)
             except Refused as refused:
-                found = self._look_up(name) if refused.code == "RESOURCE_ALREADY_EXISTS" else None
+                found = self._look_up(name) if refused.error_code == "RESOURCE_ALREADY_EXISTS" else None
                 if found is None:
                     raise
         self._experiments[name] = str(found.get("experiment_id") or "0")
@@ -113,7 +113,7 @@ class Exporter:
         try:
             found = self._server.get("experiments/get-by-name", experiment_name=name)
         except Refused as refused:
-            if refused.code == "RESOURCE_DOES_NOT_EXIST":
+            if refused.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
             raise
         experiment = _mapping(found, "experiment")

@@ -33,11 +33,11 @@ _TRUE = ("true", "1")
 
 
 class Refused(HostError):
-    """The server understood, and said no; ``code`` is MLflow's own word for the reason."""
+    """The server understood, and said no; ``error_code`` is MLflow's own word for the reason."""
 
     def __init__(self, message: str, hint: str | None, code: str) -> None:
         super().__init__(message, hint)
-        self.code = code
+        self.error_code = code
 
 
 class Server:

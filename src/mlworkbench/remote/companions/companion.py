@@ -10,6 +10,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
+    from ..failure import Failure, Reason
     from ..work import Work
 
     Facts = Optional[Dict[str, Any]]
@@ -32,10 +33,10 @@ class Companion:
     def end(self, facts: Facts) -> None:
         """Take in the rest: the script has ended. Called also where ``tick`` has failed before."""
 
-    def explain(self, ending: str, reason: Optional[str], ended: Dict[str, Any]) -> Tuple[str, Optional[str]]:
+    def explain(self, ending: str, reason: Optional[Reason], ended: Dict[str, Any]) -> Tuple[str, Optional[Reason]]:
         """Ending and reason, better than those given where this companion has seen more. ``ended``: exit status."""
         return ending, reason
 
-    def evidence(self, verdict: Facts, started: bool, ending: str, reason: Optional[str]) -> Facts:
+    def evidence(self, verdict: Facts, started: bool, ending: str, failure: Optional[Failure]) -> Facts:
         """The GPU verdict so far, completed with what this companion has seen; None: GPUs played no part."""
         return verdict

@@ -23,6 +23,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
+    from ..failure import Failure
     from ..run_spec import Spec
 
     Facts = Dict[str, Any]
@@ -69,16 +70,19 @@ class GpuMonitor(Companion):
         elif "warning" in message:
             self._journal.add("gpu_idle", message)
 
-    def evidence(self, verdict: Optional[Facts], started: bool, ending: str, reason: Optional[str]) -> Optional[Facts]:
+    def evidence(
+        self, verdict: Optional[Facts], started: bool, ending: str, failure: Optional[Failure]
+    ) -> Optional[Facts]:
         """What was measured on this machine."""
+        code = failure["code"] if failure else None
         if self._observer is not None:
-            ended = {"cause": reason, "failed": ending != endings.SUCCEEDED}
+            ended = {"code": code, "failed": ending != endings.SUCCEEDED}
             return self._observer.finish(ended) or _silent(self._asked)
         if self._asked in (None, "none") or (not started and "gpus" not in self._journal.kinds):
             return verdict
         from ..gpus.verdict import judge  # noqa: PLC0415 - as above
 
-        evidence = {"problem": reason, "container": bool(self._spec.get("container"))}
+        evidence = {"code": code, "container": bool(self._spec.get("container"))}
         facts = {"started": started, "problem": "GPU monitoring did not continue to the end of the run"}
         return judge(None, self._asked, facts, evidence)
 
@@ -87,7 +91,8 @@ def _silent(asked: Optional[str]) -> Facts:
     """The process that measured is gone, or the driver holds it."""
     reason = "the GPU monitor did not respond"
     line = "GPU used: unknown – " + reason
-    return {"used": "unknown", "asked": asked, "reason": reason, "line": line, "diagnosis": None, "evidence": {}}
+    known: Facts = {"used": "unknown", "asked": asked, "reason": reason, "summary": reason, "line": line}
+    return dict(known, diagnosis=None, evidence={})
 
 
 class _Line:

@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
+    from ..failure import Failure, Reason
     from ..folder import RunFolder
     from ..journal import Journal
     from ..run_spec import Spec
@@ -54,7 +55,7 @@ class Companions:
             except Exception as error:  # noqa: BLE001 - as above
                 _log_failure(companion, error)
 
-    def explain(self, ending: str, reason: Optional[str], ended: Dict[str, Any]) -> Tuple[str, Optional[str]]:
+    def explain(self, ending: str, reason: Optional[Reason], ended: Dict[str, Any]) -> Tuple[str, Optional[Reason]]:
         """How the run ended and why, by all that is known."""
         for companion in self._members:
             try:
@@ -63,12 +64,12 @@ class Companions:
                 _log_failure(companion, error)
         return ending, reason
 
-    def verdict(self, started: bool, ending: str, reason: Optional[str]) -> Facts:
+    def verdict(self, started: bool, ending: str, failure: Optional[Failure]) -> Facts:
         """The GPU verdict, folded from the evidence of all."""
         verdict: Facts = None
         for companion in self._members:
             try:
-                verdict = companion.evidence(verdict, started, ending, reason)
+                verdict = companion.evidence(verdict, started, ending, failure)
             except Exception as error:  # noqa: BLE001 - as above
                 _log_failure(companion, error)
         return verdict

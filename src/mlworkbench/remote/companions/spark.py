@@ -25,6 +25,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
+    from ..failure import Failure, Reason
     from ..run_spec import Spec
     from ..work import Work
 
@@ -231,7 +232,7 @@ class Spark(Companion):
         except OSError as error:
             log("the driver's scratch folder could not be removed: %s" % error)
 
-    def explain(self, ending: str, reason: Optional[str], ended: Dict[str, Any]) -> Tuple[str, Optional[str]]:
+    def explain(self, ending: str, reason: Optional[Reason], ended: Dict[str, Any]) -> Tuple[str, Optional[Reason]]:
         """Of a run that failed, ``reason`` being what the log says."""
         if ending != endings.FAILED:
             return ending, reason
@@ -239,7 +240,7 @@ class Spark(Companion):
 
         return judge(self._run, ended, reason or "", self.application, self._mask)
 
-    def evidence(self, verdict: Facts, started: bool, ending: str, reason: Optional[str]) -> Facts:
+    def evidence(self, verdict: Facts, started: bool, ending: str, failure: Optional[Failure]) -> Facts:
         """GPUs that the executors were given."""
         from ..spark.gpus import asked_for, judge  # noqa: PLC0415 - most runs ask for none
 

@@ -7,16 +7,20 @@ import time
 
 from .. import machine
 from ..engine import REGISTRY_PASSWORD
+from ..failure import checked, text_of
 from ..folder import Root
 from ..journal import read_json, write_whole
 from ..serve import read_plain
 from ..tree import make_private
 from .environment import hold, is_sound, prefix_of
 from .packed import is_packed
+from .ready import failed
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
+
+    from ..failure import Reason
 
     Answer = Dict[str, Any]
 
@@ -77,9 +81,9 @@ def _build(root: Root, lock: Answer, places: Places, packs: bool, container: Any
 
             pack(root, lock, lambda text: _say(places, text))
     except NoEnvironment as error:
-        return str(error)
+        return error.failure
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return "%s: %s" % (type(error).__name__, error)
+        return failed("%s: %s" % (type(error).__name__, error))
     return None
 
 
@@ -111,8 +115,10 @@ def _outcome(root: Root, lock: Answer, places: Places, packs: bool) -> Answer:
     if result is None:
         if lock["kind"] != IMAGE and is_sound(root, lock) and (is_packed(root, lock) or not packs):
             return {"state": "ready"}
-        return {
-            "state": "failed",
-            "problem": "the environment builder was killed; hint: run 'mlw experiment prepare' again",
-        }
-    return {"state": "failed", "problem": result["problem"]} if result["problem"] else {"state": "ready"}
+        return _unbuilt(failed("the environment builder was killed", "run 'mlw experiment prepare' again"))
+    return _unbuilt(result["problem"]) if result["problem"] else {"state": "ready"}
+
+
+def _unbuilt(problem: Reason) -> Answer:
+    """``problem``: a text, if a builder of an earlier version wrote the result."""
+    return {"state": "failed", "problem": text_of(problem), "failure": checked(problem)}

@@ -18,7 +18,7 @@ MOST = 1 << 34
 _FACTOR = 20  # packages unpack to less than that
 _RESERVE = 64 << 20  # bytes of the disk that are left to everybody else
 TOO_LARGE = "a package unpacks to an implausible size; remove the package that was added last"
-_MAKE_ROOM = "free disk space, for example with 'mlw experiment clean'"
+MAKE_ROOM = "free disk space, for example with 'mlw experiment clean'"
 _TEMPORARY = ".tmp"  # how uv's temporary folders in its cache begin
 
 
@@ -54,7 +54,7 @@ class Bounds:
         if written(pid) > self._most:
             return "the installation exceeded the limit of %d GB" % (self._most >> 30), TOO_LARGE
         if _free(self._folder) < self._reserve:
-            return "the disk that holds %s became full" % self._folder, _MAKE_ROOM
+            return "the disk that holds %s became full" % self._folder, MAKE_ROOM
         return None
 
 

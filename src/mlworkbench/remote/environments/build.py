@@ -11,12 +11,12 @@ import os
 import time
 import urllib.request
 
-from ..cause import HINT
 from ..failpoint import failpoint
 from ..folder import Root
+from ..journal import read_json
 from ..programs import is_noexec
 from ..tree import make_private, remove
-from .bounds import TOO_LARGE, Bounds, is_too_large, most_for, written
+from .bounds import Bounds, most_for, written
 from .built_in import is_for_image, set_aside
 from .bytecode import borrow, compile_all, drop_compiled
 from .conda_guard import check_links, fetch_missing, library_of, write_interpreter
@@ -37,12 +37,13 @@ from .environment import (
 )
 from .md5_packages import with_sha256
 from .mirrors import index_variables, python_variables, refuse_archive
-from .network import address_in, why_not_reached
+from .program_errors import full, meaning_of, without_advice
 from .running import LOOK, run_program
 from .sources import ImageBuilds, check_place, file_name, sources_of
 from .tools import (
+    AGAIN,
+    RESOLVE,
     NoEnvironment,
-    NotFetched,
     building_environment,
     get,
     locked,
@@ -88,11 +89,13 @@ def ensure(
     if is_sound(root, lock) and is_for_image(root, lock, container):
         return prefix
     if digest_of(lock) != lock["digest"]:
-        raise NoEnvironment("the lock file was modified: its digest does not match; hint: submit again")
+        raise NoEnvironment("the lock file was modified: its digest does not match", AGAIN)
     check_place(lock, container["image"] if container else None)
     for place in (os.path.dirname(prefix), root.tools):
         if is_noexec(place):
-            raise NoEnvironment(NOEXEC % place)
+            raise NoEnvironment(
+                "%s is on a disk mounted noexec, so an environment's programs cannot be started" % place, _MOVE
+            )
     holder = take_lock(prefix + ".lock", say, cancelled)
     try:
         image = ImageBuilds(root, lock, container, password, log, say) if container else None
@@ -160,7 +163,7 @@ class _Builder:
         except BaseException as error:
             discard(self._prefix)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise NoEnvironment(FULL % self._root.path) from None
+                raise full(self._root.path) from None
             raise
         finally:
             remove(self._scratch)
@@ -243,7 +246,14 @@ class _Builder:
         with open(path, "w", encoding="ascii") as file:
             json.dump(request, file)
         failpoint("env-installing")
-        self._run([*own_python(), os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattle.py"), path])
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattle.py")
+        try:
+            self._run([*own_python(), program, path])
+        except NoEnvironment as error:
+            told = read_json(path + ".failure", "message", "hint")
+            if told is None:
+                raise
+            raise NoEnvironment(without_advice(str(told["message"])), told["hint"]) from error
 
     def _venv(self) -> None:
         python = self._lock["python"]
@@ -255,8 +265,8 @@ class _Builder:
         self._run([uv, "venv", "--quiet", "--no-project", "--python", str(interpreter), self._prefix])
         found = version_of(python_of(self._prefix))
         if found != python["version"]:
-            text = "%s is Python %s, but the lock file requires %s; hint: re-resolve with --upgrade"
-            raise NoEnvironment(text % (interpreter, found or "unknown", python["version"]))
+            text = "%s is Python %s, but the lock file requires %s"
+            raise NoEnvironment(text % (interpreter, found or "unknown", python["version"]), RESOLVE)
 
     def _own_python(self) -> str:
         """A Python of uv's under tools/, shared by all environments that want this version."""
@@ -362,7 +372,7 @@ class _Builder:
         bounds = Bounds(most_for([*self._lock["conda"], *self._lock["pip"]]), self._root.path)
         said = run_program(words, environ, self._scratch, self._log, self._holder, bounds, look)
         if said is not None and check:
-            raise _complaint(without_advice(words, said), self._root.path)
+            raise meaning_of(said, self._root.path)
 
     def _tell_how_far(self, pid: int) -> None:
         """uv says when a large package begins and when it is there, which may be many minutes apart."""
@@ -371,24 +381,8 @@ class _Builder:
             self._say("… %.0f MB written so far" % (much / 1e6))
 
 
-def without_advice(words: List[str], said: str) -> str:
-    """The output of a program. Hints are kept only from our own: output of uv may contain text of a package."""
-    ours = words[: len(own_python())] == own_python()
-    return said if ours else said.replace(HINT, "; hint - ")
-
-
 _SENT = "file:///sent/%s/%s"  # an address for what has none; nothing is fetched from there
-NOEXEC = (
-    "%s is on a disk mounted noexec, so an environment's programs cannot be started; hint: make ~/.mlw on the"
-    " target a link to a folder on another disk, or ask the administrator to mount the disk without noexec"
+_MOVE = (
+    "make ~/.mlw on the target a link to a folder on another disk, or ask the administrator to mount the disk without"
+    " noexec"
 )
-FULL = "the disk that holds %s is full; hint: free disk space, for example with 'mlw experiment clean'"
-
-
-def _complaint(said: str, root: str) -> NoEnvironment:
-    if "No space left on device" in said or "Disk quota exceeded" in said:
-        return NoEnvironment(FULL % root)
-    if is_too_large(said):
-        return NoEnvironment("a package contains a file that is too large: %s; hint: %s" % (said, TOO_LARGE))
-    why = why_not_reached(said)
-    return NotFetched(address_in(said) or "a package", why) if why else NoEnvironment(said)

@@ -34,7 +34,7 @@ def library_of(lock: Lock) -> str:
     """
     python = next((package for package in lock["conda"] if package["name"] == "python"), None)
     if python is None:
-        raise NoEnvironment("the conda packages contain no Python; hint: add python to the dependencies")
+        raise NoEnvironment("the conda packages contain no Python", "add python to the dependencies")
     for package in lock["conda"]:
         site = str(package.get("python_site_packages_path") or "")
         if site and not _SITE.fullmatch(site):
@@ -49,8 +49,8 @@ def fetch_missing(packages: List[Dict[str, Any]], root: Root, fetch: Callable[[D
     """Fetch the archives of packages that the cache does not contain. Raises NoEnvironment."""
     for package in packages:
         if not re.fullmatch(r"[0-9a-f]{64}", str(package.get("sha256"))):
-            text = "the conda channel has no SHA-256 for %s, which containers require; hint: use a different channel"
-            raise NoEnvironment(text % package["name"])
+            text = "the conda channel has no SHA-256 for %s, which containers require"
+            raise NoEnvironment(text % package["name"], "use a different channel")
     missing = [one for one in packages if not os.path.isdir(os.path.join(root.conda_packages, one["sha256"]))]
     with ThreadPoolExecutor(_DOWNLOADS) as pool:
         for _ in pool.map(fetch, missing):
@@ -66,8 +66,8 @@ def check_links(prefix: str) -> None:
         target = os.path.realpath(path)
         if target.startswith(base + os.sep) or (os.path.isfile(target) and not os.access(target, os.W_OK)):
             continue
-        text = "a conda package contains a link that points outside the environment: %s -> %s; hint: remove the package"
-        raise NoEnvironment(text % (path[len(prefix) + 1 :], os.readlink(path)))
+        text = "a conda package contains a link that points outside the environment: %s -> %s"
+        raise NoEnvironment(text % (path[len(prefix) + 1 :], os.readlink(path)), "remove the package")
 
 
 def write_interpreter(scratch: str, prefix: str, lock: Lock) -> str:

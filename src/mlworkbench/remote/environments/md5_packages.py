@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ..folder import Root
 from ..journal import read_json, write_note
 from ..tree import make_private
-from .tools import LARGEST, NoEnvironment, fetch
+from .tools import LARGEST, RESOLVE, NoEnvironment, fetch
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def with_sha256(root: Root, packages: List[Package]) -> List[Package]:
 
 def _identify(root: Root, package: Package) -> Package:
     if not package.get("md5") or not package.get("url"):
-        raise NoEnvironment("the conda package %s has no checksum; hint: re-resolve with --upgrade" % package["name"])
+        raise NoEnvironment("the conda package %s has no checksum" % package["name"], RESOLVE)
     name = hashlib.sha256(json.dumps([package["md5"], package["url"]]).encode("ascii")).hexdigest()
     note = os.path.join(root.conda_packages, "md5", name + ".json")
     known = read_json(note, "sha256")
@@ -53,8 +53,7 @@ def _download(root: Root, package: Package) -> str:
     try:
         sha256 = fetch(str(package["url"]), part, most=package.get("size") or LARGEST)
         if _md5_of(part) != package["md5"]:
-            text = "%s does not match the lock file: its MD5 differs; hint: re-resolve with --upgrade"
-            raise NoEnvironment(text % package["url"])
+            raise NoEnvironment("%s does not match the lock file: its MD5 differs" % package["url"], RESOLVE)
         os.replace(part, root.package(sha256))
     finally:
         if os.path.exists(part):

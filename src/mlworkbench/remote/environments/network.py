@@ -8,7 +8,6 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Optional
 
-NOT_FETCHED = " cannot be fetched"  # what every message of ours about it has, and clients know it by
 # As uv, py-rattler and git say it.
 _SIGNS = re.compile(
     r"error sending request|dns error|tcp connect error|timed out|request failed after|status server error"

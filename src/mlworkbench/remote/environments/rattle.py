@@ -1,7 +1,8 @@
 """Installs conda packages with py-rattler: ``python -I -S rattle.py REQUEST``, a process of its own.
 
 REQUEST is a file: {"path": where py-rattler is, "prefix", "cache", "work", "packages": entries of a lock}. Lines on
-stdout say how far it is. Files are hard links of the cache's where they hold nothing of the prefix.
+stdout say how far it is; a failure with a hint is also written to REQUEST.failure. Files are hard links of the cache's
+where they hold nothing of the prefix.
 
 The cache contains unpacked packages by the SHA-256 of their archives. py-rattler's own cache has one slot for a name,
 version, and build: whoever filled the slot first decides what all others get. So py-rattler gets a cache folder for
@@ -38,6 +39,12 @@ _UNPACKED_AT_ONCE = 8
 # The number is that of the check: what an older version checked counts as unchecked.
 _CHECKED = ".paths-1"
 _LEADS_OUT = "%s contains a path outside the environment: %s"
+
+
+class Mismatch(ValueError):
+    """A package is not what the lock says."""
+
+    hint = "re-resolve with --upgrade"
 
 
 def main(request: Dict[str, Any]) -> None:
@@ -98,10 +105,7 @@ async def unpack_files(packages: List[Dict[str, Any]], cache: str, work: str) ->
         async with limit:
             sha256, _ = await download_and_extract(client, Path(package["from"]).as_uri(), Path(folder))
         if sha256.hex() != package["sha256"]:
-            raise ValueError(
-                "%s does not match the lock file: its SHA-256 differs; hint: re-resolve with --upgrade"
-                % package["name"]
-            )
+            raise Mismatch("%s does not match the lock file: its SHA-256 differs" % package["name"])
         _move(folder, content)
 
     results = await asyncio.gather(*[unpack(package) for package in packages], return_exceptions=True)
@@ -363,6 +367,9 @@ if __name__ == "__main__":
     except BaseException as error:  # noqa: BLE001 - the builder tells it; a traceback would say no more
         sys.stdout.write("error: %s\n" % error)
         code = 1
+        if isinstance(error, Mismatch):
+            with open(sys.argv[1] + ".failure", "w", encoding="utf-8") as told:
+                json.dump({"message": str(error), "hint": error.hint}, told)
     sys.stdout.flush()
     # py-rattler's threads may still want to report something: one in ten times that ends an interpreter which winds up
     # in a crash.

@@ -12,6 +12,7 @@ import select
 import signal
 
 from .. import machine
+from ..failure import failure
 from ..folder import Root, RunFolder
 from ..run_spec import companion_settings
 from ..untrusted import parse_json
@@ -22,15 +23,12 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
+    from ..failure import Failure
     from ..run_spec import Spec
 
     Lock = Dict[str, Any]
 
 BEAT = 2.0
-_UNPREPARED = (
-    "the environment is not prepared on %s, and PrepareEnvironment is false"
-    "; hint: run 'mlw experiment prepare -c %s', or set PrepareEnvironment: true"
-)
 
 
 def make_ready(
@@ -40,8 +38,8 @@ def make_ready(
     tell: Callable[[], None],
     beat: Callable[[], None],
     secrets: Optional[Dict[str, str]] = None,
-) -> Optional[str]:
-    """Why there is no environment, in a few lines; None: it is ready, and nobody removes it while this process lives.
+) -> Optional[Failure]:
+    """Why there is no environment; None: it is ready, and nobody removes it while this process lives.
 
     ``tell`` is called if it has to be built, ``beat`` every few seconds while it is. Of the ``secrets`` only the
     registry's password is used, if the image has to be pulled for the build.
@@ -53,10 +51,10 @@ def make_ready(
     if sound and not (packs and not is_packed(root, lock)):
         return None
     if not sound and not spec.get("prepare", True):
-        return _UNPREPARED % (spec["compute"]["name"], spec["runconfig"])
+        return _unprepared(spec)
     tell()
     if not machine.FORKS:
-        return "environments can be built on Linux and macOS only"
+        return failed("environments can be built on Linux and macOS only")
     told, tell_result = os.pipe()
     os.set_inheritable(tell_result, True)
     builder = machine.fork(lambda: _build(root, run, spec, packs, secrets or {}, tell_result), keep=[tell_result])
@@ -65,6 +63,18 @@ def make_ready(
     os.close(told)
     _, status = os.waitpid(builder, 0)
     return parse_json(answer)["problem"] if answer else _killed(status)
+
+
+def failed(message: str, hint: Optional[str] = None) -> Failure:
+    """The failure of an environment that was not built."""
+    return failure("environment-failed", message, hint, "environment-failed")
+
+
+def _unprepared(spec: Spec) -> Failure:
+    return failed(
+        "the environment is not prepared on %s, and PrepareEnvironment is false" % spec["compute"]["name"],
+        "run 'mlw experiment prepare -c %s', or set PrepareEnvironment: true" % spec["runconfig"],
+    )
 
 
 def _is_for_image(root: Root, spec: Spec) -> bool:
@@ -96,10 +106,10 @@ def _end(builder: int) -> None:
     os.killpg(builder, signal.SIGKILL)
 
 
-def _killed(status: int) -> str:
+def _killed(status: int) -> Failure:
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        return "the environment builder was killed, possibly because memory ran out; hint: submit again"
-    return "the environment builder died; hint: see supervisor.log in the run folder"
+        return failed("the environment builder was killed, possibly because memory ran out", "submit again")
+    return failed("the environment builder died", "see supervisor.log in the run folder")
 
 
 def _build(root: Root, run: RunFolder, spec: Spec, packs: bool, secrets: Dict[str, str], tell: int) -> None:
@@ -123,9 +133,9 @@ def _build(root: Root, run: RunFolder, spec: Spec, packs: bool, secrets: Dict[st
 
             pack(root, lock, say, cancelled)
     except Cancelled:
-        problem = "canceled before it started"
+        problem = failure("cancelled", "canceled before it started")
     except NoEnvironment as error:
-        problem = str(error)
+        problem = error.failure
     except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = "%s: %s" % (type(error).__name__, error)
+        problem = failed("%s: %s" % (type(error).__name__, error))
     os.write(tell, json.dumps({"problem": problem}).encode("ascii"))

@@ -52,7 +52,7 @@ def run_program(
                 excess = bounds.exceeded(program.pid)
                 if excess:
                     _end(program, uv_cache(environ, folder))
-                    raise NoEnvironment("%s while unpacking packages; hint: %s" % excess)
+                    raise NoEnvironment("%s while unpacking packages" % excess[0], excess[1])
         except BaseException:
             _kill(program)
             raise

@@ -25,7 +25,7 @@ from .bytecode import adopt, compile_command
 from .environment import prefix_of, python_home, python_of
 from .mirrors import index_variables
 from .pulling import pull_image
-from .tools import CERTIFICATES, NoEnvironment, get
+from .tools import AGAIN, CERTIFICATES, NoEnvironment, get
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     Run = Callable[..., None]
     Say = Callable[[str], None]
 
+_UNLOCKED = "submit again without --locked"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _WHEEL = re.compile(r"([A-Za-z0-9._]+)-[A-Za-z0-9._!+]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+\.whl")
 
@@ -53,24 +54,18 @@ def check_place(lock: Lock, image: "Optional[str]") -> None:
     """Raise NoEnvironment unless the lock says that its own code runs where this run is: in its image, or here."""
     python = lock["python"]
     if image and python["source"] == "host":
-        text = "the lock file uses %s, a program on this machine, which containers cannot start; hint: submit"
-        raise NoEnvironment((text + " again without --locked") % python.get("path"))
+        text = "the lock file uses %s, a program on this machine, which containers cannot start"
+        raise NoEnvironment(text % python.get("path"), _UNLOCKED)
     if lock.get("built_in") == image:
         return
     names = ", ".join(str(one["name"]) for one in sources_of(lock))
     where = "image %s" % image if image else "this machine"
     if names:
-        text = (
-            "%s must be built from source, and the lock file was not created for %s; hint: submit again without"
-            " --locked"
-        )
-        raise NoEnvironment(text % (names, where))
+        text = "%s must be built from source, and the lock file was not created for %s"
+        raise NoEnvironment(text % (names, where), _UNLOCKED)
     if lock["conda"]:
-        text = (
-            "the environment uses Python from conda, and the lock file was not created for %s; hint: submit again"
-            " without --locked"
-        )
-        raise NoEnvironment(text % where)
+        text = "the environment uses Python from conda, and the lock file was not created for %s"
+        raise NoEnvironment(text % where, _UNLOCKED)
 
 
 class ImageBuilds:
@@ -104,7 +99,7 @@ class ImageBuilds:
         """Have the image, and hold on to its content: all builds run in the image of this ID. To be called first."""
         problem = pull_image(self._engine.container, self._log, self._say, self._password)
         if problem:
-            raise NoEnvironment(problem)
+            raise NoEnvironment(**problem)
         self.image_id = image_id(self._engine.container)
         if not self.image_id:
             raise NoEnvironment("the container engine returned no ID for image %s" % self.image)
@@ -128,7 +123,8 @@ class ImageBuilds:
             self._run_inside(place, build_command(container, mounts, environment, words), run)
         except NoEnvironment as error:
             text = "%s cannot be built from source in image %s: %s"
-            raise NoEnvironment(text % (one["name"], self.image, error)) from None
+            inner = error.failure
+            raise NoEnvironment(text % (one["name"], self.image, inner["message"]), inner["hint"]) from None
         return _take(one, os.path.join(place, "out"), place + ".wheel")
 
     def compile(self, library: str, scratch: str, run: Run) -> None:
@@ -156,7 +152,7 @@ class ImageBuilds:
             if gone:
                 _open_folders(place)
         if not gone:  # what still runs could change its files while they are read
-            raise NoEnvironment("the container engine does not respond; hint: submit again")
+            raise NoEnvironment("the container engine does not respond", AGAIN)
 
     def _source(self, one: "Dict[str, Any]", folder: str, run: Run) -> str:
         """The archive, or a checkout: fetched out here, where no code of it runs."""

@@ -10,6 +10,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Callable, Dict, Optional
 
+    from ..failure import Failure
     from ..folder import Root, RunFolder
     from ..run_spec import Spec
 
@@ -21,7 +22,7 @@ def prepare_environment(
     secrets: Optional[Dict[str, str]] = None,
     on_build: Callable[[], None] = lambda: None,
     beat: Callable[[], None] = lambda: None,
-) -> Optional[str]:
+) -> Optional[Failure]:
     """Make the run's environment ready, and hold it while this process lives; why there is none, or None.
 
     ``on_build`` is called if it has to be built, ``beat`` every few seconds meanwhile.

@@ -18,6 +18,7 @@ import urllib.request
 import zipfile
 
 from .. import machine
+from ..failure import Failed
 from ..folder import Root
 from ..tree import make_private, remove
 
@@ -34,17 +35,28 @@ LARGEST = 1 << 34  # bytes of a package whose index does not say its size
 CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
-class NoEnvironment(Exception):
-    """The environment could not be made: why, and after ``; hint: `` what to do."""
+CHECK_CONNECTION = "check this machine's internet connection"
+NOT_FETCHED = "not-fetched"  # code: something elsewhere is needed, and this machine did not get it
+AGAIN, RESOLVE = "submit again", "re-resolve with --upgrade"  # hints
+
+
+class NoEnvironment(Failed):
+    """The environment could not be made."""
+
+    code = explain = "environment-failed"
 
 
 class NotFetched(NoEnvironment):
-    """What it takes lies elsewhere, and there is no way to it from here."""
+    """What it takes lies elsewhere, and there is no way to it from here. ``refused``: by a server that was reached."""
 
-    def __init__(self, what: str, why: str) -> None:
-        text = "%s cannot be fetched here (%s); hint: check this machine's internet connection, or submit with"
-        super().__init__((text + " --send-packages to upload packages from your computer") % (what, why))
-        self.why = why
+    def __init__(self, what: str, why: str, refused: bool = False) -> None:
+        super().__init__(
+            "%s cannot be fetched here (%s)" % (what, why),
+            CHECK_CONNECTION + ", or submit with --send-packages to upload packages from your computer",
+            NOT_FETCHED,
+            "no-internet-there",
+        )
+        self.what, self.why, self.refused = what, why, refused
 
 
 def no_python(lock: Lock, why: str, in_image: Optional[str] = None) -> NoEnvironment:
@@ -54,23 +66,22 @@ def no_python(lock: Lock, why: str, in_image: Optional[str] = None) -> NoEnviron
     would have the packages of the image in place of those of the project.
     """
     version = str(lock["python"]["version"])
-    said = "Python %s cannot be fetched: %s; hint: " % (version, why)
+    said = "Python %s cannot be fetched: %s" % (version, why)
     short = ".".join(version.split(".")[:2])
     there = lock.get("instead")
     if in_image and in_image.startswith(short + "."):
         text = "the image has Python %s: set userManagedEnvironment: true in the .compute file to use it with the"
         text += " packages of the image, or set UV_PYTHON_INSTALL_MIRROR to a mirror"
-        return NoEnvironment(said + text % in_image)
+        return NoEnvironment(said, text % in_image, NOT_FETCHED)
     if not there:
         text = "check the internet connection, set UV_PYTHON_DOWNLOADS_JSON_URL or UV_PYTHON_INSTALL_MIRROR to a"
         text += " mirror, or set userManagedEnvironment: true in the .compute file if the image has Python %s"
-        return NoEnvironment(said + text % short)
-    said += "the machine has Python %s: " % there["version"]
+        return NoEnvironment(said, text % short, NOT_FETCHED)
+    hint = "the machine has Python %s: " % there["version"]
     if there.get("file"):
-        said += "write python=%s in %s, or " % (".".join(there["version"].split(".")[:2]), there["file"])
-    return NoEnvironment(
-        said + "set userManagedEnvironment: true in the .compute file (pythonLocation selects a different Python)"
-    )
+        hint += "write python=%s in %s, or " % (".".join(there["version"].split(".")[:2]), there["file"])
+    hint += "set userManagedEnvironment: true in the .compute file (pythonLocation selects a different Python)"
+    return NoEnvironment(said, hint, NOT_FETCHED)
 
 
 def why_no_python(error: NoEnvironment) -> Optional[str]:
@@ -87,7 +98,7 @@ def provide(root: Root, lock: Lock, name: str) -> str:
     """Folder of a tool that the lock names, made if need be."""
     tool = next((one for one in lock.get("tools", []) if one["name"] == name), None)
     if tool is None:
-        raise NoEnvironment("%s is required, but the lock file does not specify its version; hint: submit again" % name)
+        raise NoEnvironment("%s is required, but the lock file does not specify its version" % name, AGAIN)
     if not is_provided(root, tool):
         _unpack(root, tool, _folder(root, tool))
     return _folder(root, tool)
@@ -123,7 +134,7 @@ def _unpack(root: Root, tool: Dict[str, Any], folder: str) -> None:
         os.rename(part, folder)
     except zipfile.BadZipFile:
         os.unlink(wheel)
-        raise NoEnvironment("the wheel for %s was damaged; hint: submit again" % tool["name"]) from None
+        raise NoEnvironment("the wheel for %s was damaged" % tool["name"], AGAIN) from None
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
@@ -153,15 +164,15 @@ def get(root: Root, entry: Dict[str, Any], headers: Optional[Dict[str, str]] = N
     if os.path.isfile(path):
         return path
     if not entry.get("url"):
-        raise NoEnvironment("%s was not uploaded; hint: submit again" % entry.get("file", entry["name"]))
+        raise NoEnvironment("%s was not uploaded" % entry.get("file", entry["name"]), AGAIN)
     make_private(root.packages)
     part = "%s.%s.part" % (path, os.urandom(4).hex())
     try:
         size = entry.get("size")
         most = size if isinstance(size, int) and size > 0 else LARGEST
         if fetch(str(entry["url"]), part, headers, most) != entry["sha256"]:
-            text = "%s does not match the lock file: its SHA-256 differs; hint: re-resolve with --upgrade"
-            raise NoEnvironment(text % entry["url"])
+            text = "%s does not match the lock file: its SHA-256 differs"
+            raise NoEnvironment(text % entry["url"], RESOLVE)
         os.replace(part, path)
     finally:
         if os.path.exists(part):
@@ -172,9 +183,7 @@ def get(root: Root, entry: Dict[str, Any], headers: Optional[Dict[str, str]] = N
 def _place(root: Root, sha256: object) -> str:
     """Where a package is kept. Raises NoEnvironment for a package that has no digest."""
     if not isinstance(sha256, str) or not _DIGEST.fullmatch(sha256):
-        raise NoEnvironment(
-            "a package in the lock file has no SHA-256; hint: re-resolve with --upgrade, or use a different channel"
-        )
+        raise NoEnvironment("a package in the lock file has no SHA-256", RESOLVE + ", or use a different channel")
     return root.package(sha256)
 
 
@@ -192,7 +201,7 @@ def take_in(root: Root, sha256: str, source: str) -> None:
                 known.update(block)
                 file.write(block)
         if known.hexdigest() != sha256:
-            raise NoEnvironment("%s has changed since it was locked; hint: submit again" % source)
+            raise NoEnvironment("%s has changed since it was locked" % source, AGAIN)
         os.replace(part, path)
     finally:
         if os.path.exists(part):
@@ -221,14 +230,15 @@ def fetch(
             for block in iter(lambda: answer.read(1 << 18), b""):
                 written += len(block)
                 if written > most:
-                    raise NoEnvironment("%s is larger than %d bytes; hint: re-resolve with --upgrade" % (url, most))
+                    raise NoEnvironment("%s is larger than %d bytes" % (url, most), RESOLVE)
                 known.update(block)
                 file.write(block)
     except (urllib.error.URLError, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         said = getattr(error, "reason", None) or error
-        raise NotFetched(url, str(getattr(said, "strerror", None) or said)) from None
+        refused = 400 <= (getattr(error, "code", None) or 0) < 500
+        raise NotFetched(url, str(getattr(said, "strerror", None) or said), refused) from None
     return known.hexdigest()
 
 

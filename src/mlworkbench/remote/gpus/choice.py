@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..failure import Failed
 from .request import COUNT, FREE, LIST, Request
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
@@ -14,8 +15,10 @@ TAKEN = 0.05  # share of a GPU's memory from which on it is somebody's
 _NAMED = 4
 
 
-class Impossible(Exception):
+class Impossible(Failed):
     """Waiting would not help, and why."""
+
+    code, explain = "gpu-unavailable", "gpu-queued"
 
 
 def candidates(request: Request, looked: Dict[str, Any]) -> List[Gpu]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     Facts = Dict[str, Any]
     Found = Optional[Tuple[str, Optional[str]]]
 
+NO_GPU = "no-gpu-in-container"  # code of a container that did not start, as in complaints.py
 _HIDDEN = ("", "-1", "NoDevFiles", "none", "void")
 _GIB = 1024**3
 POOR = 0.5  # below this share of the time a GPU is not well used
@@ -76,10 +77,10 @@ def worked(gpu: Facts) -> bool:
 
 def diagnose(case: Case) -> Optional[Facts]:
     """The first cause that the evidence bears out; None if there is none worth telling."""
-    for rule in _UNUSED if case.used == "no" else _POOR:
+    for rule, page in _UNUSED if case.used == "no" else _POOR:
         found = rule(case)
         if found:
-            return {"cause": found[0], "remedy": found[1]}
+            return {"cause": found[0], "remedy": found[1], "explain": page}
     return None
 
 
@@ -87,8 +88,7 @@ def diagnose(case: Case) -> Optional[Facts]:
 
 
 def _toolkit(case: Case) -> Found:
-    said = str(case.evidence.get("problem") or "").lower()
-    if not any(word in said for word in ("gpus in containers", "container toolkit", "cdi definition")):
+    if case.evidence.get("code") != NO_GPU:
         return None
     cause = "the engine could not add a GPU to the container: the NVIDIA Container Toolkit is missing or does not work"
     return cause, "install it on the target, run 'nvidia-ctk runtime configure', and restart the engine"
@@ -311,32 +311,33 @@ def _idle_often(case: Case) -> Found:
     return cause, "give the GPU more work at a time: larger batches, fewer copies to and from it"
 
 
-_UNUSED: Tuple[Callable[[Case], Found], ...] = (
-    _toolkit,
-    _hidden,
-    _bare_container,
-    _lost,
-    _crowded,
-    _out_of_memory,
-    _cpu_build,
-    _old_driver,
-    _no_kernel,
-    _no_libcuda,
-    _no_libraries,
-    _failed_first,
-    _context_only,
-    _no_device,
-    _no_framework,
-    _never_opened,
+# Each rule with its page of ``mlw explain``.
+_UNUSED: Tuple[Tuple[Callable[[Case], Found], str], ...] = (
+    (_toolkit, NO_GPU),
+    (_hidden, "gpu-hidden"),
+    (_bare_container, NO_GPU),
+    (_lost, "gpu-lost"),
+    (_crowded, "gpu-memory"),
+    (_out_of_memory, "gpu-memory"),
+    (_cpu_build, "gpu-cpu-build"),
+    (_old_driver, "gpu-driver"),
+    (_no_kernel, "gpu-libraries"),
+    (_no_libcuda, "gpu-libraries"),
+    (_no_libraries, "gpu-libraries"),
+    (_failed_first, "gpu-not-used"),
+    (_context_only, "gpu-not-used"),
+    (_no_device, "gpu-not-used"),
+    (_no_framework, "gpu-not-used"),
+    (_never_opened, "gpu-not-used"),
 )
-_POOR: Tuple[Callable[[Case], Found], ...] = (
-    _lost,
-    _crowded,
-    _out_of_memory,
-    _throttled,
-    _some_idle,
-    _input_bound,
-    _idle_often,
+_POOR: Tuple[Tuple[Callable[[Case], Found], str], ...] = (
+    (_lost, "gpu-lost"),
+    (_crowded, "gpu-memory"),
+    (_out_of_memory, "gpu-memory"),
+    (_throttled, "gpu-slow"),
+    (_some_idle, "gpu-not-used"),
+    (_input_bound, "gpu-slow"),
+    (_idle_often, "gpu-slow"),
 )
 
 

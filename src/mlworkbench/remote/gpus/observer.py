@@ -151,7 +151,7 @@ class Observer:
             gpu["memory_total"] = totals.get(gpu["uuid"])
         problem = self._looked.get("problem") or (None if self._looked.get("gpus") else "the target has no GPU")
         facts = {"started": True, "held": self._uuids is not None, "problem": problem}
-        evidence = dict(self._evidence(), problem=ended.get("cause"))
+        evidence = dict(self._evidence(), code=ended.get("code"))
         return judge(summary, self._spec.get("gpus"), facts, evidence, bool(ended.get("failed")))
 
 

@@ -33,7 +33,8 @@ def judge(summary: Optional[Facts], asked: Optional[str], facts: Facts, evidence
     if used == NO or (used in (YES, PARTLY) and (failed or used == PARTLY or _poorly(gpus))):
         found = diagnose(case)
     made: Facts = {"used": used, "asked": asked, "reason": reason, "diagnosis": found}
-    made["line"] = _line(used, reason, gpus, asked)
+    made["summary"] = _summary(used, reason, gpus)
+    made["line"] = "GPU used: " + used + (" – " + made["summary"] if made["summary"] else "")
     made["gpus"] = [_figures(gpu) for gpu in gpus]
     made["evidence"] = {name: evidence.get(name) for name in _KEPT if evidence.get(name) is not None}
     for name in ("cpu_share", "cpu_cores", "busiest", "disk_share"):
@@ -95,17 +96,15 @@ def _figures(gpu: Facts) -> Facts:
     return {name: gpu.get(name) for name in _FIGURES}
 
 
-# -- the line ----------------------------------------------------------------------------------------------
+# -- the summary ----------------------------------------------------------------------------------------------
 
 
-def _line(used: str, reason: Optional[str], gpus: List[Facts], asked: Optional[str]) -> str:
-    words = "GPU used: " + used
+def _summary(used: str, reason: Optional[str], gpus: List[Facts]) -> Optional[str]:
     shown = [gpu for gpu in gpus if opened(gpu)] or gpus
     if used in (YES, PARTLY) and shown:
         parts = [_names(shown), _share(shown), _peak(shown), _energy(shown), _by(shown)]
-        words += " – " + ", ".join(part for part in parts if part)
-        return words + ("; " + reason if reason else "")
-    return words + (" – " + reason if reason else "")
+        return ", ".join(part for part in parts if part) + ("; " + reason if reason else "")
+    return reason
 
 
 def _names(gpus: List[Facts]) -> str:

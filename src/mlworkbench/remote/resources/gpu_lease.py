@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional
 
+    from ..failure import Reason
     from ..folder import Root, RunFolder
     from ..gpus.lease import Granted, Leases
     from ..gpus.request import Request
@@ -55,7 +56,7 @@ class GpuLease:
         self._recalled = False
         self._next_hold = 0.0
 
-    def obtain(self, beat: Callable[[], None]) -> Optional[str]:
+    def obtain(self, beat: Callable[[], None]) -> Optional[Reason]:
         """Wait for what was asked for. None: the run may start; else why it never will."""
         try:
             request = parse(self._asked)
@@ -64,15 +65,17 @@ class GpuLease:
                 return None
             if sys.platform != "linux":
                 return "GPU leases are supported on Linux only"
+            from ..gpus.lease import Granted  # noqa: PLC0415 - where GPUs are asked for
+
             granted = self._queue(request, beat)
         except ValueError as error:
             return "invalid GPU request: %s" % error
-        if isinstance(granted, str):
+        if not isinstance(granted, Granted):
             return granted
         self._give(granted)
         return None
 
-    def _queue(self, request: Request, beat: Callable[[], None]) -> "Granted | str":
+    def _queue(self, request: Request, beat: Callable[[], None]) -> "Granted | Reason":
         from ..gpus.lease import Granted, Impossible, Waiting  # noqa: PLC0415 - where GPUs are asked for
 
         self._leases = leases = self._make_leases()
@@ -85,7 +88,7 @@ class GpuLease:
             try:
                 outcome = leases.take(request)
             except Impossible as reason:
-                return str(reason)
+                return reason.failure
             except OSError as error:  # a home folder that is away for a moment must not cost a place in the queue
                 outcome = Waiting("the GPU queue cannot be read: %s" % error)
             if isinstance(outcome, Granted):

@@ -8,6 +8,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Protocol
 
+    from ..failure import Reason
     from ..folder import Root, RunFolder
     from ..journal import Journal
     from ..run_spec import Spec
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     class Resource(Protocol):
         """One resource of one run. What it is, is on disk: a new supervisor holds what its predecessor held."""
 
-        def obtain(self, beat: Callable[[], None]) -> Optional[str]:
+        def obtain(self, beat: Callable[[], None]) -> Optional[Reason]:
             """Wait for it. None: the run may start; else why it never will. ``beat`` is called while waiting."""
 
         def descriptors(self) -> List[int]:
@@ -34,7 +35,7 @@ class Resources:
     def __init__(self, members: List[Resource]) -> None:
         self._members = members
 
-    def obtain(self, beat: Callable[[], None]) -> Optional[str]:
+    def obtain(self, beat: Callable[[], None]) -> Optional[Reason]:
         """None: all are held, and the run may start; else why it never will."""
         for resource in self._members:
             problem = resource.obtain(beat)

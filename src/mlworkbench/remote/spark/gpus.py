@@ -52,7 +52,8 @@ def judge(
     if not given:
         if used in ("yes", "partly"):
             return _add(made, "no executor received a GPU")  # the driver used one
-        found = {"cause": "%s is %s, but no executor received a GPU" % (AMOUNT, asked), "remedy": _remedy(master)}
+        cause = "%s is %s, but no executor received a GPU" % (AMOUNT, asked)
+        found = {"cause": cause, "remedy": _remedy(master), "explain": "gpu-not-used"}
         return _decide(made, "no", "no executor received a GPU", found)
     if used in ("yes", "partly"):
         return _add(made, "not measured: " + _list(away, given)) if away else made
@@ -68,13 +69,18 @@ def _remedy(master: str) -> str:
 
 
 def _decide(made: Facts, used: str, reason: str, diagnosis: Optional[Facts] = None) -> Facts:
-    made.update(used=used, reason=reason, diagnosis=diagnosis, line="GPU used: %s \u2013 %s" % (used, reason))
-    return made
+    made.update(used=used, reason=reason, summary=reason, diagnosis=diagnosis)
+    return _with_line(made)
 
 
 def _add(made: Facts, reason: str) -> Facts:
     made["reason"] = "; ".join(one for one in (made.get("reason"), reason) if one)
-    made["line"] = "%s; %s" % (made.get("line"), reason)
+    made["summary"] = "; ".join(one for one in (made.get("summary"), reason) if one)
+    return _with_line(made)
+
+
+def _with_line(made: Facts) -> Facts:
+    made["line"] = "GPU used: %s \u2013 %s" % (made["used"], made["summary"])
     return made
 
 

@@ -14,10 +14,10 @@ import stat
 import tarfile
 import time
 
-from ..environments.build import FULL, SILENCE, Cancelled, take_lock
+from ..environments.build import SILENCE, Cancelled, take_lock
 from ..environments.environment import pack_of, prefix_of
 from ..environments.packed import is_packed, note_pack
-from ..environments.tools import NoEnvironment
+from ..environments.program_errors import full
 from ..failpoint import failpoint
 from ..folder import Root
 from ..tree import remove
@@ -72,7 +72,7 @@ def _make(root: Root, lock: Lock, say: Say, cancelled: Callable[[], bool]) -> No
         note_pack(root, lock)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoEnvironment(FULL % root.path) from None
+            raise full(root.path) from None
         raise
     finally:
         remove(scratch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..cause import explain
+from ..cause import exception_in
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def python_cause(text: str, work: str) -> Optional[str]:
     """The innermost Python exception in what Spark tells; None if there is none."""
     if _TRACEBACK not in text:
         return None
-    found = explain(text, work, "the executors' Python", None, None)
-    return None if found.startswith("exit code ") else found
+    found = exception_in(text, work, "the executors' Python")
+    return found["message"] if found else None
 
 
 def task_cause(reason: Dict[str, Any], work: str) -> str:
@@ -86,8 +86,3 @@ def memory_error(log: str) -> Optional[str]:
         if at >= 0 and not line.startswith(("\t", " ")) and "Lost task" not in line:
             return line[at : at + 100].strip()
     return None
-
-
-def last_words(log: str) -> str:
-    """The last line that is not empty."""
-    return next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")

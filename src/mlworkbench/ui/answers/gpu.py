@@ -8,6 +8,7 @@ from typing import Any
 
 from ...model import Run
 from ...remote.gpus.verdict import size, start_line
+from ...report.failures import gpu_summary
 from ...report.plain import plain
 from ...report.records import gpu_words
 
@@ -75,7 +76,7 @@ def verdict(run: Run) -> Verdict | None:
     asked = told.get("asked") or run.spec.gpus or got.get("asked")
     return Verdict(
         used=_text(told.get("used"), 20),
-        line=plain(_after(words.get("gpu", "")), 1000),
+        line=plain(gpu_summary(told) or words.get("gpu", ""), 1000),
         warning=_maybe(words.get("gpu_warning")),
         cause=_maybe(words.get("gpu_cause")),
         remedy=_maybe(words.get("gpu_remedy")),
@@ -85,11 +86,6 @@ def verdict(run: Run) -> Verdict | None:
         cards=[_card(one) for one in _dicts(told.get("gpus"))],
         evidence=_evidence(_dict(told.get("evidence"))),
     )
-
-
-def _after(line: str) -> str:
-    """Without the verdict itself, which is said beside it."""
-    return line.partition(" – ")[2] or line
 
 
 def _card(gpu: Mapping[str, Any]) -> Card:

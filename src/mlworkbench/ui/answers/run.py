@@ -17,8 +17,8 @@ from ...history.store import History
 from ...model import IN_CONTACT, Run
 from ...paths import RunFolder
 from ...remote.folder import is_outside
-from ...report import symptoms
 from ...report.children import best, judged_by, rank
+from ...report.failures import page_of
 from ...report.plain import plain
 from ...report.records import REMEDY, cause_lines
 from ...report.records import ending as ending_of
@@ -146,10 +146,10 @@ def ending(run: Run) -> str:
 
 def cause(run: Run) -> tuple[list[str], str | None]:
     """Why it failed, in lines, and what to do about it."""
-    found = cause_lines(run.cause) if run.cause else []
+    found = cause_lines(run)
     lines = [text for name, text in found if name != REMEDY and text]
     remedy = [text for name, text in found if name == REMEDY]
-    name = symptoms.of_run(run)
+    name = page_of(run)
     return lines, "; ".join([*remedy, *([details_of(name)] if name else [])]) or None
 
 

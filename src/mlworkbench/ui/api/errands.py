@@ -55,7 +55,7 @@ def told(errand: Errand, first: int = 0) -> Told:
         error=error.message if error else None,
         hint=error.hint if error else None,
         explain=error.more if error else None,
-        failure=FailureBody(**Failure.of(error).to_json()) if error else None,
+        failure=FailureBody.model_validate(Failure.of(error).to_json()) if error else None,
         more=error.more if error else None,
     )
 

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from find import Coming, Missing, NoSpark, find_java, find_spark
 from modules import pack
 
-CANNOT_START = 78  # remote/spark/ending.py knows it
+CANNOT_START, REFUSAL = 78, "failure.json"  # remote/spark/ending.py knows them
 SAYS = "mlw: "
 _FIRST_PORT, _PORTS = 4040, 200
 _INRUN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -32,14 +32,12 @@ def main(words):
         return 0
     location, folder, options = words[0], words[1], words[2:]
     if os.name == "nt":
-        sys.stderr.write("%sSpark is not supported on Windows; hint: use a different target, or Docker\n" % SAYS)
-        return CANNOT_START
+        return refuse("Spark is not supported on Windows", "use a different target, or Docker")
     try:
         spark = find_spark(location, os.environ)
         java = find_java(spark, os.environ)
     except Missing as error:
-        sys.stderr.write("%s%s; hint: %s\n" % (SAYS, error.message, error.hint))
-        return CANNOT_START
+        return refuse(error.message, error.hint)
     os.environ["JAVA_HOME"] = java.home
     os.environ["SPARK_HOME"] = spark.home
     run = os.environ.get("MLW_RUN_FOLDER") or os.getcwd()
@@ -52,7 +50,16 @@ def main(words):
         os.execv(command[0], command)
     except OSError as error:
         hint = "its scripts need bash, which small images do not have"
-        sys.stderr.write("%s%s cannot be started: %s; hint: %s\n" % (SAYS, command[0], error.strerror, hint))
+        return refuse("%s cannot be started: %s" % (command[0], error.strerror), hint)
+
+
+def refuse(message, hint):
+    """Say why Spark does not start: in the log for people, in a file for the supervisor."""
+    sys.stderr.write("%s%s; hint: %s\n" % (SAYS, message, hint))
+    folder = os.path.join(os.environ.get("MLW_RUN_FOLDER") or os.getcwd(), "spark")
+    if os.path.isdir(folder):
+        with open(os.path.join(folder, REFUSAL), "w", encoding="utf-8") as file:
+            json.dump({"code": "no-spark", "message": message, "hint": hint, "explain": "no-spark"}, file)
     return CANNOT_START
 
 
