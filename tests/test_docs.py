@@ -36,7 +36,8 @@ def test_every_error_code_is_documented():
     kinds = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.MlwError)]
     text = (ROOT / "docs/reference/machine-readable-output.md").read_text()
     assert [kind.code for kind in kinds if f"\n| `{kind.code}` |" not in text] == []
-    assert len({kind.code for kind in kinds}) == len(kinds), "a code names one class"
+    own = [kind for kind in kinds if "code" in vars(kind)]
+    assert len({kind.code for kind in own}) == len(own), "a code names one class"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -2,6 +2,7 @@
 
 MlwError
 ├── UsageError          the words on the command line do not fit together
+│   └── OptionError     the value of an option is invalid; has the words of a form, too
 ├── ConfigError         a project file is missing, damaged or says something impossible (file, line)
 ├── UnknownName         a name that nobody knows; lists the known ones
 ├── PreflightError      what the project asks for cannot work on the target
@@ -65,6 +66,15 @@ class UsageError(MlwError):
     code = "usage"
 
 
+class OptionError(UsageError):
+    """The value of an option is invalid. ``text`` and ``tip`` are message and hint for a form, which has no options."""
+
+    def __init__(self, message: str, hint: str | None, *, text: str, tip: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.text = text
+        self.tip = tip or hint
+
+
 class ConfigError(MlwError):
     """A project file is missing or invalid."""
 
@@ -72,16 +82,29 @@ class ConfigError(MlwError):
     code = "config"
     path: str | None = None
     line: int | None = None
+    _text: str | None = None
 
     def __init__(
-        self, message: str, hint: str | None = None, *, path: str | None = None, line: int | None = None
+        self,
+        message: str,
+        hint: str | None = None,
+        *,
+        path: str | None = None,
+        line: int | None = None,
+        code: str | None = None,
     ) -> None:
         place = "" if path is None else f"{path}:{line}: " if line else f"{path}: "
         # A project may hold a value of a megabyte, and the message quotes it.
         message = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
-        super().__init__(place + message, hint)
+        super().__init__(place + message, hint, code=code)
         self.path = path
         self.line = line
+        self._text = message
+
+    @property
+    def text(self) -> str:
+        """The message without the file and the line."""
+        return self.message if self._text is None else self._text
 
 
 class UnknownName(MlwError):

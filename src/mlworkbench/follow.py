@@ -13,9 +13,11 @@ from .history.reading import before_end
 from .history.rows import Reading
 from .history.store import History
 from .hosts.host import News
+from .hosts.stranger import NOT_ATTACHED
 from .inferred_state import (
     INTERRUPTED,
     UNWRITTEN,
+    in_contact,
     in_sweep,
     interrupted,
     is_unwritten,
@@ -309,7 +311,7 @@ class Follower:
             return b""
         self._failures = 0
         if self._is_back(news):
-            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=IN_CONTACT))
+            self.run = self.history.note(self.run.id, in_contact)
         if self._lost:  # another command may have noted already that contact is back: our user is told by us
             self._lost = False
             self._observer.contact_changed(self.run)
@@ -317,12 +319,13 @@ class Follower:
 
     def _is_back(self, news: News) -> bool:
         """Whether contact was lost, or the run was thought to be another machine's, and is no more."""
-        told = self.run.contact
-        return told.startswith("no contact") or (told != IN_CONTACT and (news.supervised or self.run.status.final))
+        is_elsewhere = self.run.contact != IN_CONTACT
+        return self.run.no_contact is not None or (is_elsewhere and (news.supervised or self.run.status.final))
 
     def _note_contact(self, error: HostError) -> None:
-        if out_of_contact(self.run, error.message) != self.run:
-            self.run = self.history.note(self.run.id, lambda run: out_of_contact(run, error.message))
+        attached = error.code != NOT_ATTACHED
+        if out_of_contact(self.run, error.message, attached) != self.run:
+            self.run = self.history.note(self.run.id, lambda run: out_of_contact(run, error.message, attached))
         if not self._lost:
             self._lost = True
             self._observer.contact_changed(self.run)
@@ -347,11 +350,11 @@ class Follower:
             words = "started on another machine, and only that machine can report its state"
             if heartbeat is not None:
                 words += f"; last heartbeat {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(heartbeat))}"
-            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words))
+            self.run = self.history.note(self.run.id, lambda run: replace(run, contact=words, no_contact=None))
         else:
             self._take_in(self._ask(dict(self._reading.offsets), 0.0))
             if self.run.contact != IN_CONTACT:  # it was thought to be another machine's
-                self.run = self.history.note(self.run.id, lambda run: replace(run, contact=IN_CONTACT))
+                self.run = self.history.note(self.run.id, in_contact)
 
     def _cares(self) -> bool:
         """Whether it is time to put a new supervisor to work."""

@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 
 from .failure import Failure
-from .hosts.stranger import WORDS as NOT_ATTACHED
 from .model import IN_CONTACT, Run, Status
 from .remote import endings
 
@@ -47,14 +46,19 @@ def left_out(run: Run) -> Run:
     return _ended(run, Status.CANCELED, endings.CANCELLED, f"sweep {run.spec.parent} ended before this run started")
 
 
-def out_of_contact(run: Run, why: str) -> Run:
+def out_of_contact(run: Run, why: str, attached: bool = True) -> Run:
     """Whoever noticed first knows since when, and why; but what is attached now and what is not is told anew."""
-    since, _, told = run.contact.partition(" (")
-    if not since.startswith("no contact"):
-        since = f"no contact since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-    elif NOT_ATTACHED not in told and NOT_ATTACHED not in why:
+    known = run.no_contact
+    if known and known["attached"] and attached:
         return run
-    return replace(run, contact=f"{since} ({why})")
+    since = known["since"] if known else time.strftime("%Y-%m-%d %H:%M:%S")
+    lost = {"since": since, "why": why, "attached": attached}
+    return replace(run, contact=f"no contact since {since} ({why})", no_contact=lost)
+
+
+def in_contact(run: Run) -> Run:
+    """Its machine answers again."""
+    return replace(run, contact=IN_CONTACT, no_contact=None)
 
 
 def interrupted(run: Run, detail: str | None) -> Run:
@@ -65,7 +69,7 @@ def interrupted(run: Run, detail: str | None) -> Run:
 def forget(run: Run) -> Run:
     """On the user's word: the machine that could tell is gone for good."""
     cause = "marked as lost by the user: its machine no longer exists"
-    return replace(lost(run, cause), contact=IN_CONTACT)
+    return in_contact(lost(run, cause))
 
 
 def lost(run: Run, cause: str = "the run's folder is gone") -> Run:

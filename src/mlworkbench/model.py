@@ -351,7 +351,8 @@ class Run:
     log_size: int | None = None
     leftovers: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()  # what the script recorded and is not read or checked: "metrics/x: not a file"
-    contact: str = IN_CONTACT
+    contact: str = IN_CONTACT  # as text
+    no_contact: JsonDict | None = None  # since, why, attached: whether the machine was
     gpu: JsonDict | None = None  # what it got, a warning, the verdict: as the target told, within bounds
     spark: JsonDict | None = None  # the application, how far it is, what it lost: as the target told, within bounds
     metrics: Mapping[str, Any] = field(default_factory=dict)  # the latest value of each name

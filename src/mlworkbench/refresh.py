@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 from .errors import HistoryError, MlwError
 from .follow import CHUNK, Follower
 from .history.store import History, News, RunRemoved, append_all
 from .hosts.stranger import Stranger
-from .inferred_state import in_sweep, out_of_contact, wait_for_turn, waits_for_turn
-from .model import IN_CONTACT, Run
+from .inferred_state import in_contact, in_sweep, out_of_contact, wait_for_turn, waits_for_turn
+from .model import JsonDict, Run
 from .targets.opening import open_target
 from .targets.target import Target
 
@@ -118,10 +117,10 @@ def _silent(history: History, run: Run, patience: float) -> Run:
     return _note(history, run, f"no response within {patience:g} s")
 
 
-def _note(history: History, run: Run, why: str) -> Run:
-    if out_of_contact(run, why) == run:
+def _note(history: History, run: Run, why: str, attached: bool = True) -> Run:
+    if out_of_contact(run, why, attached) == run:
         return run
-    return history.note(run.id, lambda known: out_of_contact(known, why))
+    return history.note(run.id, lambda known: out_of_contact(known, why, attached))
 
 
 class _Turns:
@@ -134,7 +133,7 @@ class _Turns:
         if not in_sweep(run) or run.accepted is not None or run.spec.parent not in self._waiting:
             return None
         # Not noted: there may be a thousand of them. The machine has just told of the one before.
-        return replace(wait_for_turn(run), contact=IN_CONTACT)
+        return in_contact(wait_for_turn(run))
 
     def learn(self, run: Run) -> Run:
         if waits_for_turn(run):
@@ -157,15 +156,15 @@ class _Asking(threading.Thread):
 
     def run(self) -> None:
         history = History(self._paths)  # a connection to the index belongs to one thread
-        lost: str | None = None
+        lost: JsonDict | None = None
         turns = _Turns()
         for run in self.runs:
             try:
                 if lost is None:
                     now = turns.known(run) or turns.learn(Follower(history, run, self._target).refresh(self._deadline))
-                    lost = now.contact if now.contact.startswith("no contact") else None
+                    lost = now.no_contact
                 else:  # the machine did not answer a moment ago: it would not now
-                    now = _note(history, run, lost.partition(" (")[2].removesuffix(")"))
+                    now = _note(history, run, lost["why"], lost["attached"])
             except RunRemoved:
                 now = run  # nobody will ask for it again
             except MlwError as error:  # such as a full disk here: the other runs must still be listed

@@ -224,7 +224,7 @@ def test_all_that_fit_are_chosen_up_to_a_bound(history, monkeypatch):
 def test_a_wrong_condition_is_told_as_a_field_has_it(history, where, words):
     with pytest.raises((UsageError, UnknownName)) as caught:
         runs.check(history, Wishes(where=where))
-    told = in_plain_words(caught.value, where)
+    told = in_plain_words(caught.value)
     assert told.startswith(words) and "--where" not in told
 
 

@@ -19,7 +19,7 @@ from ..targets.types import find_type, in_container
 from .fields import Fields, Place, stranger
 from .keys import APRIL, COMPUTE, RUNCONFIG, SPARK_DEPENDENCIES, Key, nearest, same_key
 from .notes import Notes
-from .yamlfile import Mapping
+from .yamlfile import INVALID_YAML, Mapping
 
 _ENABLED = "environment.docker.enabled"
 _REGISTRY = "environment.docker.baseImageRegistry"
@@ -194,7 +194,7 @@ def explain(error: ConfigError, data: bytes, table: Iterable[Key]) -> ConfigErro
     """For `nvidiaDocker:true`, which YAML takes for one word: the error names the line and the key to write."""
     known = [key.name for key in table]
     text = data.decode("utf-8", "replace")
-    if text.lstrip().startswith("{") or not ("not valid YAML" in error.message or "single string" in error.message):
+    if text.lstrip().startswith("{") or error.code != INVALID_YAML:
         return error  # in JSON a colon needs no space; and the file may be wrong in another way
     for number, line in enumerate(text.splitlines()[: error.line], 1):
         found = re.match(r"""\s*(["']?)([A-Za-z]\w*)\1:[^\s/\\]""", line)

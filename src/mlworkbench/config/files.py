@@ -60,8 +60,7 @@ def problems(path: Path) -> list[Problem]:
     try:
         notes, _ = _reader_for(path)(path)
     except ConfigError as error:
-        place = f"{error.path}:{error.line}: " if error.line else f"{error.path}: "
-        return [Problem(str(error.path), error.line, "error", error.message.removeprefix(place), error.hint)]
+        return [Problem(str(error.path), error.line, "error", error.text, error.hint)]
     return sorted(notes.problems, key=lambda problem: problem.line or 0)
 
 

@@ -24,6 +24,7 @@ COPY_IT = "copy the file into the project: mlw uploads only the project to the t
 MAX_NODES = 10_000
 MAX_DEPTH = 50
 
+INVALID_YAML = "invalid-yaml"  # code of a text that is no mapping of keys to values
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {None, "!", *(_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq"))}
 _NULLS = ("", "~", "null", "Null", "NULL")
@@ -140,7 +141,7 @@ def parse(data: bytes, shown: str, loader: Any = Loader) -> Mapping:
         raise ConfigError("the file contains a character that YAML does not allow", path=shown, line=line) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # The parser in Python lets the latter two through for absurd numbers in escapes and directives.
-        raise ConfigError(f"not valid YAML: {error}", path=shown) from None
+        raise ConfigError(f"not valid YAML: {error}", path=shown, code=INVALID_YAML) from None
 
 
 class _Composer:
@@ -167,11 +168,11 @@ class _Composer:
             return node
         if isinstance(node, Scalar) and node.null:
             return Mapping((), False, node.line, node.end, node.end)
-        what, hint = "a list", None
+        what, hint, code = "a list", None, None
         if isinstance(node, Scalar):
-            what, hint = "a single string", _colon_hint(node.text)
+            what, hint, code = "a single string", _colon_hint(node.text), INVALID_YAML
         message = f"the file must be a mapping of keys to values, not {what}"
-        return self.refuse(message, node.line, hint or "write one `key: value` per line")
+        return self.refuse(message, node.line, hint or "write one `key: value` per line", code)
 
     def node(self, depth: int) -> Node:
         event = self.loader.get_event()
@@ -251,8 +252,8 @@ class _Composer:
             seen[key.text] = key.line
             yield key, value
 
-    def refuse(self, message: str, line: int, hint: str | None = None) -> NoReturn:
-        raise ConfigError(message, hint, path=self.shown, line=line)
+    def refuse(self, message: str, line: int, hint: str | None = None, code: str | None = None) -> NoReturn:
+        raise ConfigError(message, hint, path=self.shown, line=line, code=code)
 
 
 def describe(node: Node) -> str:
@@ -308,7 +309,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str, shown: str) -> ConfigError:
     hint = _colon_hint(written) or unclosed or next((advice for part, advice in _HINTS if part in problem), None)
     if re.match(r" *\t", written):
         hint = "indent with spaces, not tabs"
-    return ConfigError(f"not valid YAML: {problem}", hint, path=shown, line=line)
+    return ConfigError(f"not valid YAML: {problem}", hint, path=shown, line=line, code=INVALID_YAML)
 
 
 def _unclosed(error: yaml.MarkedYAMLError, text: str) -> str | None:

@@ -119,7 +119,7 @@ class _Reader(Gathered):
                 raise ConfigError("contains a control character")
             super().add(at, path, depth, constrain=constrain)
         except ConfigError as error:
-            self.leave(at, error.message.removeprefix(f"{at.file}:{at.line}: "))
+            self.leave(at, error.text)
 
     def leave(self, at: Line, reason: str) -> None:
         text = mask(at.text[:_MOST_CHARACTERS])
@@ -167,7 +167,7 @@ class _Reader(Gathered):
                 if not one_line(at.text) or without_secret(at.text)[1]:
                     raise ConfigError("contains a control character or a secret")
             except ConfigError as error:
-                self.leave(at, error.message.removeprefix(f"{shown}:{item.line}: "))
+                self.leave(at, error.text)
             else:
                 self.conda.append(entry.text)
 

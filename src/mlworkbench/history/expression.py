@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..errors import UsageError
+from ..errors import OptionError, UsageError
 
-_HINT = (
-    "for example: --where 'accuracy > 0.9 and lr < 0.01 and status = \"Completed\"'; put special names in `backticks`"
-)
+_EXAMPLE, _NOTE = 'accuracy > 0.9 and lr < 0.01 and status = "Completed"', "put special names in `backticks`"
+_HINT, _TIP = f"for example: --where '{_EXAMPLE}'; {_NOTE}", f"for example: {_EXAMPLE}; {_NOTE}"
 _DEEPEST = 50
 _MOST = 200
 _LARGEST = 2**63 - 1  # a whole number that SQLite can hold
@@ -103,7 +102,7 @@ class _Parser:
 
     def _joined(self, word: str, depth: int) -> Condition:
         if depth > _DEEPEST:
-            raise UsageError("--where is nested too deeply", _HINT)
+            raise _beyond("nested too deeply", _HINT, _TIP)
         parts = [self._part(word, depth)]
         while self._take_word(word):
             parts.append(self._part(word, depth))
@@ -115,7 +114,7 @@ class _Parser:
     def _single(self, depth: int) -> Condition:
         if self._take_word("not"):
             if depth >= _DEEPEST:
-                raise UsageError("--where is nested too deeply", _HINT)
+                raise _beyond("nested too deeply", _HINT, _TIP)
             return Not(self._single(depth + 1))
         if self._peek().text == "(" and self._peek().kind == "bracket":
             self._next()
@@ -184,13 +183,18 @@ def _split(text: str) -> list[_Token]:
         if kind == "end":
             return tokens
         if len(tokens) > _MOST * 4:
-            raise UsageError("--where is too long", f"at most {_MOST} comparisons")
+            raise _beyond("too long", f"at most {_MOST} comparisons")
         at = found.end()
 
 
 def _mistake(text: str, at: int, what: str) -> UsageError:
     near = f", near {text[at : at + 20]!r}" if text[at:].strip() else ", at the end"
-    return UsageError(f"--where {text!r}: {what} at position {at + 1}{near}", _HINT)
+    what += f" at position {at + 1}{near}"
+    return OptionError(f"--where {text!r}: {what}", _HINT, text=what, tip=_TIP)
+
+
+def _beyond(what: str, hint: str, tip: str | None = None) -> UsageError:
+    return OptionError(f"--where is {what}", hint, text=f"the condition is {what}", tip=tip)
 
 
 def _number(text: str) -> float | int:

@@ -93,7 +93,7 @@ def _with_notes(old: Run, fresh: Run) -> Run:
         return fresh
     if old.ending == endings.TARGET_LOST:
         return old
-    return replace(fresh, contact=old.contact) if old.contact != IN_CONTACT else fresh
+    return replace(fresh, contact=old.contact, no_contact=old.no_contact) if old.contact != IN_CONTACT else fresh
 
 
 def _drop(database: Database, root: Root, names: set[str]) -> None:

@@ -35,7 +35,7 @@ _LISTS = ("tags", "untagged")
 # Of a run: what its script recorded, and what is not kept of that.
 TOLD = ("metrics", "spans", "params", "told_tags", "files", "children", "over_limit")
 _STATE = tuple(name for name in Run.__dataclass_fields__ if name != "spec")
-_RARE = ("left_out", "uncollected", "failure")  # stored only where there are some
+_RARE = ("left_out", "uncollected", "failure", "no_contact")  # stored only where there are some
 _BATCH = 2048
 _LONGEST = 200  # characters of a metric's value that a list can be searched for
 _MOST_WORDS = 2000

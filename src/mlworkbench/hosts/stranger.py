@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .parcel import Package
 
 
-WORDS = "which you have not attached"  # in every such refusal: see targets.remote.not_attached
+NOT_ATTACHED = "not-attached"  # code of every such refusal: see targets.remote.not_attached
 
 
 class Stranger:

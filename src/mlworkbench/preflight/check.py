@@ -159,6 +159,4 @@ def _no_file(project: Project, runconfig: RunConfig) -> Finding:
 
 
 def _unreadable(error: ConfigError, path: Path) -> Finding:
-    place = f"{error.path}:{error.line}: " if error.line else f"{error.path}: "
-    message = error.message.removeprefix(place)
-    return Finding("file", ERROR, error.path or show_path(path), error.line, message, error.hint or "edit the file")
+    return Finding("file", ERROR, error.path or show_path(path), error.line, error.text, error.hint or "edit the file")

@@ -282,7 +282,7 @@ def _read(path: Path, sources: _Sources) -> list[Import]:
     except SyntaxError as error:
         sources.errors.append((path, error))
     except ConfigError as error:
-        sources.unread.append((path, error.message.removeprefix(f"{path.name}:{error.line}: ")))
+        sources.unread.append((path, error.text))
     except OSError as error:
         sources.unread.append((path, f"cannot read the file: {error.strerror}"))
     except (ValueError, RecursionError, MemoryError):

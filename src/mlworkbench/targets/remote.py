@@ -13,7 +13,7 @@ from ..errors import HostError
 from ..hosts import library
 from ..hosts.replies import Reply, printable
 from ..hosts.ssh import SshHost
-from ..hosts.stranger import Stranger
+from ..hosts.stranger import NOT_ATTACHED, Stranger
 from ..model import Compute
 from ..paths import UserPaths
 from .types import IMAGE, MASTER, type_of
@@ -73,7 +73,8 @@ def not_attached(compute: Compute) -> HostError:
     return HostError(
         f"{compute.name} is {machine_of(compute)}, which you have not attached",
         f"if you trust this project, run: {attach_command(compute)}",
-        more="not-attached",
+        more=NOT_ATTACHED,
+        code=NOT_ATTACHED,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ from urllib.parse import quote
 from fastapi import Request
 from nicegui import ui
 
-from ...errors import MlwError, UnknownName
+from ...errors import MlwError, OptionError, UnknownName
 from ...report.plain import plain
 from ...report.units import counted
 from ..answers import runs as answers
@@ -172,9 +171,7 @@ class RunsPage:
         try:
             await self._desk.ask(answers.check, view.wishes(self._project))
         except MlwError as error:
-            self._bar.refuse(
-                "where" if view.where.strip() or not view.since else "since", in_plain_words(error, view.where)
-            )
+            self._bar.refuse("where" if view.where.strip() or not view.since else "since", in_plain_words(error))
             return True
         self._bar.refuse("where", None)
         self._bar.refuse("since", None)
@@ -268,12 +265,12 @@ class RunsPage:
         self._grid.show(self._url, self._columns())
 
 
-def in_plain_words(error: MlwError, where: str) -> str:
-    """Of the command line's words what concerns a field; what was meant, if that can be guessed, comes first."""
-    hint = re.sub(r"--(?:where|since) '(.*?)'", r"\1", error.hint or "")
+def in_plain_words(error: MlwError) -> str:
+    """The error for a field, which is no option; what was meant, if that can be guessed, comes first."""
     if isinstance(error, UnknownName):
-        words = [error.summary or error.message, hint, error.available]
+        words = [error.summary or error.message, error.hint, error.available]
+    elif isinstance(error, OptionError):
+        words = [error.text, error.tip]
     else:
-        message = error.message.removeprefix(f"--where {where!r}: ").removeprefix("--since: ")  # fields, not options
-        words = [re.sub(r"^--where\b", "the condition", message), hint]
+        words = [error.message, error.hint]
     return plain(" – ".join(word for word in words if word), 500)
