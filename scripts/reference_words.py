@@ -100,7 +100,7 @@ EVENTS = {
     ),
     "gpu_idle": (
         "The run requested GPUs and has not used them for a while",
-        "`warning`; `diagnosis`: `cause`, `remedy`",
+        "`warning`; `diagnosis`: `cause`, `remedy`, `explain`",
     ),
     "started": ("The script started", "`pid`; `time` of the start"),
     "spark": (
@@ -121,11 +121,11 @@ EVENTS = {
     ),
     "collecting": (
         "The script ended; the supervisor lists its outputs",
-        "`ending`, `cause`, `exit`, `signal`, `ended`, `elapsed`, and `log_size`, as in `finished`",
+        "`ending`, `cause`, `failure`, `exit`, `signal`, `ended`, `elapsed`, and `log_size`, as in `finished`",
     ),
     "finished": (
         "The run ended. This is the last event",
-        "`ending` ([values](endings.md)), `cause`, `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that are still running; `left_out`: metrics and outputs that were skipped, and why; `gpu`: the verdict",
+        "`ending` ([values](endings.md)), `cause` as one text, `failure`: the same as [data](machine-readable-output.md#failures-of-runs), null for a run that succeeded; `exit`, `signal`, `ended`, `elapsed` in seconds, `outputs`, `output_bytes`, `log_size`, `leftovers`: processes that are still running; `left_out`: metrics and outputs that were skipped, and why; `gpu`: the verdict",
     ),
 }
 
