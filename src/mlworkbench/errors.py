@@ -2,7 +2,6 @@
 
 MlwError
 ├── UsageError          the words on the command line do not fit together
-│   └── OptionError     the value of an option is invalid; has the words of a form, too
 ├── ConfigError         a project file is missing, damaged or says something impossible (file, line)
 ├── UnknownName         a name that nobody knows; lists the known ones
 ├── PreflightError      what the project asks for cannot work on the target
@@ -64,15 +63,6 @@ class UsageError(MlwError):
 
     exit_code = EXIT_USAGE
     code = "usage"
-
-
-class OptionError(UsageError):
-    """The value of an option is invalid. ``text`` and ``tip`` are message and hint for a form, which has no options."""
-
-    def __init__(self, message: str, hint: str | None, *, text: str, tip: str | None = None) -> None:
-        super().__init__(message, hint)
-        self.text = text
-        self.tip = tip or hint
 
 
 class ConfigError(MlwError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..errors import OptionError, UsageError
+from ..errors import UsageError
 
 _EXAMPLE, _NOTE = 'accuracy > 0.9 and lr < 0.01 and status = "Completed"', "put special names in `backticks`"
 _HINT, _TIP = f"for example: --where '{_EXAMPLE}'; {_NOTE}", f"for example: {_EXAMPLE}; {_NOTE}"
@@ -29,6 +29,15 @@ _WORDS = ("and", "or", "not")
 _VALUES = {"true": 1, "false": 0}
 
 Value = float | int | str
+
+
+class FilterError(UsageError):
+    """A filter of runs is invalid. ``text`` and ``tip`` are message and hint for a form, which has no options."""
+
+    def __init__(self, message: str, hint: str | None, *, text: str, tip: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.text = text
+        self.tip = tip or hint
 
 
 @dataclass(frozen=True)
@@ -190,11 +199,11 @@ def _split(text: str) -> list[_Token]:
 def _mistake(text: str, at: int, what: str) -> UsageError:
     near = f", near {text[at : at + 20]!r}" if text[at:].strip() else ", at the end"
     what += f" at position {at + 1}{near}"
-    return OptionError(f"--where {text!r}: {what}", _HINT, text=what, tip=_TIP)
+    return FilterError(f"--where {text!r}: {what}", _HINT, text=what, tip=_TIP)
 
 
 def _beyond(what: str, hint: str, tip: str | None = None) -> UsageError:
-    return OptionError(f"--where is {what}", hint, text=f"the condition is {what}", tip=tip)
+    return FilterError(f"--where is {what}", hint, text=f"the condition is {what}", tip=tip)
 
 
 def _number(text: str) -> float | int:

@@ -5,21 +5,18 @@ An answer is one message; before it there may be others that say ``"more": true`
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import time
 
 from . import PROTOCOL, machine
-from .failure import DISK_FULL, failure, refusal
+from .failure import AGENT_ERROR, completed, failure, of_os_error, refusal
 from .folder import Root, RunFolder, check_run_id, is_taken
 from .frames import CHUNK, Closed, FrameError, Pipe
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, Optional
-
-    from .failure import Failure
 
     Message = Dict[str, Any]
 
@@ -192,7 +189,7 @@ def _receive(talk: Talk, request: Message) -> Message:
         talk.pipe.send({"more": True, "stop": True})  # the client may be in the middle of gigabytes
         for _ in blobs:
             pass
-        return refusal(_failure(error, talk.root.path))
+        return refusal(of_os_error(error, talk.root.path))
     for _ in blobs:
         pass
     return {"ok": True}
@@ -343,31 +340,14 @@ def answer(talk: Talk, request: Message, body: bytes) -> Message:
     try:
         handler = HANDLERS.get(str(request.get("do")))
         if handler is None:
-            return {"ok": False, "problem": "this version does not support %a" % request.get("do")}
-        return handler(talk, request, body)
+            return refusal(failure(AGENT_ERROR, "this version does not support %a" % request.get("do")))
+        return completed(handler(talk, request, body))
     except FrameError:
         raise  # nobody is there to be answered, or nobody knows where the next message begins
     except OSError as error:
-        return refusal(_failure(error, talk.root.path))
+        return refusal(of_os_error(error, talk.root.path))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, ImportError) as error:
-        return refusal(failure("agent-error", "%s: %s" % (type(error).__name__, error)))
-
-
-def _failure(error: OSError, root: str) -> Failure:
-    text = error.strerror or str(error)
-    if error.filename:
-        text += ": %s" % os.fsdecode(error.filename)
-    try:
-        disk = os.statvfs(root)
-    except (OSError, AttributeError):
-        return failure("agent-error", text)
-    if disk.f_bavail * disk.f_frsize < 1024 * 1024:
-        text += " (the disk that holds %s is full)" % root
-    elif disk.f_files and not disk.f_favail:
-        text += " (the disk that holds %s has no inodes left)" % root
-    elif error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return failure("agent-error", text)
-    return failure(DISK_FULL, text, None, DISK_FULL)
+        return refusal(failure(AGENT_ERROR, "%s: %s" % (type(error).__name__, error)))
 
 
 def _reap() -> None:

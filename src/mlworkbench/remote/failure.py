@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, TypedDict, Union
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 
 # Codes of a script that failed: with an exception, by a signal, by an exit code with output and without.
 RAISED, KILLED, EXITED, SILENT = "script-failed", "script-killed", "script-exited", "script-silent"
-_LONGEST = 4000  # characters of a text in a file that a script may have changed
+_LONGEST = 20_000  # characters of a text in a file that a script may have changed
+AGENT_ERROR = "agent-error"  # code of an answer that no client treats in a way of its own
 DISK_FULL = "disk-full"  # code and page
 HINT = "; hint: "  # between a message and its hint, where both are one text
 
@@ -55,6 +59,31 @@ def extended(reason: Reason, text: str) -> Reason:
 def refusal(reason: Failure) -> Dict[str, Any]:
     """The answer of an agent that could not do what was asked."""
     return {"ok": False, "problem": text_of(reason), "failure": reason}
+
+
+def completed(reply: Dict[str, Any]) -> Dict[str, Any]:
+    """The answer of a handler; one that only says what went wrong gets the other keys of a failure, too."""
+    if reply.get("ok") is False and reply.get("problem") and "failure" not in reply:
+        return dict(reply, failure=failure(AGENT_ERROR, str(reply["problem"])))
+    return reply
+
+
+def of_os_error(error: OSError, root: str) -> Failure:
+    """Why the system refused something below ``root``; a full disk is named also where it is only the likely reason."""
+    text = error.strerror or str(error)
+    if error.filename:
+        text += ": %s" % os.fsdecode(error.filename)
+    try:
+        disk = os.statvfs(root)
+    except (OSError, AttributeError):
+        return failure(AGENT_ERROR, text)
+    if disk.f_bavail * disk.f_frsize < 1024 * 1024:
+        text += " (the disk that holds %s is full)" % root
+    elif disk.f_files and not disk.f_favail:
+        text += " (the disk that holds %s has no inodes left)" % root
+    elif error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return failure(AGENT_ERROR, text)
+    return failure(DISK_FULL, text, None, DISK_FULL)
 
 
 class Failed(Exception):

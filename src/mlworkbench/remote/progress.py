@@ -126,7 +126,7 @@ def failures(failed: List[Tuple[str, Facts]]) -> Failure:
     if causes or not cause or known["code"] in (KILLED, SILENT):  # ``why`` has the signal and the exit code
         return failure(_CHILDREN, words + more)
     message = "%s%s; cause: %s" % (words, more, str(known["message"])[:LONGEST_CAUSE])
-    return failure(_CHILDREN, message, known["hint"], known["explain"])
+    return failure(_CHILDREN, message, (known["hint"] or "")[:LONGEST_CAUSE] or None, known["explain"])
 
 
 def last_value(child: RunFolder, metric: str) -> Optional[str]:

@@ -11,8 +11,8 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from ..errors import OptionError, UnknownName, UsageError
-from ..history.expression import Compare, Condition, Join, Not, parse, parse_sort
+from ..errors import UnknownName, UsageError
+from ..history.expression import Compare, Condition, FilterError, Join, Not, parse, parse_sort
 from ..history.parameters import of_run
 from ..history.query import OWN, Query
 from ..history.store import History
@@ -107,4 +107,4 @@ def since(text: str, now: float) -> float:
         return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip())).timestamp()
     except (ValueError, OverflowError, OSError):
         what, hint = f"invalid age or date {text!r}", "for example: 30min, 2h, 3d, 2w, 2024-05-01, 2024-05-01T12:00"
-        raise OptionError(f"--since: {what}", hint, text=what) from None
+        raise FilterError(f"--since: {what}", hint, text=what) from None

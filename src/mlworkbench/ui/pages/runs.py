@@ -10,7 +10,8 @@ from urllib.parse import quote
 from fastapi import Request
 from nicegui import ui
 
-from ...errors import MlwError, OptionError, UnknownName
+from ...errors import MlwError, UnknownName
+from ...history.expression import FilterError
 from ...report.plain import plain
 from ...report.units import counted
 from ..answers import runs as answers
@@ -269,7 +270,7 @@ def in_plain_words(error: MlwError) -> str:
     """The error for a field, which is no option; what was meant, if that can be guessed, comes first."""
     if isinstance(error, UnknownName):
         words = [error.summary or error.message, error.hint, error.available]
-    elif isinstance(error, OptionError):
+    elif isinstance(error, FilterError):
         words = [error.text, error.tip]
     else:
         words = [error.message, error.hint]
