@@ -24,7 +24,10 @@ from typing import IO, Any
 
 _ROOT = Path(__file__).resolve().parents[1]
 _LENGTH = 8  # bytes of a number in a message
-_NOT_IMPORTED = ("mlworkbench.__main__", "mlworkbench.start", "mlworkbench.remote", "mlworkbench.samples")
+_NOT_IMPORTED = (
+    *("mlworkbench.__main__", "mlworkbench.start", "mlworkbench.remote", "mlworkbench.samples"),
+    "mlworkbench.testing",  # no command imports it, nor pytest
+)
 _UI = "mlworkbench.ui"
 _LANG = "C.UTF-8"
 _AT_START = ("PYTHON", "LD_", "LC_", "MALLOC_", "FAKETIME", "_MLW_COMPLETE")  # a Python reads them when it starts

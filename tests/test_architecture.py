@@ -11,6 +11,7 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "samples" not in path.
 
 # A module may import from its own layer's folder and from layers further down.
 LAYERS = [
+    {"testing"},  # for tests of plugins; nothing of the product imports it
     {"cli", "__main__", "start"},
     {"ui"},
     {"runs"},
@@ -74,11 +75,12 @@ OTHER_MEANINGS = {
     "remote": {"cluster", "docker", "local", "remote"},
 }
 # Modules that name a row instead of asking for the type of a target: the files of May 2017, which had no types; runs
-# of scripts that nobody submitted; the default of a Target.
+# of scripts that nobody submitted; the defaults of a Target and of tests of plugins.
 NAMED_ROWS = {
     "config/files.py": {"CLUSTER", "REMOTEDOCKER"},
     "history/outside.py": {"LOCAL"},
     "targets/target.py": {"LOCAL"},
+    "testing/inputs.py": {"LOCAL"},
 }
 
 
@@ -137,6 +139,17 @@ def test_imports_go_one_way():
                 or (there == here and LAYERS[here] == {"paths", "model"} and other == "paths")
             ):
                 wrong.append(f"{name(path)} imports {other}")
+    assert wrong == []
+
+
+def test_pytest_is_for_the_testing_package_only():
+    wrong = []
+    for path in MODULES:
+        for node in nodes(path):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            if part(path) != "testing" and any(one.split(".")[0] in ("pytest", "_pytest") for one in names):
+                wrong.append(name(path))
     assert wrong == []
 
 

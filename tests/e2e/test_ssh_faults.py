@@ -18,7 +18,8 @@ from mlworkbench.hosts.openssh import LoginRefused
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.paths import UserPaths
 from mlworkbench.remote.folder import Root
-from tests.contract.test_host import DistantPlace, by_ssh, write_snapshot
+from mlworkbench.testing.target_folder import write_snapshot
+from tests.contract.test_host import DistantPlace, by_ssh
 from tests.supervisor.conftest import until
 
 
@@ -152,9 +153,9 @@ def test_a_request_in_a_frozen_session_gets_its_answer_by_a_new_one(met):
 def test_a_short_cut_costs_nothing(met):
     host, host_machine = met
     place = DistantPlace(host_machine)
-    folder = place.run("r", "")
+    folder = place.add_run("r", "")
     (folder / "log").write_bytes(b"0123456789")
-    place.settle()
+    place.hand_over()
     assert host.news("r", {"log": 0}, 5).parts["log"] == b"01234"
     before = accepted(host_machine)
     host_machine.cut()
@@ -177,7 +178,7 @@ def test_a_long_cut_is_told_and_healed(met):
 def test_an_answer_that_was_lost_does_not_start_a_run_twice(met, monkeypatch):
     host, host_machine = met
     place = DistantPlace(host_machine)
-    folder = place.run("r", "open('starts', 'a').write('x'); import time; time.sleep(1000)")
+    folder = place.add_run("r", "open('starts', 'a').write('x'); import time; time.sleep(1000)")
     real, lost = host._channel.ask, []
 
     def losing(request, body, patience):
@@ -195,7 +196,7 @@ def test_an_answer_that_was_lost_does_not_start_a_run_twice(met, monkeypatch):
     assert lost[0][0]["claimed"] is True
     until(lambda: (folder / "work" / "starts").exists())
     host.call("cancel", "r", ["me", "0"], {})
-    place.ended(folder)
+    place.wait_for_end(folder)
     assert (folder / "work" / "starts").read_text() == "x"
 
 
@@ -283,10 +284,10 @@ def test_a_refused_login_is_not_tried_again_and_again(met):
 def test_a_slow_line_gets_packed_logs(met):
     host, host_machine = met
     place = DistantPlace(host_machine)
-    folder = place.run("r", "")
+    folder = place.add_run("r", "")
     text = b"".join(b"epoch %d loss 0.1\n" % number for number in range(100_000))
     (folder / "log").write_bytes(text)
-    place.settle()
+    place.hand_over()
     host_machine.slow("8mbit")
     got, counts = b"", []
     while len(got) < len(text):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from mlworkbench.cli import formats, render
 from mlworkbench.errors import ConfigError, MlwError, UnknownName, Unreachable, UsageError
 from mlworkbench.report import units
+from mlworkbench.testing import FakeClock
 
 HOSTILE = "\x1b]0;pwned\x07[red]x[/red]\x9b2J\u202e\nforged"
 
@@ -407,15 +408,8 @@ def test_terminal_that_went_away() -> None:
 # --- progress
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_progress_elsewhere_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
+    clock = FakeClock(100)
     with render.Progress("snapshot", 1e9, clock=clock) as progress:
         for step in range(300):  # 30 seconds
             clock.now = 100 + step / 10
@@ -428,18 +422,18 @@ def test_progress_elsewhere_is_a_line_now_and_then(capsys: pytest.CaptureFixture
 
 
 def test_quick_work_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
+    clock = FakeClock()
     with render.Progress("snapshot", clock=clock) as progress:
         progress.update(1)
-        clock.now += 0.49
+        clock.advance(0.49)
         progress.update(2)
     assert capsys.readouterr().err == ""
 
 
 def test_little_work_on_a_slow_machine_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
+    clock = FakeClock()
     with render.Progress("snapshot", least=1e6, clock=clock) as progress:
-        clock.now += 60
+        clock.advance(60)
         progress.report(1000, 14_000)
         assert capsys.readouterr().err == ""
         progress.report(1_000_000, 2_000_000)

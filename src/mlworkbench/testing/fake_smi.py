@@ -1,7 +1,12 @@
-"""The fake nvidia-smi: ``nvidia-smi -q -x`` of the GPUs in MLW_FAKE_GPUS (see fake_nvml.c). Becomes a program."""
+"""The fake nvidia-smi: ``nvidia-smi -q -x`` for the GPUs in MLW_FAKE_GPUS (see fake_nvml.c). Copied as a program."""
+
+from __future__ import annotations
 
 import os
 import sys
+from typing import Any
+
+Card = dict[str, Any]
 
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 NO_DRIVER = (
@@ -11,8 +16,9 @@ NO_DRIVER = (
 CALLS = {"18": MISMATCH, "9": NO_DRIVER}
 
 
-def read():
-    head, cards = {"driver": "580.159.04", "cuda": "13000", "init": "0"}, []
+def read() -> tuple[dict[str, str], list[Card]]:
+    head = {"driver": "580.159.04", "cuda": "13000", "init": "0"}
+    cards: list[Card] = []
     with open(os.environ["MLW_FAKE_GPUS"]) as file:
         for line in file:
             word, _, value = line.strip().partition(" ")
@@ -25,9 +31,10 @@ def read():
     return head, cards
 
 
-def claimed(head, card):
+def claimed(head: dict[str, str], card: Card) -> tuple[list[str], int, int]:
+    """Processes that pretend to use the card, their memory, and their utilization."""
     memory = busy = 0
-    found = []
+    processes = []
     for pid in os.listdir(head["claims"]) if "claims" in head else []:
         if not pid.isdigit() or not os.path.exists("/proc/" + pid):
             continue
@@ -35,58 +42,59 @@ def claimed(head, card):
             for line in file:
                 uuid, size, util = line.split()
                 if uuid == card["uuid"]:
-                    found.append(f"compute {pid} {size}")
+                    processes.append(f"compute {pid} {size}")
                     memory, busy = memory + int(size), busy + int(util)
-    return found, memory, busy
+    return processes, memory, busy
 
 
-def tag(name, value):
+def tag(name: str, value: object) -> str:
     return f"<{name}>{value}</{name}>"
 
 
-def show(card, head, index):
+def show(card: Card, head: dict[str, str], index: int) -> str:
     if "error" in card or "handle" in card:
         return f'<gpu id="{card["bus"]}">{tag("uuid", "GPU is lost")}</gpu>'
     processes, memory, busy = claimed(head, card)
-    total, used = (int(one) for one in (card.get("memory", str(16 << 30)) + " 0").split()[:2])
+    total, used = (int(number) for number in (card.get("memory", str(16 << 30)) + " 0").split()[:2])
     used += memory
     lacks = card.get("lacks", [])
 
-    def told(name, word, value):
+    def reading(name: str, word: str, value: str) -> str:
         return tag(name, "N/A" if word in lacks else value)
 
     rows = ""
-    for one in card.get("process", []) + processes:
-        kind, pid, size = one.split()
+    for process in card.get("process", []) + processes:
+        kind, pid, size = process.split()
         facts = tag("pid", pid) + tag("type", kind[0].upper()) + tag("used_memory", f"{int(size) >> 20} MiB")
         rows += tag("process_info", facts)
     slices = "".join(
-        tag("mig_device", tag("index", number) + tag("uuid", one.split()[0]))
-        for number, one in enumerate(card.get("mig", []))
+        tag("mig_device", tag("index", number) + tag("uuid", mig.split()[0]))
+        for number, mig in enumerate(card.get("mig", []))
     )
     sizes = {"total": total, "used": used, "free": total - used}
     power = {"instant_power_draw": ("power", 70000), "current_power_limit": ("limit", 700000)}
     parts = [
-        told("product_name", "name", card.get("name", "NVIDIA Fake")),
+        reading("product_name", "name", card.get("name", "NVIDIA Fake")),
         tag("uuid", card["uuid"]) + tag("minor_number", index),
         tag("mig_mode", tag("current_mig", "Enabled" if slices else "N/A")),
         tag("mig_devices", slices or "None"),
-        tag("fb_memory_usage", "".join(told(one, "memory", f"{size >> 20} MiB") for one, size in sizes.items())),
-        tag("utilization", told("gpu_util", "utilisation", f"{int(card.get('utilisation', 0)) + busy} %")),
-        tag("temperature", told("gpu_temp", "temperature", f"{card.get('temperature', 40)} C")),
+        tag("fb_memory_usage", "".join(reading(name, "memory", f"{size >> 20} MiB") for name, size in sizes.items())),
+        tag("utilization", reading("gpu_util", "utilisation", f"{int(card.get('utilisation', 0)) + busy} %")),
+        tag("temperature", reading("gpu_temp", "temperature", f"{card.get('temperature', 40)} C")),
         tag(
             "gpu_power_readings",
             "".join(
-                told(name, word, f"{int(card.get(word, usual)) / 1000:.2f} W") for name, (word, usual) in power.items()
+                reading(name, word, f"{int(card.get(word, usual)) / 1000:.2f} W")
+                for name, (word, usual) in power.items()
             ),
         ),
-        tag("max_clocks", told("mem_clock", "clock", f"{card.get('clock', 3201)} MHz")),
+        tag("max_clocks", reading("mem_clock", "clock", f"{card.get('clock', 3201)} MHz")),
         tag("processes", rows),
     ]
     return f'<gpu id="{card["bus"]}">{"".join(parts)}</gpu>'
 
 
-def main():
+def main() -> int:
     head, cards = read()
     if head["init"] in CALLS:
         print(CALLS[head["init"]])
@@ -96,7 +104,7 @@ def main():
             print(card["uuid"], card.get("capability", "9.0"), sep=", ")
         return 0
     if sys.argv[1:3] != ["-q", "-x"]:
-        print("fake nvidia-smi: what is", *sys.argv[1:])
+        print("fake nvidia-smi: unknown arguments:", *sys.argv[1:])
         return 2
     cuda = int(head["cuda"])
     print('<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">\n<nvidia_smi_log>')

@@ -1,0 +1,41 @@
+"""Tests and fakes for authors of plugins: contract suites, a fake host, fake GPUs, a fake clock and pytest fixtures.
+
+Nothing else in ML Workbench imports this package, and it is the only one that needs pytest.
+"""
+
+try:
+    import pytest
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "mlworkbench.testing needs pytest; hint: run 'pip install mlworkbench[testing]'", name="pytest"
+    ) from error
+else:
+    # pytest shows the values of a failed assert only for modules that are registered before their first import.
+    pytest.register_assert_rewrite(f"{__name__}.host_contract", f"{__name__}.user")
+
+from .fake_clock import FakeClock
+from .fake_gpus import USE_GPU, CompilerNotFound, FakeGpus
+from .fake_host import FakeHost
+from .host_contract import HostContract
+from .inputs import environment_site, framework_setting
+from .processes import end_processes, is_alive
+from .target_folder import TargetFolder
+from .user import CommandResult, User
+from .waiting import wait_until
+
+__all__ = [
+    "USE_GPU",
+    "CommandResult",
+    "CompilerNotFound",
+    "FakeClock",
+    "FakeGpus",
+    "FakeHost",
+    "HostContract",
+    "TargetFolder",
+    "User",
+    "end_processes",
+    "environment_site",
+    "framework_setting",
+    "is_alive",
+    "wait_until",
+]
