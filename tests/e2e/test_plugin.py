@@ -1,21 +1,15 @@
-"""The plugin of examples/, built and installed as anybody's would be: a framework, from submit to outputs."""
+"""A framework of a plugin: without the plugin, and on its page. Its own tests are in examples/ (test_examples.py)."""
 
 from __future__ import annotations
 
-import pstats
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.plugins import EXAMPLES, install
+from tests.e2e.plugins import EXAMPLES
 
 EXAMPLE = EXAMPLES / "mlw-profiled"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plugins.md"
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    return install("mlw-profiled", tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture
@@ -26,16 +20,6 @@ def project(user):
     config.write_text(config.read_text().replace("Framework: Python", "Framework: Profiled"))
     assert "Framework: Profiled" in config.read_text()
     return root
-
-
-def test_a_framework_of_a_plugin(user, project, installed):
-    done = user.mlw("submit", "-c", "profiled", "train.py", "--lr", "0.1", cwd=project, env=installed)
-    assert (done.code, done.out) == (0, "args ['--lr', '0.1']\n"), done
-    figures = pstats.Stats(str(user.folder(done.run) / "work" / "outputs" / "profile.pstats"))
-    assert figures.total_calls > 0
-    assert user.info(done.run)["outputs"] == 1
-    wrong = user.mlw("submit", "-c", "profiled", "--", "ls", cwd=project, env=installed)
-    assert wrong.code == 2 and "ls is a command" in wrong.err and "hint: submit a script" in wrong.err, wrong
 
 
 def test_without_the_plugin_it_is_told(user, project):
