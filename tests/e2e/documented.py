@@ -54,6 +54,7 @@ WALKED = (
 # Pages whose commands are run by tests of their own.
 FOLLOWED_ELSEWHERE = {
     "docs/api.md": "tests/e2e/test_ui_api.py asks a server as the page says",
+    "docs/how-to/add-a-compute-type.md": "tests/e2e/test_sshscript.py does what the page says",
     "docs/how-to/test-a-plugin.md": "tests/e2e/test_examples.py runs the tests of the page",
 }
 

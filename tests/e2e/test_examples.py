@@ -28,7 +28,7 @@ def test_the_tests_of_an_example_pass(path, tmp_path):
 def test_the_tests_on_the_page_pass(tmp_path):
     need("cc")
     files = {block.file: block.text for block in blocks(PAGE.read_text()) if block.text.startswith("# ")}
-    assert len(files) == 4
+    assert len(files) == 5
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     run_tests(tmp_path, {"PYTHONPATH": str(tmp_path)})

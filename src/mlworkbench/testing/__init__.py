@@ -11,7 +11,7 @@ except ModuleNotFoundError as error:
     ) from error
 else:
     # pytest shows the values of a failed assert only for modules that are registered before their first import.
-    pytest.register_assert_rewrite(f"{__name__}.host_contract", f"{__name__}.user")
+    pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("host_contract", "starter_contract", "user")))
 
 from .fake_clock import FakeClock
 from .fake_gpus import USE_GPU, CompilerNotFound, FakeGpus
@@ -19,6 +19,7 @@ from .fake_host import FakeHost
 from .host_contract import HostContract
 from .inputs import environment_site, framework_setting
 from .processes import end_processes, is_alive
+from .starter_contract import StarterContract
 from .target_folder import TargetFolder
 from .user import CommandResult, User
 from .waiting import wait_until
@@ -31,6 +32,7 @@ __all__ = [
     "FakeGpus",
     "FakeHost",
     "HostContract",
+    "StarterContract",
     "TargetFolder",
     "User",
     "end_processes",

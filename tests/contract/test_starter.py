@@ -1,0 +1,22 @@
+"""The starter contract of `mlworkbench.testing` on every starter: ours, and that of examples/sshscript."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlworkbench.remote.starters import DETACHED
+from mlworkbench.testing import StarterContract
+from tests.e2e.plugins import EXAMPLES, write_job_script
+
+
+class TestDetached(StarterContract):
+    @pytest.fixture
+    def starter(self):
+        return DETACHED
+
+
+class TestSshscript(StarterContract):
+    @pytest.fixture
+    def starter(self, tmp_path):
+        write_job_script(tmp_path)  # the home folder of the target
+        return str(EXAMPLES / "sshscript" / "mlw_sshscript_starter.py")
