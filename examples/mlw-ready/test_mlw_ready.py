@@ -4,14 +4,21 @@ import subprocess
 import sys
 
 import pytest
-from mlw_ready import ready
+from mlw_ready import CUDA12, ready
 
 from mlworkbench.errors import ConfigError
-from mlworkbench.model import RunConfig
-from mlworkbench.testing import environment_site
+from mlworkbench.model import Compute, RunConfig
+from mlworkbench.paths import UserPaths
+from mlworkbench.testing import HostContract, environment_site
 
 pytest_plugins = ["mlworkbench.testing.fixtures"]
 VISION = RunConfig("local", "local", environment_variables={"READY_ENVIRONMENT": "vision"})
+
+
+class TestCudaHost(HostContract):
+    @pytest.fixture
+    def host(self, folder):
+        return CUDA12.host(Compute("cuda", "cuda12"), UserPaths(folder.root))
 
 
 def test_the_environment_is_the_one_that_is_named(tmp_path):
