@@ -12,6 +12,7 @@ from mlworkbench.paths import UserPaths
 from mlworkbench.testing import HostContract, environment_site
 
 pytest_plugins = ["mlworkbench.testing.fixtures"]
+SHOW = "import os, sys\nprint(sys.prefix, os.environ['VIRTUAL_ENV'], os.environ['PATH'].split(':')[0])\n"
 VISION = RunConfig("local", "local", environment_variables={"READY_ENVIRONMENT": "vision"})
 
 
@@ -37,13 +38,14 @@ def test_a_run_in_the_environment(mlw_user, tmp_path):
     vision = tmp_path / "envs" / "vision"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(vision)], check=True)
     mlw_user.env["READY_ENVIRONMENTS"] = str(tmp_path / "envs")
-    project = mlw_user.project("demo", train="import sys\nprint(sys.prefix)\n")
+    project = mlw_user.project("demo", train=SHOW)
     (project / "aml_config" / "vision.runconfig").write_text(
         "Target: local\nFramework: Python\nEnvironmentPlugin: ready\n"
         "EnvironmentVariables:\n  READY_ENVIRONMENT: vision\n"
     )
     result = mlw_user.mlw("submit", "-c", "vision", "train.py", cwd=project)
-    assert (result.code, result.out) == (0, f"{vision}\n"), result
+    assert (result.code, result.out) == (0, f"{vision} {vision} {vision}/bin\n"), result
+    assert mlw_user.mlw("project", "validate", cwd=project).out == ""
     assert mlw_user.info(result.run)["environment"]["ready"] == "vision"
     again = mlw_user.mlw("submit", "-c", "vision", "--locked", result.run, "train.py", cwd=project)
     assert again.code == 78 and "cannot be repeated" in again.err, again
