@@ -21,6 +21,7 @@ from mlworkbench.hosts.openssh import HostKeyChanged, HostKeyUnknown, LoginRefus
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.paths import UserPaths
 from tests.contract.test_host import DistantPlace, become, by_ssh
+from tests.e2e.plugins import EXAMPLES, write_job_script
 from tests.supervisor.conftest import until
 
 CANARY = "canary-Pa55word"
@@ -380,27 +381,19 @@ def test_a_server_that_allows_one_session_only(machine, laptop, monkeypatch):
     first.disconnect()
 
 
-def documented_starter() -> str:
-    """The example of the documentation."""
-    text = (Path(__file__).parents[2] / "docs" / "how-to" / "starters.md").read_text()
-    return text.partition("```python\n")[2].partition("```")[0]
-
-
-def test_a_plugins_starter_travels_with_the_agent(machine, laptop, monkeypatch, tmp_path):
+def test_a_plugins_starter_travels_with_the_agent(machine, laptop, monkeypatch):
     host_machine = machine()
     plain = by_ssh(laptop, host_machine, monkeypatch)
     plain.connect()
-    (tmp_path / "site.py").write_text(documented_starter())
-    host = SshHost(plain.attachment, UserPaths(laptop.store), starter=str(tmp_path / "site.py"))
-    script = host_machine.home / "launch"
-    script.write_text('#!/bin/sh\necho launched >> ~/launches\nexec "$@"\n')
-    script.chmod(0o755)
+    write_job_script(host_machine.home)
+    starter = EXAMPLES / "sshscript" / "mlw_sshscript_starter.py"
+    host = SshHost(plain.attachment, UserPaths(laptop.store), starter=str(starter))
     place = DistantPlace(host_machine)
-    place.run("r", "print('hello')", starter="plugin:site")
+    place.add_run("r", "print('hello')", starter=f"plugin:{starter.stem}")
     assert host.call("start", "r", ["n"], {"secrets": {}}) == {"ok": True, "claimed": True}
     until(lambda: b'"finished"' in host.news("r", {"events.jsonl": 0}, 1 << 20).parts["events.jsonl"])
     assert host.news("r", {"log": 0}, 100).parts["log"] == b"hello\n"
-    assert (host_machine.home / "launches").read_text() == "launched\n"
+    assert len(list((host_machine.home / "jobs").iterdir())) == 1, "started by the script"
     until(lambda: host.ask({"do": "status", "runs": ["r"]})["runs"] == {"r": {"state": "ended"}})
     assert len(list((place.root / "lib").iterdir())) == 2, "the agent with it, and the one without"
     assert plain.ask({"do": "status", "runs": ["r"]})["runs"]["r"]["state"] == "unknown", "which does not know it"
