@@ -144,4 +144,6 @@ def _unanswered(one: _Machine) -> Reading:
 def _name(compute: Compute) -> Hashable:
     if not is_elsewhere(compute):
         return "this machine"
+    if compute.address is None:  # a plugin finds the machine by other means
+        return compute.type, compute.name
     return compute.address, compute.username, compute.port, compute.jump_host
