@@ -212,6 +212,51 @@ print(json.dumps(found))
     assert "NOT_SET_ANYWHERE" in told[3][1] and len(user.runs()) == 1, "nothing was recorded"
 
 
+REMOTE = """
+import json, os, subprocess, time, mlworkbench
+from concurrent.futures import ThreadPoolExecutor
+from mlworkbench import Request, errors
+
+def failing(call):
+    try:
+        call()
+    except errors.MlwError as error:
+        return [type(error).__name__, error.message]
+
+run = mlworkbench.submit(".", Request("work.py", ["first", "--ticks"], target="box"))
+lines = run.logs(follow=True)
+first = next(lines)
+begin = time.monotonic()
+late = failing(lambda: run.wait(timeout=0.5))
+took = time.monotonic() - begin
+early = failing(lambda: run.outputs())
+open(GO, "w").close()
+log = [first, *lines]
+record = run.wait(timeout=60)
+os.unlink(GO)
+with ThreadPoolExecutor(3) as pool:
+    runs = list(pool.map(lambda key: mlworkbench.submit(".", Request("work.py", [key], target="box")), "abc"))
+    ends = list(pool.map(lambda one: one.wait(90).status, runs))
+    outputs = [[one.path, one.size] for one in run.outputs()]
+to = run.download("results")
+long = mlworkbench.submit(".", Request(command="sleep", arguments=["600"], target="box"))
+canceled = long.cancel(grace=1).status
+print(json.dumps([late, took, early, log[-1], record.status, ends, outputs, str(to), canceled]))
+"""
+
+
+def test_on_another_machine(shared_target):
+    away = shared_target()
+    code = REMOTE.replace("GO", repr(str(away.host.home / "go")))
+    late, took, early, last, status, ends, outputs, to, canceled = python(away.laptop, away.project, code)
+    assert late[0] == "WaitTimeout" and took < 4, "a question that the machine holds back does not outlast the timeout"
+    assert early[0] == "UsageError" and "has not finished; its outputs are on box" in early[1]
+    assert last == "first 19" and status == "Completed" and set(ends) == {"Completed"}
+    assert outputs == [["result.txt", 5000]] and to == "results"
+    assert (away.project / "results" / "result.txt").read_text() == "first" * 1000
+    assert canceled == "Canceled"
+
+
 def test_a_submit_that_failed_is_resumed_by_its_key_in_the_same_process(user, project):
     """The process lives on, so that its run is not interrupted by the death of its submitter."""
     told = python(
