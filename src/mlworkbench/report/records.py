@@ -46,11 +46,7 @@ def record(run: Run) -> dict[str, Any]:
         "name": run.name,
         "status": run.status.value,
         "detail": run.detail,
-        "ending": ending_words(run),
-        "cause": run.cause,
-        "failure": run.failure.to_json() if run.failure else None,
-        "exit_code": run.exit,
-        "signal": run.signal,
+        **_ending(run),
         "contact": run.contact,
         "script_name": spec.entry.name,
         "arguments": list(spec.entry.arguments),
@@ -101,6 +97,16 @@ def _properties(spec: RunSpec) -> dict[str, Any]:
         "CommitId": git.commit if git else None,
         "Branch": git.branch if git else None,
         "Dirty": git.dirty if git else None,
+    }
+
+
+def _ending(run: Run) -> dict[str, Any]:
+    return {
+        "ending": ending_words(run),
+        "cause": run.cause,
+        "failure": run.failure.to_json() if run.failure else None,
+        "exit_code": run.exit,
+        "signal": run.signal,
     }
 
 
