@@ -125,9 +125,9 @@ def _as_solve_error(error: NoEnvironment, hide: Callable[[str], str] = str) -> S
     """What happened here, said of this machine. ``hide`` takes passwords out of a text."""
     if isinstance(error, tools.NotFetched):
         message = f"{error.what} cannot be fetched from this machine ({error.why})"
-        kind = SolveError if error.refused else NotFetched
-        return kind(hide(message), CHECK_CONNECTION, more="index-not-reached")
+        return NotFetched(hide(message), CHECK_CONNECTION, more="index-not-reached")
     failure = error.failure
-    hint, is_missing = failure["hint"], failure["code"] == tools.NOT_FETCHED
-    kind, page = (NotFetched, failure["explain"]) if is_missing else (SolveError, "index-not-reached")
-    return kind(hide(str(failure["message"])), hide(hint) if hint else None, more=page)
+    message, hint = hide(failure["message"]), hide(failure["hint"]) if failure["hint"] else None
+    if failure["code"] == tools.NOT_FETCHED:
+        return NotFetched(message, hint, more=failure["explain"])
+    return SolveError(message, hint, more="index-not-reached")

@@ -47,16 +47,16 @@ class NoEnvironment(Failed):
 
 
 class NotFetched(NoEnvironment):
-    """What it takes lies elsewhere, and there is no way to it from here. ``refused``: by a server that was reached."""
+    """What it takes lies elsewhere, and there is no way to it from here."""
 
-    def __init__(self, what: str, why: str, refused: bool = False) -> None:
+    def __init__(self, what: str, why: str) -> None:
         super().__init__(
             "%s cannot be fetched here (%s)" % (what, why),
             CHECK_CONNECTION + ", or submit with --send-packages to upload packages from your computer",
             NOT_FETCHED,
             "no-internet-there",
         )
-        self.what, self.why, self.refused = what, why, refused
+        self.what, self.why = what, why
 
 
 def no_python(lock: Lock, why: str, in_image: Optional[str] = None) -> NoEnvironment:
@@ -237,8 +237,7 @@ def fetch(
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         said = getattr(error, "reason", None) or error
-        refused = 400 <= (getattr(error, "code", None) or 0) < 500
-        raise NotFetched(url, str(getattr(said, "strerror", None) or said), refused) from None
+        raise NotFetched(url, str(getattr(said, "strerror", None) or said)) from None
     return known.hexdigest()
 
 
