@@ -17,7 +17,8 @@ LAYERS = [
     {"runs"},
     {"report"},
     {
-        *("attach", "submission", "resubmit", "prepare", "follow", "inferred_state", "refresh", "fetch", "import_runs"),
+        *("attach", "submission", "resubmit", "prepare", "follow", "run_observer", "inferred_state"),
+        *("refresh", "fetch", "import_runs"),
         *("export", "laptop"),
     },
     {"plan", "request"},

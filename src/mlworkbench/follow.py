@@ -28,6 +28,7 @@ from .inferred_state import (
 )
 from .model import IN_CONTACT, Run, Status
 from .remote.folder import is_outside
+from .run_observer import Observer
 from .runfiles.mirror import LOG, MOST_SAMPLES, Mirror
 from .targets.target import Target
 
@@ -39,19 +40,6 @@ SERIES = 5.0  # seconds between two times that new points are put where they are
 CARE = 1.0  # seconds between attempts to put a new supervisor to work
 BUILD, EVENTS = "build.log", "events.jsonl"
 SAMPLES, EFFORT = "gpu.jsonl", "effort.jsonl"
-
-
-class Observer:
-    """Receives what happens to a run while its log is followed. Override the methods you need."""
-
-    def contact_changed(self, run: Run) -> None:
-        """Contact with the target was lost, or is back."""
-
-    def build_output(self, data: bytes) -> None:
-        """The preparation of the run has written this."""
-
-    def state_changed(self, run: Run) -> None:
-        """The history has recorded a new state of the run."""
 
 
 class Follower:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TextIO
 
 from ..errors import HistoryError, LaunchError
-from ..follow import Follower, Observer
+from ..follow import Follower
 from ..hosts.stranger import Stranger
 from ..inferred_state import INTERRUPTED
 from ..model import IN_CONTACT, Run
@@ -21,6 +21,7 @@ from ..report.output_places import left_out_pairs, outputs_place
 from ..report.plain import plain
 from ..report.records import cause_lines, exit_code, gpu_words, summary
 from ..report.values import shown
+from ..run_observer import Observer
 from ..runfiles.manifest import read_outputs
 from ..runfiles.mask import Mask
 from ..runs.results import SweepChildren, fetch_outputs

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..follow import Observer
 from ..inferred_state import is_unwritten
 from ..model import IN_CONTACT, JsonDict, Run, Status
 from ..report import spark as report_spark
 from ..report.plain import plain
+from ..run_observer import Observer
 
 Write = Callable[[str], None]
 

@@ -23,7 +23,7 @@ from ..hosts.library import starter_name
 from ..hosts.local import LocalHost, install
 from ..remote.endings import CANCELLED
 from ..remote.folder import Root
-from ..remote.starters.starter import UNKNOWN
+from ..remote.starters import UNKNOWN
 from ..remote.untrusted import parse_json
 from .processes import end_processes, run_processes
 from .target_folder import PYTHON, TargetFolder
