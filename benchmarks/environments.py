@@ -17,8 +17,9 @@ from installs import Cost, Floor, builder, cost_of
 from table import Line, Section, median, ms, time_of, times
 from timing import HELLO, Contestant, Program, measure, take_turns
 
-from mlworkbench.remote.environments.environment import digest_of, discard
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.environments.environment import discard
+from mlworkbench.remote.shared.environment_layout import digest_of
+from mlworkbench.remote.shared.layout import Root
 
 COLD_AIM = 1.15
 WARM_AIM = 0.100
@@ -31,7 +32,7 @@ _BUILD = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from remote.environments.build import ensure
-from remote.folder import Root
+from remote.shared.layout import Root
 with open(sys.argv[3]) as file:
     lock = json.load(file)
 ensure(Root(sys.argv[2]), lock, sys.argv[4], lambda text: None)

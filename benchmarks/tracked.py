@@ -33,7 +33,7 @@ THEIRS = "metrics.accuracy > 0.999 and metrics.loss < 0.5"
 _DRAW = """
 import json, sys, time
 from mlworkbench.history.series.series import Series
-from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.shared.layout import RunFolder
 taken = {}
 with Series(RunFolder(sys.argv[1])) as series:
     began = time.perf_counter()

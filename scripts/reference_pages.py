@@ -21,7 +21,7 @@ from mlworkbench.config.project import Project, find_project
 from mlworkbench.explain import GROUPS, symptoms
 from mlworkbench.history import fold
 from mlworkbench.history.door import History
-from mlworkbench.remote import endings
+from mlworkbench.remote.shared import endings
 from mlworkbench.request import Request, SweepOptions
 from mlworkbench.runs.handle import RunHandle, get_run, submit
 
@@ -163,7 +163,7 @@ def endings_page() -> str:
         status = fold._STATUS.get(name, model.Status.FAILED).value
         rows.append([f"`{name}`", f"`{status}`", prose.ENDINGS[name], _returns(name)])
     more = "\nIf a run has no ending, it has not finished, or its target is unreachable (see `contact` in the JSON).\n"
-    text = _head("Endings", "src/mlworkbench/remote/endings.py", prose.ENDINGS_TEXT)
+    text = _head("Endings", "src/mlworkbench/remote/shared/endings.py", prose.ENDINGS_TEXT)
     return f"{text}\n{table(['ending', 'status', 'meaning', 'exit code of `submit`'], rows)}{more}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlworkbench import errors
-from mlworkbench.remote import endings
+from mlworkbench.remote.shared import endings
 
 COMMANDS = """
 This page lists all commands and their options, as does `mlw COMMAND --help`. Most commands accept these options:

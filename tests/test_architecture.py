@@ -48,7 +48,7 @@ BROAD = {
 # May call json.loads: scripts that run without our modules; our own index and data files; loops over metric lines,
 # which are the hot path and catch RecursionError themselves. All others call remote.untrusted.parse_json.
 PLAIN_JSON = {
-    "remote/untrusted.py",
+    "remote/shared/untrusted.py",
     *("remote/__main__.py", "remote/environments/rattle.py"),
     "remote/environments/interpreter_facts.py",
     *("history/rows.py", "history/migrate.py"),
@@ -82,6 +82,17 @@ NAMED_ROWS = {
     "history/outside.py": {"LOCAL"},
     "targets/target.py": {"LOCAL"},
     "testing/inputs.py": {"LOCAL"},
+}
+
+
+# Client modules that run code of targets: this machine is the target, too, or the same rule holds on both sides.
+# All others import ``remote.shared`` only.
+TARGET_CODE = {
+    *("hosts/local.py", "laptop/gather.py"),  # this machine as a target; its facts
+    *("runfiles/clean.py", "runfiles/content.py", "runfiles/manifest.py"),  # run folders on this machine
+    *("environments/mirrors.py", "environments/pip.py", "environments/supply.py"),  # packages fetched here, to be sent
+    *("targets/container.py", "targets/gpurequest.py", "targets/consent.py", "attach/purge.py"),  # the same rules
+    *("ui/answers/gpu.py", "runs/run_messages.py"),  # the same texts
 }
 
 
@@ -162,6 +173,28 @@ def test_what_travels_imports_nothing_of_the_rest():
                 f"{name(path)} imports {other}" for other in imports(path) - {"remote"} if "inrun" not in path.parts
             ]
     assert wrong == []
+
+
+def test_clients_import_what_is_shared():
+    wrong = set()
+    for path in MODULES:
+        if part(path) in ("remote", "testing"):
+            continue
+        package = path.relative_to(SOURCE).parent.parts
+        for node in nodes(path):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                words = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+                if words[0] == "remote" and words[1:2] not in (["shared"], []) or words == ["remote"]:
+                    wrong.add(name(path))
+    assert wrong == TARGET_CODE
+
+
+def test_what_is_shared_imports_nothing_of_targets():
+    for path in MODULES:
+        if path.relative_to(SOURCE).parts[:2] == ("remote", "shared"):
+            depth = len(path.relative_to(SOURCE / "remote" / "shared").parts)
+            for node in nodes(path):
+                assert not isinstance(node, ast.ImportFrom) or node.level <= depth, name(path)
 
 
 def test_what_travels_is_readable_by_the_oldest_python():
@@ -291,4 +324,4 @@ def test_files_are_locked_in_one_place():
         for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr == "flock"
     }
-    assert calls == {"remote/file_lock.py"}
+    assert calls == {"remote/shared/file_lock.py"}

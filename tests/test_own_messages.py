@@ -1,4 +1,4 @@
-"""Failures are data (``Failure``, ``remote/failure.py``). No code reads the messages of ours that people read."""
+"""Failures are data (``Failure``, ``remote/shared/failure.py``). No code reads messages that are for people."""
 
 from __future__ import annotations
 

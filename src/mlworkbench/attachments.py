@@ -18,9 +18,9 @@ from typing import Any
 from .consents import MOUNT, Consent, merge
 from .errors import HistoryError
 from .paths import UserPaths
-from .remote import file_lock
-from .remote.tree import NEW, remove
-from .remote.untrusted import parse_json
+from .remote.shared import file_lock
+from .remote.shared.tree import NEW, remove
+from .remote.shared.untrusted import parse_json
 from .typed import is_sound
 
 _NOT_STORED = {"folder", "called"}

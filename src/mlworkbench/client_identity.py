@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass
 
 from .paths import UserPaths, user_name
-from .remote import machine
-from .remote.clients import CLIENT
-from .remote.journal import write_first
-from .remote.untrusted import parse_json
+from .remote.shared import machine
+from .remote.shared.client_id import CLIENT
+from .remote.shared.files import write_first
+from .remote.shared.untrusted import parse_json
 
 
 @dataclass(frozen=True)

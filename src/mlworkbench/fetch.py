@@ -10,10 +10,10 @@ from .errors import HistoryError, HostError
 from .hosts.host import Host
 from .hosts.replies import Reply
 from .model import Run
-from .remote.folder import RunFolder
-from .remote.journal import write_whole
-from .remote.outputs import ONLY_THERE
-from .remote.tree import NEW
+from .remote.shared.files import write_whole
+from .remote.shared.layout import RunFolder
+from .remote.shared.output_kinds import ONLY_THERE
+from .remote.shared.tree import NEW
 from .runfiles.home_state import count_listed
 from .runfiles.home_state import is_home as all_is_home
 from .runfiles.incoming import Incoming

@@ -27,7 +27,7 @@ from .inferred_state import (
     wait_for_turn,
 )
 from .model import IN_CONTACT, Run, Status
-from .remote.folder import is_outside
+from .remote.shared.layout import is_outside
 from .run_observer import Observer
 from .runfiles.mirror import LOG, MOST_SAMPLES, Mirror
 from .targets.target import Target

@@ -22,9 +22,9 @@ from .hosts.host import Host
 from .hosts.replies import printable
 from .hosts.survey import Survey, TargetRun, ask_survey, is_run_id
 from .model import Compute, JsonDict, Run, RunSpec
-from .remote import SPEC
-from .remote.folder import is_outside
-from .remote.untrusted import parse_json
+from .remote.shared.layout import is_outside
+from .remote.shared.untrusted import parse_json
+from .remote.shared.versions import SPEC
 from .targets.opening import open_target
 from .typed import is_sound
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .failure import Failure
 from .model import IN_CONTACT, Run, Status
-from .remote import endings
+from .remote.shared import endings
 
 INTERRUPTED = "interrupted"  # recorded, but the submit died before anybody took the run on
 UNWRITTEN = "ended; result not saved yet"  # the disk of the target refuses it

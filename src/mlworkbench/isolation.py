@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .remote.programs import in_project, is_inside
+from .remote.shared.programs import in_project, is_inside
 
 TYPE_CHECKING = False  # as in typing, whose import a TAB would wait for
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from .failure import Failure
-from .remote import SPEC
+from .remote.shared.versions import SPEC
 
 JsonDict = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Every folder of ours on this machine, once. File names inside a run folder are in ``remote/folder.py``."""
+"""Every folder of ours on this machine, once. File names inside a run folder are in ``remote/shared/layout.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import HistoryError
-from .remote.folder import Root, RunFolder
+from .remote.shared.layout import Root, RunFolder
 
 __all__ = ["Root", "RunFolder", "UserPaths", "data_folder", "user_name", "user_paths"]
 

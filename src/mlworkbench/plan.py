@@ -11,7 +11,7 @@ from .consents import resolved_prefixes
 from .environments.site import Settled
 from .frameworks.framework import Made, Setting
 from .model import Command, Container, RunSpec, Snapshot
-from .remote.gpus.request import FREE
+from .remote.shared.gpu_request import FREE
 from .request import Request
 from .sweep import Sweep
 from .targets.ground import Ground

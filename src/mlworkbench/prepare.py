@@ -13,7 +13,7 @@ from .errors import LaunchError, NotFetched
 from .hosts.host import Host
 from .hosts.replies import Reply
 from .model import Compute, JsonDict
-from .remote.environments.tools import NOT_FETCHED
+from .remote.shared.network_errors import NOT_FETCHED
 from .targets.ground import Ground
 from .targets.target import Stock
 
@@ -77,7 +77,7 @@ def image_of(compute: Compute, ground: Ground, password: Callable[[str, str], st
     """What is to be pulled, and by whom. ``password`` is asked for that of a user at a registry."""
     if ground.engine is None:
         return None
-    from .remote.engine import REGISTRY_PASSWORD  # noqa: PLC0415 - for containers only
+    from .remote.shared.containers import REGISTRY_PASSWORD  # noqa: PLC0415 - for containers only
     from .targets.container import options_for, registry_of, user_in  # noqa: PLC0415
 
     image = compute.base_docker_image or DEFAULT_IMAGE

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from .consents import Consent, asked_consents
 from .errors import UsageError
 from .model import Entry, JsonDict
-from .remote.gpus.request import EXAMPLES
-from .remote.gpus.request import parse as parse_gpus
+from .remote.shared.gpu_request import EXAMPLES
+from .remote.shared.gpu_request import parse as parse_gpus
 
 if TYPE_CHECKING:
     from .sweep import Sweep

@@ -15,7 +15,7 @@ from .config.project import Project, find_project
 from .errors import MlwError, UsageError
 from .history.store import History
 from .model import JsonDict, Run
-from .remote.folder import is_outside
+from .remote.shared.layout import is_outside
 from .request import Request, SweepOptions
 
 _SUBMIT = ("experiment", "submit", "--detach", "-o", "json")

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from .errors import HistoryError, UnknownName, UsageError
 from .paths import UserPaths
-from .remote.file_lock import wait_for_lock
-from .remote.tree import NEW
-from .remote.untrusted import parse_json
+from .remote.shared.file_lock import wait_for_lock
+from .remote.shared.tree import NEW
+from .remote.shared.untrusted import parse_json
 
 _LARGEST = 1 << 20
 

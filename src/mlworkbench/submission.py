@@ -23,7 +23,7 @@ from .hosts.library import starter_name
 from .model import Compute, Entry, JsonDict, Run, RunConfig, RunSpec, Snapshot
 from .paths import UserPaths, user_name
 from .plan import Parts, plan, shared_folder
-from .remote.failpoint import failpoint
+from .remote.shared.failpoint import failpoint
 from .request import CheckedRequest, Request
 from .snapshot.take import holds, take
 from .sweep import entry_of, name_of

@@ -13,7 +13,7 @@ from mlworkbench.attachments import Attachments
 from mlworkbench.hosts.local import LocalHost
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.testing import FakeHost, HostContract, TargetFolder
 from mlworkbench.testing.host_contract import HostFilesContract
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlworkbench.remote.starters import DETACHED
+from mlworkbench.remote.shared.starter_names import DETACHED
 from mlworkbench.testing import StarterContract
 from tests.e2e.plugins import EXAMPLES, write_job_script
 

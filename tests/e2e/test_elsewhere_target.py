@@ -394,7 +394,7 @@ def test_an_output_that_changed_after_the_end(away):
 _NONSENSE = """
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from remote.frames import Pipe
+from remote.shared.frames import Pipe
 os.write(1, b"\\nMLW-AGENT " + sys.argv[1].encode() + b"\\n")
 pipe = Pipe(0, 1)
 while True:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.remote.environments.environment import discard, environments, hold, touch, unprotect, use_of
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from tests.e2e.attaching import SECRET, attached, new_project
 from tests.machines.network import wait_until
 from tests.supervisor.building import VERSION, Yard, make_toolbox

@@ -17,7 +17,7 @@ from mlworkbench.hosts import slots
 from mlworkbench.hosts.openssh import LoginRefused
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.testing.target_folder import write_snapshot
 from tests.contract.test_host import DistantPlace, by_ssh
 from tests.supervisor.conftest import until
@@ -186,7 +186,7 @@ def test_an_answer_that_was_lost_does_not_start_a_run_twice(met, monkeypatch):
         if request["do"] == "start" and not lost:
             lost.append(answer)
             host._channel.close()
-            from mlworkbench.remote.frames import Closed
+            from mlworkbench.remote.shared.frames import Closed
 
             raise Closed("cut between request and answer")
         return answer
@@ -207,7 +207,7 @@ from mlworkbench.attachments import Attachments
 from mlworkbench.hosts.openssh import LoginRefused
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 paths = UserPaths(Path(sys.argv[1]))
 host = SshHost(Attachments(paths).list()[0], paths)
 host.send_code(sys.argv[2], Root(sys.argv[3]), lambda done, total: print(done, flush=True))

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from mlworkbench.remote import machine
+from mlworkbench.remote.shared import machine
 from mlworkbench.ui.answers.projects import key_of
 from tests.machines.browser import Looker, chromium, looking, workbench
 from tests.machines.doors import Caller, addresses, free_port, new_link, pages, program, secret_of, session

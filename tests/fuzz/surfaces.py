@@ -54,10 +54,10 @@ from mlworkbench.preflight.check import examine
 from mlworkbench.preflight.finding import Case, Script
 from mlworkbench.prepare import build_ahead
 from mlworkbench.remote import progress
-from mlworkbench.remote.failure import text_of
-from mlworkbench.remote.folder import Root, RunFolder
-from mlworkbench.remote.frames import FrameError, Pipe
 from mlworkbench.remote.journal import Journal
+from mlworkbench.remote.shared.failure import text_of
+from mlworkbench.remote.shared.frames import FrameError, Pipe
+from mlworkbench.remote.shared.layout import Root, RunFolder
 from mlworkbench.report import gpus as gpu_report
 from mlworkbench.report import spark as report_spark
 from mlworkbench.report.records import for_people, record, summary

@@ -16,9 +16,10 @@ from typing import Any
 import mlworkbench.remote as remote
 from mlworkbench.environments.pinned_tools import Installer, find_tools
 from mlworkbench.environments.platforms import Platform
-from mlworkbench.remote.environments.environment import digest_of, discard
+from mlworkbench.remote.environments.environment import discard
 from mlworkbench.remote.environments.tools import provide, take_in
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.environment_layout import digest_of
+from mlworkbench.remote.shared.layout import Root
 from tests.machines.channel import Channel
 
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
@@ -28,7 +29,7 @@ _DRIVER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from remote.environments.build import ensure
-from remote.folder import Root
+from remote.shared.layout import Root
 from remote.environments.tools import NoEnvironment
 with open(sys.argv[3]) as file:
     lock = json.load(file)

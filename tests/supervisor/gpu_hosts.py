@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlworkbench.hosts.local import install
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from tests.machines.nvml import USE_GPU, FakeGpus
 
 from .conftest import Place

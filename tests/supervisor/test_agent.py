@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mlworkbench.remote.frames import Closed, Pipe
 from mlworkbench.remote.purge import stage_of
+from mlworkbench.remote.shared.frames import Closed, Pipe
 from tests.interpreters import oldest_and_newest
 from tests.supervisor.conftest import PYTHON, REMOTE, Place, alive, environment, until
 

@@ -16,9 +16,10 @@ import pytest
 
 from mlworkbench.environments.pip import run_uv
 from mlworkbench.remote.environments.build import Cancelled, ensure
-from mlworkbench.remote.environments.environment import damage, environments, is_sound, mounts, unprotect
+from mlworkbench.remote.environments.environment import damage, environments, is_sound, unprotect
 from mlworkbench.remote.environments.supplies import archive_of, lacking
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.environment_layout import mounts
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.remote.space import free, space
 from tests.e2e.package_index import serving
 from tests.machines.python_mirror import write_mirror

@@ -16,7 +16,7 @@ import pytest
 from mlworkbench.remote.environments import md5_packages
 from mlworkbench.remote.environments.retire import remove as retire
 from mlworkbench.remote.environments.tools import NoEnvironment
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from tests.machines.channel import Channel
 
 from .building import Yard

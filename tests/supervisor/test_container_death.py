@@ -12,8 +12,8 @@ import threading
 import pytest
 
 from mlworkbench.remote import space
-from mlworkbench.remote.folder import Root
-from mlworkbench.remote.machine import is_locked
+from mlworkbench.remote.shared.layout import Root
+from mlworkbench.remote.shared.machine import is_locked
 
 from .conftest import alive, until
 from .contained import read

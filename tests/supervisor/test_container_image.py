@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.remote.engine import REGISTRY_PASSWORD
+from mlworkbench.remote.shared.containers import REGISTRY_PASSWORD
 
 from .conftest import until
 from .contained import read

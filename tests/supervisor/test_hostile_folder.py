@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.serve import News
+from mlworkbench.remote.shared.layout import RunFolder
 
 from .conftest import until
 

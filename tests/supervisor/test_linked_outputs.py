@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from mlworkbench.remote import linked_outputs
-from mlworkbench.remote.folder import RunFolder
-from mlworkbench.remote.left_out import NAMED
-from mlworkbench.remote.linked_outputs import BROKEN, FOLDER, NOT_COPIED, OUTSIDE, SPECIAL_FILE, LinkedOutputs
+from mlworkbench.remote.linked_outputs import LinkedOutputs
 from mlworkbench.remote.outputs import each_output
+from mlworkbench.remote.shared.layout import RunFolder
+from mlworkbench.remote.shared.left_out import NAMED
+from mlworkbench.remote.shared.output_kinds import BROKEN, FOLDER, NOT_COPIED, OUTSIDE, SPECIAL_FILE
 
 SCRIPT = """
 import os, socket

@@ -11,12 +11,13 @@ import pytest
 from mlworkbench.remote.engine import build_command
 from mlworkbench.remote.environments.build import without_advice
 from mlworkbench.remote.environments.built_in import is_for_image, set_aside
-from mlworkbench.remote.environments.environment import digest_of, hold
+from mlworkbench.remote.environments.environment import hold
 from mlworkbench.remote.environments.retire import take_leftover
 from mlworkbench.remote.environments.sources import _open_folders, _take, check_place, sources_of
 from mlworkbench.remote.environments.stock import broken
 from mlworkbench.remote.environments.tools import NoEnvironment, own_python
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.environment_layout import digest_of
+from mlworkbench.remote.shared.layout import Root
 
 WHEEL = {"name": "a", "version": "1", "url": "https://x.example/a-1-py3-none-any.whl?q=.tar.gz#f", "sha256": "1" * 64}
 ARCHIVE = {"name": "bait", "version": "1", "url": "https://x.example/bait-1.tar.gz?x.whl", "sha256": "2" * 64}

@@ -12,11 +12,12 @@ import pytest
 
 import mlworkbench.remote as remote
 from mlworkbench.remote.environments.build import Cancelled
-from mlworkbench.remote.environments.environment import hold, mounts, pack_of, unprotect
+from mlworkbench.remote.environments.environment import hold, unprotect
 from mlworkbench.remote.environments.packed import is_packed
 from mlworkbench.remote.environments.retire import remove as retire
 from mlworkbench.remote.environments.stock import broken, every
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.environment_layout import mounts, pack_of
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.remote.space import free, space
 from mlworkbench.remote.spark.movable import items_of
 from mlworkbench.remote.spark.pack import pack
@@ -43,7 +44,7 @@ FILES = {
 PACKER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from remote.folder import Root
+from remote.shared.layout import Root
 from remote.spark.pack import pack
 with open(sys.argv[3]) as file:
     print(pack(Root(sys.argv[2]), json.load(file), lambda text: print(text, flush=True)))

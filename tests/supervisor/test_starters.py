@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mlworkbench.hosts.local import LocalHost
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 
 from .conftest import PYTHON, REMOTE, Place, until
 
@@ -82,7 +82,7 @@ class Cluster(Place):
 
     def statuses(self, *runs: str) -> dict[str, Any]:
         code = "import sys, json; sys.path.insert(0, sys.argv[1])\n"
-        code += "from remote.folder import Root\nfrom remote.starters.starter import statuses\n"
+        code += "from remote.shared.layout import Root\nfrom remote.starters.starter import statuses\n"
         code += "print(json.dumps(statuses(Root(sys.argv[2]), sys.argv[3:])))"
         words = [PYTHON, "-I", "-S", "-c", code, str(self.program.parent), str(self.root), *runs]
         return dict(json.loads(subprocess.run(words, capture_output=True, check=True).stdout))
@@ -281,7 +281,7 @@ def _rss(pid: int) -> int:
 STEP = """
 import sys, json
 sys.path.insert(0, sys.argv[1])
-from remote.folder import Root
+from remote.shared.layout import Root
 from remote.environments.step import prepare_environment
 from remote.run_spec import read_spec
 root = Root(sys.argv[2])

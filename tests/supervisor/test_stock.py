@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import mlworkbench.remote as remote
-from mlworkbench.remote import machine
 from mlworkbench.remote.environments import caches
 from mlworkbench.remote.environments.environment import damage, environments, hold, hold_caches, touch, use_of
 from mlworkbench.remote.environments.retire import IDLE, take_away
 from mlworkbench.remote.environments.retire import remove as retire
 from mlworkbench.remote.environments.stock import InUse, broken, every, one, users
-from mlworkbench.remote.environments.tally import Tally
-from mlworkbench.remote.folder import Root
 from mlworkbench.remote.purge import purge
+from mlworkbench.remote.shared import machine
+from mlworkbench.remote.shared.disk_tally import Tally
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.remote.space import free, space
 
 from .building import PYTHON
@@ -32,7 +32,7 @@ import json, subprocess, sys, os
 sys.path.insert(0, sys.argv[1])
 from remote.environments.build import ensure
 from remote.environments.environment import hold
-from remote.folder import Root
+from remote.shared.layout import Root
 with open(sys.argv[3]) as file:
     lock = json.load(file)
 root = Root(sys.argv[2])

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from mlworkbench.remote.children import difference, merged
+from mlworkbench.remote.shared.sweep_children import difference, merged
 from tests.interpreters import oldest_and_newest
 
 from .conftest import PYTHON, alive, end_marked, until

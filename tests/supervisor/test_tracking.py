@@ -248,7 +248,7 @@ def test_a_full_disk_costs_metrics_and_not_the_ending(place):
 QUIET = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from remote.folder import RunFolder
+from remote.shared.layout import RunFolder
 from remote.supervisor import Supervisor
 from remote.companions.tracking import Tracking
 run = RunFolder(sys.argv[2])

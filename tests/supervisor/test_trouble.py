@@ -10,8 +10,8 @@ import subprocess
 
 import pytest
 
-from mlworkbench.remote import machine
-from mlworkbench.remote.linked_outputs import OUTSIDE
+from mlworkbench.remote.shared import machine
+from mlworkbench.remote.shared.output_kinds import OUTSIDE
 
 from .conftest import PYTHON, REMOTE, Place, alive, marked, until
 from .test_death import TICKS, kill, ticking

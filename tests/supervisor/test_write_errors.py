@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.remote import serve
-from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.shared.layout import RunFolder
 
 from .conftest import alive, delete_run, until
 from .test_death import kill

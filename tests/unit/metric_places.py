@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlworkbench.history.series.series import Series
-from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.shared.layout import RunFolder
 
 
 class Place:

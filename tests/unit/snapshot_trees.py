@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlworkbench.model import Snapshot
-from mlworkbench.remote.folder import Root, RunFolder
+from mlworkbench.remote.shared.layout import Root, RunFolder
 from mlworkbench.remote.workcopy import place, recycle
 from mlworkbench.snapshot.take import take
 

@@ -15,10 +15,10 @@ import pytest
 from mlworkbench.environments.pip import find_uv
 from mlworkbench.environments.uv_process import run_bounded
 from mlworkbench.errors import SolveError
-from mlworkbench.remote.environments import bounds
-from mlworkbench.remote.environments.bounds import Bounds, most_for, temporary_folders
 from mlworkbench.remote.environments.running import run_program
 from mlworkbench.remote.environments.tools import NoEnvironment, NotFetched, fetch
+from mlworkbench.remote.shared import unpacking_limits as bounds
+from mlworkbench.remote.shared.unpacking_limits import Bounds, most_for, temporary_folders
 from tests.e2e.package_index import serving
 
 MEGABYTE = 1 << 20

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mlworkbench.remote.cause import explain
-from mlworkbench.remote.failure import failure, text_of
+from mlworkbench.remote.shared.failure import failure, text_of
 
 WORK = "/store/runs/r/work"
 GROUP = """  + Exception Group Traceback (most recent call last):

@@ -14,9 +14,10 @@ from mlworkbench.hosts.library import SOURCE
 from mlworkbench.hosts.ssh import SshHost
 from mlworkbench.hosts.upload import Upload
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote import PROTOCOL, answers
-from mlworkbench.remote.folder import Root
-from mlworkbench.remote.frames import Closed, FrameError, Silent
+from mlworkbench.remote import answers
+from mlworkbench.remote.shared.frames import Closed, FrameError, Silent
+from mlworkbench.remote.shared.layout import Root
+from mlworkbench.remote.shared.versions import PROTOCOL
 
 HELLO = {"ok": True, "root": "/home/x/.mlw", "python": "/usr/bin/python3"}
 FAKE = """

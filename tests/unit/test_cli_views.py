@@ -21,7 +21,7 @@ from mlworkbench.history.family import children_of
 from mlworkbench.history.query import Query
 from mlworkbench.history.store import History
 from mlworkbench.model import Compute, Entry, Noted, Run, Span, Status
-from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.report.differences import differences
 from mlworkbench.report.groups import groups, value_of
 from mlworkbench.report.ranking import Ranking, differing

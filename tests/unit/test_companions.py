@@ -8,12 +8,12 @@ import pytest
 
 from mlworkbench.model import RunSpec
 from mlworkbench.plan import plan
-from mlworkbench.remote import endings
 from mlworkbench.remote.companions.companion import Companion
 from mlworkbench.remote.companions.group import Companions, companions_of
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.journal import Journal
 from mlworkbench.remote.run_spec import companion_settings
+from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared.layout import RunFolder
 
 from .test_plan import PARTS
 

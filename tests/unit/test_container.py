@@ -10,10 +10,11 @@ import pytest
 
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute
-from mlworkbench.remote import complaints, endings, engine, watcher
+from mlworkbench.remote import complaints, engine, watcher
 from mlworkbench.remote.container import word_text
-from mlworkbench.remote.failure import text_of
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared.failure import text_of
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.remote.watcher import read_end
 from mlworkbench.targets.container import DEFAULT_IMAGE, Engine, Places, contain, mounts
 

@@ -9,10 +9,10 @@ import os
 import pytest
 
 from mlworkbench.remote.exit_slot import SIZE, fill_slot, make_slot, read_slot
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.notes import read_exit
 from mlworkbench.remote.run_lock import holder
 from mlworkbench.remote.serve import News
+from mlworkbench.remote.shared.layout import RunFolder
 
 RECORD = {"code": 3, "signal": None, "problem": None, "ended": 1.5, "elapsed": 0.5}
 

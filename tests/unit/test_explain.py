@@ -18,9 +18,10 @@ from mlworkbench.explain import GROUPS, symptom, symptom_of, symptoms
 from mlworkbench.hosts import openssh, replies
 from mlworkbench.hosts.facts import Engine, Facts, Reach
 from mlworkbench.model import Compute, Run
-from mlworkbench.remote import complaints, endings
+from mlworkbench.remote import complaints
 from mlworkbench.remote.environments.tools import NoEnvironment, fetch
-from mlworkbench.remote.failure import failure, refusal, text_of
+from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared.failure import failure, refusal, text_of
 from mlworkbench.report.failures import gpu_page, gpu_summary, page_of
 from mlworkbench.targets.check import engine_trouble, judge
 from tests.test_docs import check_options

@@ -29,7 +29,7 @@ from mlworkbench.export.material import Item, make_items, with_children
 from mlworkbench.history.series.drawing import Column
 from mlworkbench.history.store import History
 from mlworkbench.model import Entry, Run, Status
-from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.report.records import for_people, record
 from tests.unit.test_history_store import paths, spec
 

@@ -15,7 +15,7 @@ import pytest
 
 from mlworkbench.hosts.facts import Engine, Facts
 from mlworkbench.remote import engine_facts, facts
-from mlworkbench.remote.failure import failure
+from mlworkbench.remote.shared.failure import failure
 from tests.interpreters import oldest_and_newest
 
 MOUNTS = """\

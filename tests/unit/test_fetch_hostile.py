@@ -15,7 +15,7 @@ import pytest
 from mlworkbench.errors import HistoryError, HostError
 from mlworkbench.fetch import bring_outputs
 from mlworkbench.model import Compute, Run, Status
-from mlworkbench.remote.folder import Root, RunFolder
+from mlworkbench.remote.shared.layout import Root, RunFolder
 from mlworkbench.runfiles import room
 from mlworkbench.runfiles.mirror import Mirror
 from tests.unit.test_fold import SPEC
@@ -172,7 +172,7 @@ def test_a_target_does_not_fill_the_disk(folder, monkeypatch):
 
 
 def test_mirrored_files_have_limits(folder, monkeypatch):
-    monkeypatch.setattr("mlworkbench.remote.metric_files.MOST_FILES", 2)
+    monkeypatch.setattr("mlworkbench.remote.shared.metric_files.MOST_FILES", 2)
     mirror = Mirror(folder)
     with pytest.raises(HostError, match="events.jsonl"):
         mirror.write("events.jsonl", 2**30, b"x")

@@ -14,10 +14,10 @@ from mlworkbench.history import rows
 from mlworkbench.history.fold import ending_words, event_from, fold
 from mlworkbench.history.reading import parse_events, parse_lines
 from mlworkbench.model import Command, Compute, Entry, Event, Git, Run, RunSpec, Status
-from mlworkbench.remote import endings
-from mlworkbench.remote.failure import text_of
 from mlworkbench.remote.progress import failures
 from mlworkbench.remote.progress import outcome as child_outcome
+from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared.failure import text_of
 from mlworkbench.report.failures import failure_of
 from mlworkbench.report.records import REMEDY, cause_lines, exit_code, for_people, record
 from mlworkbench.runs.run_messages import RunMessages

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlworkbench.remote.frames import MAX_BODY, MAX_JSON, Closed, FrameError, Pipe, Silent, ranges
+from mlworkbench.remote.shared.frames import MAX_BODY, MAX_JSON, Closed, FrameError, Pipe, Silent, ranges
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),

@@ -11,7 +11,7 @@ from mlworkbench.frameworks.framework import Setting
 from mlworkbench.frameworks.pyspark import PySpark
 from mlworkbench.frameworks.python import Python
 from mlworkbench.model import Compute, Entry, RunConfig, SparkDependencies
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 
 SETTING = Setting(
     entry=Entry("script", "train.py", ("--lr", "0.1")),

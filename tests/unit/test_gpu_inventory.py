@@ -11,8 +11,8 @@ import pytest
 
 from mlworkbench.hosts.gpus import Gpus
 from mlworkbench.hosts.local import install
-from mlworkbench.remote.folder import Root
 from mlworkbench.remote.gpus import smi
+from mlworkbench.remote.shared.layout import Root
 from tests.interpreters import oldest_and_newest
 from tests.machines.nvml import HERE, FakeGpus
 

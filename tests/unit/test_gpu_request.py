@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mlworkbench.remote.gpus.choice import Impossible, candidates, pick, use_of
-from mlworkbench.remote.gpus.request import ALL, COUNT, FREE, LIST, NONE, Request, parse
 from mlworkbench.remote.gpus.socketlist import Listed
 from mlworkbench.remote.gpus.sockets import find_holders
+from mlworkbench.remote.shared.gpu_request import ALL, COUNT, FREE, LIST, NONE, Request, parse
 
 GIB = 1 << 30
 

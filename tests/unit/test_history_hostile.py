@@ -15,8 +15,8 @@ from mlworkbench.history.door import History
 from mlworkbench.history.folders import read_parts
 from mlworkbench.history.query import Query
 from mlworkbench.model import Entry, Run
-from mlworkbench.remote import metric_files
 from mlworkbench.remote.serve import News
+from mlworkbench.remote.shared import metric_files
 from mlworkbench.report.records import record
 from tests.unit.test_history_store import fill, paths, spec
 

@@ -17,7 +17,7 @@ from mlworkbench.history.expression import parse
 from mlworkbench.history.overview import generation
 from mlworkbench.history.query import Query
 from mlworkbench.model import Run, Status
-from mlworkbench.remote import endings
+from mlworkbench.remote.shared import endings
 from tests.unit.test_history_store import fill, paths, spec, write_files
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from mlworkbench.inferred_state import forget
 from mlworkbench.model import Run, Status
-from mlworkbench.remote import endings
-from mlworkbench.remote.folder import RunFolder
-from mlworkbench.remote.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
+from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
+from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.runfiles.home_state import why_not_home
 from tests.unit.test_fold import SPEC
 

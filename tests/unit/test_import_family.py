@@ -21,8 +21,8 @@ from mlworkbench.hosts.survey import Survey
 from mlworkbench.import_runs import Here, import_runs
 from mlworkbench.model import Compute, RunSpec, Status
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.endings import TARGET_LOST
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.endings import TARGET_LOST
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.runs.frontend import Frontend
 from mlworkbench.runs.results import SweepChildren
 from mlworkbench.targets.target import Target

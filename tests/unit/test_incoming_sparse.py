@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.errors import Unreachable
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.outputs import record_outputs
 from mlworkbench.remote.serve import read_outputs
+from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.runfiles.incoming import Incoming
 from mlworkbench.runfiles.manifest import read_outputs as listed
 

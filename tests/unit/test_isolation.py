@@ -14,7 +14,7 @@ import pytest
 from mlworkbench import isolation
 from mlworkbench.config.place import find_root
 from mlworkbench.isolation import drop_relative_folders, module_path, own_command, own_environment
-from mlworkbench.remote.programs import in_project, safe_path, which
+from mlworkbench.remote.shared.programs import in_project, safe_path, which
 from mlworkbench.ui.errands import Errands
 from mlworkbench.version import __version__
 

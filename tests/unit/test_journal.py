@@ -9,8 +9,8 @@ import os
 import pytest
 
 from mlworkbench.remote import journal as module
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.journal import MOST_PENDING, Journal
+from mlworkbench.remote.shared.layout import RunFolder
 
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a file that refuses every write")
 

@@ -12,8 +12,8 @@ from mlworkbench.environments.site import Site
 from mlworkbench.errors import ConfigError
 from mlworkbench.model import Compute, JsonDict, RunConfig
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.environments.environment import digest_of
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.environment_layout import digest_of
+from mlworkbench.remote.shared.layout import Root
 
 FACTS = {"os": {"system": "Linux", "arch": "x86_64", "libc": "glibc 2.36"}}
 LOCK = {

@@ -16,9 +16,9 @@ from mlworkbench.history.store import History
 from mlworkbench.hosts import host
 from mlworkbench.model import Run
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote import metric_files
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.serve import News
+from mlworkbench.remote.shared import metric_files
+from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.runfiles.mirror import Mirror
 from mlworkbench.targets.target import Target
 from tests.unit.test_fold import SPEC

@@ -15,10 +15,10 @@ from mlworkbench.environments.platforms import Platform
 from mlworkbench.environments.pythons import current_address, uv_python
 from mlworkbench.environments.solve import Request, Solved
 from mlworkbench.errors import NotFetched, SolveError
-from mlworkbench.remote.environments.environment import digest_of
 from mlworkbench.remote.environments.mirrors import index_variables, python_variables
 from mlworkbench.remote.environments.supplies import lacking
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.environment_layout import digest_of
+from mlworkbench.remote.shared.layout import Root
 from tests.e2e.package_index import serving
 from tests.machines.channel import VERSION
 from tests.machines.python_mirror import KEY, NAME, write_mirror

@@ -23,7 +23,7 @@ from mlworkbench.environments.supply import packages
 from mlworkbench.environments.wheel_tags import tags_of
 from mlworkbench.errors import SolveError
 from mlworkbench.remote.environments.tools import provide, take_in, uv_program
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from tests.e2e.package_index import serving
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from mlworkbench.frameworks.pyspark import PySpark
 from mlworkbench.frameworks.python import Python
 from mlworkbench.model import Compute, Entry, Interpreter, RunConfig, Snapshot
 from mlworkbench.plan import INHERITED, Parts, plan
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.request import Request
 from mlworkbench.submission import Place, setting_of
 from mlworkbench.targets.container import Engine

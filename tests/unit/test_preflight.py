@@ -19,7 +19,7 @@ from mlworkbench.preflight.finding import Case, Finding, Script
 from mlworkbench.preflight.rules import RULES, signs_of_python2
 from mlworkbench.preflight.tables import BUILDS, PIP_FROM
 from mlworkbench.preflight.write import admits, before, pinned
-from mlworkbench.remote.gpus.drivers import RELEASES, cuda_of, oldest_driver
+from mlworkbench.remote.shared.cuda_drivers import RELEASES, cuda_of, oldest_driver
 
 GPU = Compute("gpu", "docker", base_docker_image="debian:12", nvidia_docker=True)
 CPU = replace(GPU, name="cpu", nvidia_docker=False)

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from mlworkbench.remote.folder import Root
 from mlworkbench.remote.gpus.doctor import examine
 from mlworkbench.remote.images import ask
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.targets.container import Engine, probe
 
 DOCKER = """#!{python}

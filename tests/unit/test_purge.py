@@ -20,8 +20,8 @@ from mlworkbench.hosts.survey import Survey, TargetClient, TargetFolder, TargetR
 from mlworkbench.import_runs import Here, read_spec
 from mlworkbench.model import Compute, Container, Run, Status
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote.folder import Root
 from mlworkbench.remote.purge import purge
+from mlworkbench.remote.shared.layout import Root
 from tests.unit.test_fold import SPEC
 
 ME, OTHER = "1" * 32, "2" * 32

@@ -15,11 +15,12 @@ from mlworkbench.client_identity import Client
 from mlworkbench.history.store import History
 from mlworkbench.hosts.survey import ask_survey
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote import answers, machine, store_lock, verbs
+from mlworkbench.remote import answers, verbs
 from mlworkbench.remote import purge as purging
 from mlworkbench.remote.clients import greet
-from mlworkbench.remote.folder import Root
-from mlworkbench.remote.store_lock import relying_on_store, removing_from_store
+from mlworkbench.remote.shared import machine, store_lock
+from mlworkbench.remote.shared.layout import Root
+from mlworkbench.remote.shared.store_lock import relying_on_store, removing_from_store
 
 ME, OTHER = "1" * 32, "2" * 32
 

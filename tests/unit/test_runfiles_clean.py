@@ -15,8 +15,8 @@ import pytest
 from mlworkbench.errors import HistoryError
 from mlworkbench.history.store import History
 from mlworkbench.paths import UserPaths
-from mlworkbench.remote import store_lock as guard
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared import store_lock as guard
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.runfiles import clean as module
 from mlworkbench.runfiles.clean import (
     CACHES,
@@ -219,7 +219,8 @@ def test_a_list_taken_again_meanwhile_stays(store):
 def test_a_killed_snapshot_keeps_nobody_waiting(store):
     user, run = store
     code = (
-        "import sys, time; from mlworkbench.remote.folder import Root; from mlworkbench.remote.store_lock import *\n"
+        "import sys, time; from mlworkbench.remote.shared.layout import Root\n"
+        "from mlworkbench.remote.shared.store_lock import *\n"
         f"with relying_on_store(Root({str(user.store)!r})): print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

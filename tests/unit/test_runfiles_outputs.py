@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.remote import outputs as module
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.journal import keep_room
 from mlworkbench.remote.outputs import each_output, record_outputs
+from mlworkbench.remote.shared.layout import RunFolder
 
 
 @pytest.fixture

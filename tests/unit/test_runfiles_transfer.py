@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlworkbench.errors import HistoryError, UnknownName, UsageError
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.outputs import each_output
-from mlworkbench.remote.tree import points_inside
+from mlworkbench.remote.shared.layout import RunFolder
+from mlworkbench.remote.shared.tree import points_inside
 from mlworkbench.runfiles import content
 from mlworkbench.runfiles import transfer as module
 from mlworkbench.runfiles.beneath import Beneath, refusal, remove_at

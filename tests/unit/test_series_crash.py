@@ -24,7 +24,7 @@ COUNT = 6000
 CATCH_UP = """
 import sys
 from mlworkbench.history.series import series
-from mlworkbench.remote.folder import RunFolder
+from mlworkbench.remote.shared.layout import RunFolder
 series._STRIDE = int(sys.argv[2])
 with series.Series(RunFolder(sys.argv[1])) as found:
     found.catch_up()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.errors import SnapshotError
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.remote.workcopy import place
 
 from .snapshot_trees import PROJECT, Desk, in_child, read_tree

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlworkbench.errors import SnapshotError
-from mlworkbench.remote.tree import remove
+from mlworkbench.remote.shared.tree import remove
 from mlworkbench.snapshot.ignore import judge
 
 from .snapshot_trees import SOURCE, Desk, drop_privileges, fork, in_child, read_tree
@@ -548,7 +548,7 @@ def test_names_do_not_depend_on_locale(desk: Desk) -> None:
         "import sys; from pathlib import Path; from tests.unit.snapshot_trees import Desk;"
         "assert sys.getfilesystemencoding() != 'utf-8', sys.getfilesystemencoding();"
         "desk = Desk.__new__(Desk); desk.project = Path(sys.argv[1]); desk.cache = Path(sys.argv[2]);"
-        "desk.root = __import__('mlworkbench.remote.folder', fromlist=['x']).Root(sys.argv[3]); desk.runs = 10;"
+        "desk.root = __import__('mlworkbench.remote.shared.layout', fromlist=['x']).Root(sys.argv[3]); desk.runs = 10;"
         "digest = desk.take().digest; run = desk.place(digest); desk.recycle(digest, run); desk.place(digest);"
         "print(digest)"
     )

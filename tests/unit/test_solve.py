@@ -37,10 +37,10 @@ from mlworkbench.environments.supply import packages, stock
 from mlworkbench.errors import ConfigError, MlwError, NotFetched, SolveError
 from mlworkbench.hosts.facts import Facts
 from mlworkbench.preflight.tables import NEWEST_PYTHON, UV_PYTHON_FROM
-from mlworkbench.remote.environments.environment import digest_of
 from mlworkbench.remote.environments.supplies import lacking
-from mlworkbench.remote.folder import Root
-from mlworkbench.remote.gpus.drivers import cuda_of
+from mlworkbench.remote.shared.cuda_drivers import cuda_of
+from mlworkbench.remote.shared.environment_layout import digest_of
+from mlworkbench.remote.shared.layout import Root
 from tests.machines.channel import PYTHON, VERSION, Channel, usual
 
 HERE = (str(PYTHON), VERSION)

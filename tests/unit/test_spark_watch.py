@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlworkbench.remote import endings
 from mlworkbench.remote.companions import spark as watch
 from mlworkbench.remote.companions.spark import Spark
-from mlworkbench.remote.failure import failure, text_of
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.journal import Journal
+from mlworkbench.remote.shared import endings
+from mlworkbench.remote.shared.failure import failure, text_of
+from mlworkbench.remote.shared.layout import RunFolder
 from mlworkbench.remote.spark import eventlog
 from mlworkbench.remote.spark.application import Application
 from mlworkbench.remote.spark.eventlog import EventLog

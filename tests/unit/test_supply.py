@@ -6,7 +6,7 @@ import pytest
 
 from mlworkbench.errors import LaunchError
 from mlworkbench.prepare import build_ahead
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.targets.target import Stock
 
 LOCK = {"kind": "managed", "digest": "0" * 64}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mlworkbench.cli.sweepwords import expand, pick, refuse_mistyped
 from mlworkbench.errors import UsageError
 from mlworkbench.model import Entry, Status
-from mlworkbench.remote.children import difference, merged
+from mlworkbench.remote.shared.sweep_children import difference, merged
 from mlworkbench.report.children import best, judged_by
 from mlworkbench.sweep import RANDOM, Sweep, entry_of, goal_of, name_of, plan_sweep, read_axis
 

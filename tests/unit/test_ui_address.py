@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mlworkbench.remote import machine
+from mlworkbench.remote.shared import machine
 from mlworkbench.ui.address import SecretAddress, default_style, known_address, new_address
 from mlworkbench.ui.running import find, note, running_link
 from mlworkbench.ui.server import Places, opener_file

@@ -16,14 +16,14 @@ from mlworkbench.history.reading import parse_events
 from mlworkbench.history.series.series import Series
 from mlworkbench.remote.children import read_child
 from mlworkbench.remote.engine import read_state
-from mlworkbench.remote.folder import Root, RunFolder
 from mlworkbench.remote.gpus.doctor import _parsed
 from mlworkbench.remote.journal import Journal
-from mlworkbench.remote.manifest import read_manifest, read_record
 from mlworkbench.remote.present import is_whole
 from mlworkbench.remote.progress import how_ended, last_value, when_started
+from mlworkbench.remote.shared.layout import Root, RunFolder
+from mlworkbench.remote.shared.manifest import read_manifest, read_record
+from mlworkbench.remote.shared.untrusted import parse_json
 from mlworkbench.remote.space import _contents
-from mlworkbench.remote.untrusted import parse_json
 from mlworkbench.snapshot.record import load_record
 from mlworkbench.targets.images import _recall
 from mlworkbench.ui.errands import _parsed as parsed_answer

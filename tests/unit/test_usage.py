@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mlworkbench.remote import machine
 from mlworkbench.remote.companions.group import Companions
 from mlworkbench.remote.companions.usage import Usage
-from mlworkbench.remote.folder import RunFolder
 from mlworkbench.remote.memory import Memory
+from mlworkbench.remote.shared import machine
+from mlworkbench.remote.shared.layout import RunFolder
 from tests.machines.network import wait_until
 
 BUSY = "held = bytearray(64 << 20)\nwhile True: sum(range(1000))"

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from mlworkbench.remote.folder import Root
+from mlworkbench.remote.shared.layout import Root
 from mlworkbench.remote.workcopy import place, recycle
 from tests.interpreters import oldest_and_newest
 
@@ -493,7 +493,7 @@ def test_old_and_new_interpreters(desk: Desk, python: str) -> None:
     runs = [desk.run(), desk.run()]
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); sys.dont_write_bytecode = True\n"
-        "from remote.folder import Root, RunFolder\n"
+        "from remote.shared.layout import Root, RunFolder\n"
         "from remote.workcopy import place, recycle\n"
         "root = Root(sys.argv[2])\n"
         "for path in sys.argv[4:]:\n"
@@ -579,7 +579,7 @@ def test_closed_folders_are_removed_too(tmp_path: Path) -> None:
     (tree / "closed" / "inner").mkdir(parents=True)
     (tree / "fixed" / "inner").mkdir(parents=True)
     (tree / "fixed" / "inner" / "file").touch()
-    code = "import sys; from mlworkbench.remote.tree import remove; remove(sys.argv[1])"
+    code = "import sys; from mlworkbench.remote.shared.tree import remove; remove(sys.argv[1])"
     words = [sys.executable, "-c", code, str(tree)]
     if os.geteuid() == 0:  # without the right to look into everything
         words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *words]

@@ -20,7 +20,7 @@ from ..hosts.replies import Reply
 from ..hosts.ssh import SshHost
 from ..model import Compute
 from ..paths import UserPaths
-from ..remote.failpoint import failpoint
+from ..remote.shared.failpoint import failpoint
 from ..targets.check import ERROR, WARNING, Finding, judge
 from ..targets.consent import resolve_consents
 from ..targets.remote import look

@@ -22,7 +22,7 @@ from ..hosts.ssh import SshHost
 from ..hosts.survey import TargetRun, ask_survey
 from ..model import IN_CONTACT, Compute, Run
 from ..paths import UserPaths
-from ..remote.failpoint import failpoint
+from ..remote.shared.failpoint import failpoint
 from ..secret import forget
 from ..targets.consent import resolve_consents
 from ..targets.remote import attach_command, find_attachment, not_attached

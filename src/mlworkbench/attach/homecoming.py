@@ -15,11 +15,11 @@ from ..hosts.replies import printable
 from ..hosts.ssh import SshHost
 from ..inferred_state import INTERRUPTED
 from ..model import IN_CONTACT, Compute, Run
-from ..remote.endings import TARGET_LOST
-from ..remote.folder import is_outside
-from ..remote.frames import CHUNK
-from ..remote.kept_reasons import UNCOLLECTED
-from ..remote.untrusted import parse_json
+from ..remote.shared.endings import TARGET_LOST
+from ..remote.shared.frames import CHUNK
+from ..remote.shared.kept_reasons import UNCOLLECTED
+from ..remote.shared.layout import is_outside
+from ..remote.shared.untrusted import parse_json
 from ..runfiles.home_state import is_home, why_not_home
 from ..targets.opening import open_target
 from ..targets.remote import find_attachment

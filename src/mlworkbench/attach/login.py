@@ -13,7 +13,7 @@ from ..hosts import contact
 from ..hosts.openssh import HostKeyChanged, LoginRefused, key_changed
 from ..hosts.replies import Reply
 from ..hosts.ssh import SshHost
-from ..remote.failpoint import failpoint
+from ..remote.shared.failpoint import failpoint
 from .attempt import Attempt
 from .wish import Talk, Unanswered, Wish
 

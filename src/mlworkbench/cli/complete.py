@@ -10,7 +10,7 @@ import json
 import os
 import stat
 
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ..history.series.series import Name
 from ..history.store import History
 from ..model import IN_CONTACT, Run
 from ..paths import user_paths
-from ..remote.folder import is_outside
+from ..remote.shared.layout import is_outside
 from ..report import spark as report_spark
 from ..report import units
 from ..report.children import best, judged_by, rank

@@ -13,8 +13,8 @@ from ..history.query import Query
 from ..history.store import History
 from ..model import Run
 from ..paths import user_paths
-from ..remote.environments.tally import Tally
-from ..remote.folder import is_outside
+from ..remote.shared.disk_tally import Tally
+from ..remote.shared.layout import is_outside
 from ..report import units
 from . import render
 from .completion import complete_run

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..remote.complaints import SUGGESTED_IMAGE
+from ..remote.shared.containers import SUGGESTED_IMAGE
 from .key import Key
 
 # One key on a line or two: it is a table, and reads as one.

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..remote.complaints import SUGGESTED_IMAGE
+from ..remote.shared.containers import SUGGESTED_IMAGE
 from ..targets.types import BUILT_IN
 from .compute_keys import ALL_KEYS, TYPE
 from .key import Key as Key

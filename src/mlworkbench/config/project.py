@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, UnknownName, UsageError
 from ..model import Compute, RunConfig, SparkDependencies
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 from .files import key_line, read_compute, read_runconfig, read_spark_dependencies
 from .keys import RUNCONFIG, same_key
 from .ownership import refuse_planted

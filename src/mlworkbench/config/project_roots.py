@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import ConfigError, HistoryError
 from ..paths import UserPaths
-from ..remote.journal import read_json, write_first, write_whole
+from ..remote.shared.files import read_json, write_first, write_whole
 from .project import Project
 
 _DIGITS = 8  # of the ID, in the name of a shared folder: a project with the same digits gets the same folder

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..registry import known
-from ..remote.gpus.request import EXAMPLES, parse
+from ..remote.shared.gpu_request import EXAMPLES, parse
 from .keys import SAME_TYPE, Key, nearest
 from .notes import Notes, Wrong
 from .place import is_plain_name

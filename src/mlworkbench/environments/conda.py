@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
-from ..remote.environments.network import why_not_reached
+from ..remote.shared.network_errors import why_not_reached
 from .channels import hosts_with_password, mask, without_secret
 from .platforms import Platform
 from .words import shorten

@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from ..remote.programs import safe_path, which
+from ..remote.shared.programs import safe_path, which
 
 _PORTS = {"http": 80, "https": 443}
 # Narrower than any URL parser: the host that is looked up must be the host that uv connects to.

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..model import Interpreter
-from ..remote.programs import in_project, is_inside, is_shim
-from ..remote.untrusted import parse_json
+from ..remote.shared.programs import in_project, is_inside, is_shim
+from ..remote.shared.untrusted import parse_json
 from .site import Settled, Site
 
 OLDEST = (3, 5)  # what the in-run library runs on

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
-from ..remote.environments.environment import FORMAT, digest_of
+from ..remote.shared.environment_layout import FORMAT, digest_of
 from .local_files import check_repository
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

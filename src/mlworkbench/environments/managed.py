@@ -10,8 +10,8 @@ from ..config.keys import DEFAULT_IMAGE
 from ..config.project import named_file
 from ..errors import ConfigError, MlwError
 from ..model import Compute, Interpreter, JsonDict
-from ..remote.environments.environment import digest_of, mounts, prefix_of, python_of
-from ..remote.programs import in_project
+from ..remote.shared.environment_layout import digest_of, mounts, prefix_of, python_of
+from ..remote.shared.programs import in_project
 from ..settings import read_settings
 from ..targets.types import is_elsewhere, type_of
 from .dependencies import USUAL_FILE, Dependencies

@@ -19,7 +19,7 @@ from urllib.request import url2pathname
 
 from ..errors import NotFetched, SolveError
 from ..model import JsonDict
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 from .channels import expanded, is_remote, mask, may_travel, user_indexes, without_secret
 from .credentials import Credentials, credentials_in, headers_for, origin_of, with_netrc
 

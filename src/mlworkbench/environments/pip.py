@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
-from ..remote.environments.network import why_not_reached
-from ..remote.programs import is_shim, safe_path, which
+from ..remote.shared.network_errors import why_not_reached
+from ..remote.shared.programs import is_shim, safe_path, which
 from .build_guard import guard_words
 from .channels import Indexes, keyring_filler, mask, user_indexes, without_secret
 from .credentials import credentials_in, headers_for, withheld

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..remote.gpus.drivers import cuda_of
+from ..remote.shared.cuda_drivers import cuda_of
 from .known import fact
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import ConfigError, SolveError
 from ..model import JsonDict
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 from .channels import mask, without_secret
 from .credentials import origin_of
 from .dependencies import DEFAULT_PYTHON, Dependencies

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..model import Compute, Interpreter, JsonDict, RunConfig
 from ..paths import UserPaths
-from ..remote.folder import Root
+from ..remote.shared.layout import Root
 
 
 @dataclass(frozen=True)

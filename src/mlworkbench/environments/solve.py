@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ..errors import ConfigError, NotFetched, SolveError
 from ..model import JsonDict
-from ..remote.environments.environment import FORMAT, MANAGED, digest_of
-from ..remote.untrusted import parse_json
+from ..remote.shared.environment_layout import FORMAT, MANAGED, digest_of
+from ..remote.shared.untrusted import parse_json
 from .channels import (
     Indexes,
     channels_of,

@@ -17,8 +17,9 @@ from ..hosts.replies import Reply
 from ..model import JsonDict
 from ..remote.environments import tools
 from ..remote.environments.supplies import archive_of
-from ..remote.environments.tools import CHECK_CONNECTION, NoEnvironment, fetch, get, take_in
-from ..remote.folder import Root
+from ..remote.environments.tools import NoEnvironment, fetch, get, take_in
+from ..remote.shared.layout import Root
+from ..remote.shared.network_errors import CHECK_CONNECTION, NOT_FETCHED
 from .channels import indexes_of, is_remote, keyring_filler
 from .credentials import Credentials, credentials_in, headers_for
 from .dependencies import Dependencies
@@ -128,6 +129,6 @@ def _as_solve_error(error: NoEnvironment, hide: Callable[[str], str] = str) -> S
         return NotFetched(hide(message), CHECK_CONNECTION, more="index-not-reached")
     failure = error.failure
     message, hint = hide(failure["message"]), hide(failure["hint"]) if failure["hint"] else None
-    if failure["code"] == tools.NOT_FETCHED:
+    if failure["code"] == NOT_FETCHED:
         return NotFetched(message, hint, more=failure["explain"])
     return SolveError(message, hint, more="index-not-reached")

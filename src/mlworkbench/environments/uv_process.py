@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import SolveError
-from ..remote.environments.bounds import MOST, TOO_LARGE, Bounds, is_too_large, temporary_folders, uv_cache
+from ..remote.shared.unpacking_limits import MOST, TOO_LARGE, Bounds, is_too_large, temporary_folders, uv_cache
 
 _TIMEOUT = 900
 _LOOK = 0.25

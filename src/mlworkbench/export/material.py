@@ -16,8 +16,8 @@ from ..history.query import Query
 from ..history.series.series import Series
 from ..history.store import History
 from ..model import JsonDict, Run
-from ..remote.folder import RunFolder
-from ..remote.tree import READ, Folders
+from ..remote.shared.layout import RunFolder
+from ..remote.shared.tree import READ, Folders
 from ..runfiles.beneath import refusal
 from ..runfiles.manifest import Output, outputs_of
 

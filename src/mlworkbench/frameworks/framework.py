@@ -9,7 +9,7 @@ from typing import Protocol
 from ..errors import ConfigError
 from ..model import Compute, Entry, JsonDict, RunConfig, SparkDependencies
 from ..registry import known, load
-from ..remote.folder import Root
+from ..remote.shared.layout import Root
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ..errors import ConfigError, UsageError
 from ..model import JsonDict
-from ..remote.environments.environment import pack_of
+from ..remote.shared.environment_layout import pack_of
 from ..targets.types import Feature, type_of
 from .framework import Made, Setting
 from .python import Python, as_path

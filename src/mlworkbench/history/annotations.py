@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import HistoryError
 from ..model import Noted, RunSpec
-from ..remote.folder import Root
-from ..remote.journal import read_json, write_whole
+from ..remote.shared.files import read_json, write_whole
+from ..remote.shared.layout import Root
 from .rows import noted_from
 
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import apsw
 
 from ..errors import HistoryError
-from ..remote import machine
-from ..remote.failpoint import failpoint
+from ..remote.shared import machine
+from ..remote.shared.failpoint import failpoint
 from .checked import Checked, Look
 from .mark import Mark
 from .schema import VERSION, Step, create, is_ours, set_old_aside

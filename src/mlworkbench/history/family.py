@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from ..model import JsonDict, Run, RunSpec, Span, Status
-from ..remote import endings
+from ..remote.shared import endings
 
 _ENDINGS = {
     "completed": (Status.COMPLETED, endings.SUCCEEDED),

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..failure import Failure
 from ..model import Event, JsonDict, Run, Status
-from ..remote import endings
-from ..remote.journal import check_seq
+from ..remote.shared import endings
+from ..remote.shared.events import check_seq
 
 _STATUS = {
     endings.SUCCEEDED: Status.COMPLETED,

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from ..errors import HistoryError
 from ..model import Run, RunSpec
-from ..remote import metric_files
-from ..remote.folder import Root, RunFolder, is_outside
-from ..remote.journal import read_json, write_whole
-from ..remote.tree import NOFOLLOW
+from ..remote.shared import metric_files
+from ..remote.shared.files import read_json, write_whole
+from ..remote.shared.layout import Root, RunFolder, is_outside
+from ..remote.shared.tree import NOFOLLOW
 from ..typed import is_sound
 from .annotations import noted_of, read_all
 from .family import children_of

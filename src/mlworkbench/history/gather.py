@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from ..remote.folder import Root
+from ..remote.shared.layout import Root
 from .folders import read_family
 from .parallel import Worker, worker_count
 from .rows import Encoded, encode

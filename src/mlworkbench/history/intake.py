@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..model import Event, Run
-from ..remote.journal import WRITER
-from ..remote.metric_files import LONGEST_SKIPPED, files_left
+from ..remote.shared.events import WRITER
+from ..remote.shared.metric_files import LONGEST_SKIPPED, files_left
 from .fold import LONGEST_WRITER, MOST_WRITERS, fold, leave_out
 from .reading import LINE, parse_events, parse_lines
 from .rows import Reading

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..model import Command, Compute, Entry, JsonDict, Run, RunSpec, Status
-from ..remote import endings, machine
-from ..remote.folder import Root, RunFolder, is_outside
-from ..remote.journal import read_json
+from ..remote.shared import endings, machine
+from ..remote.shared.files import read_json
+from ..remote.shared.layout import Root, RunFolder, is_outside
 from ..targets.types import LOCAL
 
 FACTS, ENDED = "local.json", "ended.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 
-from ..remote.folder import is_outside
+from ..remote.shared.layout import is_outside
 from . import database, rows
 from .query import Query, each_value, how_many
 from .store import History, Runs

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from ..model import Event
-from ..remote.metric_files import LONGEST_LINE
+from ..remote.shared.metric_files import LONGEST_LINE
 from .fold import event_from
 
 LINE = LONGEST_LINE  # a longer line is none of ours

@@ -10,9 +10,9 @@ from dataclasses import replace
 import apsw
 
 from ..model import IN_CONTACT, Run
-from ..remote import endings
-from ..remote.failpoint import failpoint
-from ..remote.folder import Root
+from ..remote.shared import endings
+from ..remote.shared.failpoint import failpoint
+from ..remote.shared.layout import Root
 from . import rows
 from .database import Damaged, Database
 from .folders import read_family, run_names

@@ -13,10 +13,10 @@ from ..client_identity import client_of
 from ..errors import HistoryError, MlwError, UnknownName
 from ..model import JsonDict, Noted, Run, RunSpec
 from ..paths import UserPaths, user_paths
-from ..remote import endings, machine
-from ..remote.failpoint import failpoint
-from ..remote.folder import is_outside
-from ..remote.tree import remove
+from ..remote.shared import endings, machine
+from ..remote.shared.failpoint import failpoint
+from ..remote.shared.layout import is_outside
+from ..remote.shared.tree import remove
 from . import rows
 from .annotations import write_noted
 from .database import Answer, Database

@@ -17,8 +17,8 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..remote import file_lock
-from ..remote.tree import remove
+from ..remote.shared import file_lock
+from ..remote.shared.tree import remove
 from .openssh import JUMP_HOST
 
 _HELPER = """\

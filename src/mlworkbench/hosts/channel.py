@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from ..errors import HostError, Unreachable
-from ..remote import PROTOCOL
-from ..remote.frames import Closed, FrameError, Pipe, Silent
-from ..remote.receive import inflate
+from ..remote.shared.frames import Closed, FrameError, Pipe, Silent, inflate
+from ..remote.shared.versions import PROTOCOL
 from .loader import AGENT, NEEDS, NO_PYTHON, SHELL
 from .openssh import environment
 from .replies import printable

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..attachments import FILE, MADE, Attachment
 from ..errors import HostError, UsageError
-from ..remote.tree import NEW
+from ..remote.shared.tree import NEW
 from .askpass import Ask, Askpass, once
 from .master import Master
 from .openssh import (

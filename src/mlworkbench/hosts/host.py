@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..remote.folder import Root
+from ..remote.shared.layout import Root
 
 if TYPE_CHECKING:
     from ..attachments import Attachment

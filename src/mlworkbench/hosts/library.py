@@ -13,7 +13,7 @@ from pathlib import Path
 from .. import remote
 from ..errors import HostError
 from ..isolation import module_path
-from ..remote.starters import DETACHED, PLUGIN
+from ..remote.shared.starter_names import DETACHED, PLUGIN
 
 SOURCE = Path(remote.__file__).parent
 ENDINGS = (".py", ".dist-info/METADATA", ".dist-info/entry_points.txt")  # ``loader.py`` names them too

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HostError
-from ..remote import machine, serve
-from ..remote.folder import Root
-from ..remote.starters import DETACHED
-from ..remote.tree import remove
-from ..remote.untrusted import parse_json
+from ..remote import serve
+from ..remote.shared import machine
+from ..remote.shared.layout import Root
+from ..remote.shared.starter_names import DETACHED
+from ..remote.shared.tree import remove
+from ..remote.shared.untrusted import parse_json
 from . import library
 from .host import News, Progress
 

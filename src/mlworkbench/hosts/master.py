@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from ..attachments import Attachment
 from ..errors import HostError, Unreachable
-from ..remote.failpoint import failpoint
-from ..remote.untrusted import parse_json
+from ..remote.shared.failpoint import failpoint
+from ..remote.shared.untrusted import parse_json
 from .openssh import MULTIPLEXES, command, environment, explain, write_config
 from .slots import locked
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..attachments import Attachment
 from ..errors import HostError, Unreachable, UsageError
-from ..remote.programs import safe_path, which
-from ..remote.tree import NEW
+from ..remote.shared.programs import safe_path, which
+from ..remote.shared.tree import NEW
 from .replies import printable
 
 MULTIPLEXES = os.name != "nt"

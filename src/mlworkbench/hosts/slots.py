@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import HostError
-from ..remote.file_lock import try_lock, wait_for_lock
+from ..remote.shared.file_lock import try_lock, wait_for_lock
 
 COUNT = 8
 PATIENCE = 120.0

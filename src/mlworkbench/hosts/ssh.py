@@ -14,9 +14,9 @@ from ..attachments import Attachment, Attachments
 from ..client_identity import client_of
 from ..errors import HostError, Unreachable
 from ..paths import UserPaths
-from ..remote.folder import Root
-from ..remote.frames import CHUNK, Closed, FrameError, Silent
-from ..remote.starters import DETACHED
+from ..remote.shared.frames import CHUNK, Closed, FrameError, Silent
+from ..remote.shared.layout import Root
+from ..remote.shared.starter_names import DETACHED
 from . import library, loader
 from .channel import ANSWER, Channel, NotGreeted, as_unreachable
 from .host import News

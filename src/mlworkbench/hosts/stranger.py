@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import HostError
-from ..remote.folder import Root
+from ..remote.shared.layout import Root
 from .host import News, Progress
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..remote.clients import CLIENT
+from ..remote.shared.client_id import CLIENT
 from .host import Host
 from .replies import LARGEST, MalformedReply, Reply, part_of, printable
 

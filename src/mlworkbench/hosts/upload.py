@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import HostError, SnapshotError
-from ..remote.frames import CHUNK
-from ..remote.untrusted import parse_json
+from ..remote.shared.frames import CHUNK
+from ..remote.shared.untrusted import parse_json
 from .channel import ANSWER, Channel
 from .replies import Reply, printable
 

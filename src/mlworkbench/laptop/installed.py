@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 
 UI = ("nicegui", "fastapi", "uvicorn")
 # Import names of what mlw cannot do without.

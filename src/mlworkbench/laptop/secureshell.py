@@ -13,7 +13,7 @@ from ..hosts.master import usable_folder
 from ..hosts.openssh import MULTIPLEXES, environment
 from ..hosts.replies import printable
 from ..paths import UserPaths
-from ..remote.programs import which
+from ..remote.shared.programs import which
 from .asking import Question, answer, ask
 from .facts import Ssh
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from ..environments.dependencies import Option, PipLine, Requirement
-from ..remote.gpus.drivers import RELEASES, cuda_of, oldest_driver, runs
+from ..remote.shared.cuda_drivers import RELEASES, cuda_of, oldest_driver, runs
 from .finding import ERROR, WARNING, Case, Finding, found
 from .tables import (
     BUILDS,
@@ -21,7 +21,7 @@ from .tables import (
 from .write import admits, before, dotted, pinned, rewritten
 
 if TYPE_CHECKING:
-    from ..remote.gpus.drivers import Version as Numbers
+    from ..remote.shared.cuda_drivers import Version as Numbers
 
 Entry = TypeVar("Entry", PipLine, Requirement)
 _TORCH = ("torch", "torchvision", "torchaudio")

@@ -26,7 +26,7 @@ from ..environments.choose import is_managed
 from ..environments.dependencies import Dependencies
 from ..errors import ConfigError
 from ..model import Compute, Entry, RunConfig
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 from .finding import ERROR, WARNING, Case, Finding
 from .import_names import BRINGS, import_name, is_provider, proposal
 from .python2 import runs_python2

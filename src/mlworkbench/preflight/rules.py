@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..config.keys import DEFAULT_IMAGE
 from ..environments.dependencies import UV_LOCK, Line, Option, PipLine, Requirement
-from ..remote.gpus.drivers import runs
+from ..remote.shared.cuda_drivers import runs
 from .cuda import cuda_newer_than_driver, image_newer_than_driver
 from .finding import ERROR, WARNING, Case, Finding, found
 from .tables import (

@@ -1,7 +1,7 @@
 """What is known of packages, images and Pythons, as data. ``rules.py`` is what is done with it; checked in 2026.
 
 When something is retired or a framework moves to another CUDA, this is the one file to change. Which driver runs
-which CUDA stands in ``remote/gpus/drivers.py``.
+which CUDA stands in ``remote/shared/cuda_drivers.py``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ..remote.gpus.drivers import Version
+    from ..remote.shared.cuda_drivers import Version
 
 
 # The CUDA that a package of pip is built with, from a version on; the version of a package need not be known to the

@@ -3,6 +3,3 @@
 The folder is copied as it is and started as ``python -I -S .../remote/__main__.py``; it therefore uses the
 standard library only, relative imports only, and runs on Python 3.8 and newer.
 """
-
-PROTOCOL = 1
-SPEC = 1

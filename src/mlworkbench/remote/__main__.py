@@ -13,7 +13,7 @@ if not __package__:  # started as a file: make the folder that holds it importab
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     __package__ = "remote"
 
-from .folder import Root
+from .shared.layout import Root
 from .verbs import VERBS
 
 

@@ -9,10 +9,11 @@ import os
 import sys
 import time
 
-from . import PROTOCOL, machine
-from .failure import AGENT_ERROR, completed, failure, of_os_error, refusal
-from .folder import Root, RunFolder, check_run_id, is_taken
-from .frames import CHUNK, Closed, FrameError, Pipe
+from .shared import machine
+from .shared.failure import AGENT_ERROR, completed, failure, of_os_error, refusal
+from .shared.frames import CHUNK, Closed, FrameError, Pipe
+from .shared.layout import Root, RunFolder, check_run_id, is_taken
+from .shared.versions import PROTOCOL
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _hello(talk: Talk, request: Message, body: bytes) -> Message:
 def _verb(talk: Talk, request: Message, body: bytes) -> Message:
     if request["do"] not in ("start", "build"):
         return _act(talk, request)
-    from .store_lock import relying_on_store  # noqa: PLC0415
+    from .shared.store_lock import relying_on_store  # noqa: PLC0415
 
     with relying_on_store(talk.root):  # no purge begins before the supervisor holds the lock of its run
         if not os.path.exists(__file__):
@@ -163,7 +164,7 @@ def _outputs(talk: Talk, request: Message, body: bytes) -> Message:
 
 def _code(talk: Talk, request: Message, body: bytes) -> Message:
     """A whole upload: manifest, answer what is missing, blobs, answer."""
-    from .store_lock import relying_on_store  # noqa: PLC0415
+    from .shared.store_lock import relying_on_store  # noqa: PLC0415
 
     with relying_on_store(talk.root):
         return _receive(talk, request)
@@ -215,7 +216,7 @@ def _bodies(talk: Talk) -> "Iterator[bytes]":
     while True:
         message, body = talk.pipe.receive()
         if message.get("packed"):
-            from .receive import inflate  # noqa: PLC0415
+            from .shared.frames import inflate  # noqa: PLC0415
 
             body = inflate(body)
         if body:
@@ -363,7 +364,8 @@ def _get_ready(request: Message) -> None:
     """Load what the client says it will ask for, while it is busy with other things."""
     soon = request.get("soon") or ()
     if "start" in soon:
-        from . import present, store_lock, verbs  # noqa: F401, PLC0415
+        from . import present, verbs  # noqa: F401, PLC0415
+        from .shared import store_lock  # noqa: F401, PLC0415
     if "container" in soon:
         from . import container  # noqa: F401, PLC0415
 

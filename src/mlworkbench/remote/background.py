@@ -6,10 +6,10 @@ import json
 import os
 import signal
 
-from . import machine
-from .folder import RunFolder
 from .journal import log
-from .untrusted import parse_json
+from .shared import machine
+from .shared.layout import RunFolder
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

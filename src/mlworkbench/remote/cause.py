@@ -6,13 +6,13 @@ import os
 import re
 import signal
 
-from .failure import EXITED, HINT, KILLED, RAISED, SILENT, failure
+from .shared.failure import EXITED, HINT, KILLED, RAISED, SILENT, failure
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
-    from .failure import Failure
+    from .shared.failure import Failure
 
 TAIL = 256 * 1024
 LENGTH = 500

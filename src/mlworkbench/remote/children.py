@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 
-from . import machine
-from .folder import Root, RunFolder
 from .run_spec import read_spec
-from .untrusted import parse_json
+from .shared import machine
+from .shared.layout import Root, RunFolder
+from .shared.sweep_children import merged
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -20,29 +21,6 @@ if TYPE_CHECKING:
     from .run_spec import Spec
 
     Data = Dict[str, Any]  # a spec, or a part of one
-
-
-def difference(parent: Data, child: Data) -> Data:
-    """What of the child's spec is not its parent's; of mappings, the entries that differ."""
-    found: Data = {}
-    for name, value in child.items():
-        mine = parent.get(name)
-        if value == mine:
-            continue
-        if isinstance(value, dict) and isinstance(mine, dict) and not mine.keys() - value.keys():
-            value = {"+": {key: one for key, one in value.items() if key not in mine or mine[key] != one}}
-        else:
-            value = {"=": value}
-        found[name] = value
-    return found
-
-
-def merged(parent: Data, change: Data) -> Data:
-    """The child's spec again."""
-    child = dict(parent)
-    for name, value in change.items():
-        child[name] = value["="] if "=" in value else dict(parent[name], **value["+"])
-    return child
 
 
 def keep(run: RunFolder, changes: List[Data]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from . import machine
-from .failpoint import failpoint
-from .folder import RunFolder
-from .journal import read_json, write_part
 from .restart import origin
+from .shared import machine
+from .shared.failpoint import failpoint
+from .shared.files import read_json, write_part
+from .shared.layout import RunFolder
 
 
 def claim(run: RunFolder, nonce: str) -> bool:

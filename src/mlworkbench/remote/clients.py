@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 
-from . import PROTOCOL, machine
-from .folder import Root, RunFolder
-from .journal import read_json, write_first, write_note, write_whole
+from .shared import machine
+from .shared.client_id import CLIENT
+from .shared.files import read_json, write_first, write_note, write_whole
+from .shared.layout import Root, RunFolder
+from .shared.versions import PROTOCOL
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     Answer = Dict[str, Any]
 
-CLIENT = re.compile(r"[0-9a-f]{32}")
 _LONGEST = 200  # characters of a client's name
 _HOUR = 3600.0
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from .failure import failure
+from .shared.containers import SUGGESTED_IMAGE
+from .shared.failure import failure
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
-    from .failure import Failure
+    from .shared.failure import Failure
 
 # A Debian with Python, small, and with the C library that wheels are built for.
-SUGGESTED_IMAGE = "python:3.12-slim-bookworm"
 
 _LONGEST = 500
 _UNKNOWN = "could-not-start"

@@ -13,14 +13,11 @@ import signal
 import sys
 import time
 
-from . import machine
 from .complaints import MOUNTS, UNFIT, explain, explain_pull, missing, unstarted
 from .engine import (
     NO_COMMAND,
     NO_LIBC,
     NO_LOG,
-    REGISTRY_PASSWORD,
-    SHARE,
     Engine,
     finish,
     forget_login,
@@ -29,16 +26,19 @@ from .engine import (
     mounts,
     run_command,
 )
-from .failpoint import failpoint
-from .failure import Failed
-from .folder import RunFolder
 from .images import misfit
-from .journal import spare_room, write_note
+from .journal import spare_room
 from .launcher import encode, launch_facts, pass_gate, stand_fast
 from .mounts import Refused, inspect, make, refuse_written, translate
 from .notes import alive, promote, read_gate, read_started
 from .processes import RUNNING
 from .run_lock import hold
+from .shared import machine
+from .shared.containers import REGISTRY_PASSWORD, SHARE
+from .shared.failpoint import failpoint
+from .shared.failure import Failed
+from .shared.files import write_note
+from .shared.layout import RunFolder
 from .watcher import (
     close_door,
     forget_container,

@@ -11,23 +11,18 @@ import stat
 import struct
 import subprocess
 
-from . import machine
-from .folder import RunFolder
 from .launcher import encode
 from .mounts import translate
-from .tree import remove
-from .untrusted import parse_json
+from .shared import machine
+from .shared.layout import RunFolder
+from .shared.tree import remove
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
 
     Container = Dict[str, Any]
-
-# Among the run's secrets: the password for container["registry"]. No name of a variable, so it is never the user's.
-REGISTRY_PASSWORD = "mlw.registry"
-
-SHARE = "/azureml-share/"  # the original's place for the shared folder inside a container
 
 _OWNER = "mlw.folder"  # a label: the run folder whose container it is
 

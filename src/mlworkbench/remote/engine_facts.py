@@ -9,22 +9,21 @@ from __future__ import annotations
 import os
 import sys
 
-from .failure import failure
-from .programs import which
 from .questions import answer, ask
-from .tree import remove
-from .untrusted import parse_json
+from .shared.containers import NO_IDS, NO_NAMESPACES, NO_RESPONSE, NO_UIDMAP
+from .shared.failure import failure
+from .shared.programs import which
+from .shared.tree import remove
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-    from .failure import Failure
+    from .shared.failure import Failure
 
     Data = Dict[str, Any]
 
-# Codes of what mlw itself finds out; everything else is in an engine's own words.
-NO_RESPONSE, NO_NAMESPACES, NO_UIDMAP, NO_IDS = "no-response", "no-user-namespaces", "no-uidmap", "no-subordinate-ids"
 _CDI = ("/etc/cdi", "/var/run/cdi")
 _SYS_ADMIN = 1 << 21  # in CapEff of /proc/self/status
 

@@ -10,9 +10,9 @@ import json
 import os
 import stat
 
-from .folder import RunFolder
-from .tree import CLOEXEC, NOFOLLOW
-from .untrusted import parse_json
+from .shared.layout import RunFolder
+from .shared.tree import CLOEXEC, NOFOLLOW
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import sys
 import time
 
 from .engine_facts import Engines, has_cdi, is_usable
-from .programs import is_noexec, which
 from .questions import Question, answer, ask
+from .shared.programs import is_noexec, which
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:

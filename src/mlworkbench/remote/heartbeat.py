@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
-from .folder import RunFolder
-from .journal import log, touch
+from .journal import log
 from .pending_ending import is_deleted
+from .shared.files import touch
+from .shared.layout import RunFolder
 
 INTERVAL = 5.0
 

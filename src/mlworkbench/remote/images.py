@@ -11,7 +11,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
 
-    from .failure import Failure
+    from .shared.failure import Failure
 
 # getconf is in every image with a shell but the smallest; a C library that is run as a program tells its version.
 _ASK = (

@@ -9,138 +9,23 @@ import stat
 import sys
 import time
 
-from . import machine
 from .exit_slot import make_slot
-from .folder import RunFolder
-from .metric_files import LONGEST_LINE
-from .tree import CLOEXEC, NOFOLLOW
-from .untrusted import parse_json
+from .shared.events import WRITER, check_seq
+from .shared.files import NONBLOCK, set_aside, write_all
+from .shared.layout import RunFolder
+from .shared.metric_files import LONGEST_LINE
+from .shared.tree import NOFOLLOW
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 RESERVE = 64 * 1024
-WRITER = "sup"  # of the events of every supervisor
-MOST_EVENTS = 2**52
 MOST_PENDING = 1000  # events that wait for a disk
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (*NO_SPACE, errno.EROFS)  # only a disk says so: never what is read from it
-_LARGEST = 64 * 1024 * 1024  # bytes of a JSON file of ours; a script may have put another in its place
-# O_NONBLOCK: a script may also have put a FIFO there, and opening it must not block.
-_NONBLOCK = getattr(os, "O_NONBLOCK", 0) | CLOEXEC | getattr(os, "O_BINARY", 0)
-_JOURNAL = os.O_RDWR | os.O_CREAT | os.O_APPEND | NOFOLLOW | _NONBLOCK
-
-
-def write_whole(path: str, data: Dict[str, Any]) -> None:
-    """The file is there whole or not at all, also after a power cut."""
-    part = "%s.%s.part" % (path, os.urandom(8).hex())
-    write_part(part, data)
-    try:
-        put_in_place(part, path)
-    except OSError:
-        os.unlink(part)
-        raise
-    machine.sync_folder(os.path.dirname(path))
-
-
-def put_in_place(part: str, path: str) -> None:
-    """Give a file its name. A folder that a script has put there is set aside; a rename would fail."""
-    try:
-        os.replace(part, path)
-    except IsADirectoryError:
-        _set_aside(path)
-        os.replace(part, path)
-
-
-def write_note(path: str, data: Dict[str, Any]) -> None:
-    """Whole or not at all for those who look; of no use after a power cut, and therefore not waited for."""
-    part = "%s.%s.part" % (path, os.urandom(8).hex())
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        _write_all(descriptor, json.dumps(data).encode("ascii"))
-    finally:
-        os.close(descriptor)
-    os.replace(part, path)
-
-
-def write_first(path: str, data: Dict[str, Any]) -> bool:
-    """Like write_whole, but only the first writer wins; tells whether this was it."""
-    part = "%s.%s.part" % (path, os.urandom(8).hex())
-    write_part(part, data)
-    try:
-        os.link(part, path)
-        won = True
-    except FileExistsError:
-        won = os.path.samefile(part, path)  # over NFS our own link may be answered so
-    except OSError:  # a file system without hard links
-        won = _create(path, data)
-    os.unlink(part)
-    machine.sync_folder(os.path.dirname(path))
-    return won
-
-
-def _create(path: str, data: Dict[str, Any]) -> bool:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return False
-    _fill(descriptor, data)
-    return True
-
-
-def write_part(part: str, data: Dict[str, Any]) -> None:
-    """The content on disk, under a name that does not count yet."""
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        _fill(descriptor, data)
-    except OSError:
-        os.unlink(part)  # whoever tries again and again on a full disk must not leave one each time
-        raise
-
-
-def _fill(descriptor: int, data: Dict[str, Any]) -> None:
-    try:
-        _write_all(descriptor, json.dumps(data).encode("ascii"))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    """A nearly full disk takes a part and says nothing; the rest then gives the error."""
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
-def read_json(path: str, *keys: str) -> Optional[Dict[str, Any]]:
-    """The file's content; None if it is not there, not whole, or lacks one of the keys."""
-    try:
-        data = parse_json(_read_small(path))
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) and all(key in data for key in keys) else None
-
-
-def check_seq(seq: Any) -> int:
-    """The number of an event. Raises ValueError for what no journal counts up to: the next number must be writable."""
-    if type(seq) is not int or not 0 <= seq < MOST_EVENTS:
-        raise ValueError("invalid event number")
-    return seq
-
-
-def _read_small(path: str) -> bytes:
-    """The content of a plain file; of what is too large only a part, which is no JSON."""
-    with open(os.open(path, os.O_RDONLY | _NONBLOCK), "rb") as file:
-        return file.read(_LARGEST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
-
-
-def touch(path: str) -> None:
-    """Give a file the present time, whatever a script has made of it."""
-    try:
-        os.utime(path)
-    except FileNotFoundError:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | _NONBLOCK, 0o600))
+_JOURNAL = os.O_RDWR | os.O_CREAT | os.O_APPEND | NOFOLLOW | NONBLOCK
 
 
 class Journal:
@@ -214,7 +99,7 @@ class Journal:
     def _append(self, line: bytes, lasting: bool) -> None:
         self._mend()
         try:
-            _write_all(self._descriptor, line)
+            write_all(self._descriptor, line)
             if lasting:
                 os.fsync(self._descriptor)
         except OSError:
@@ -246,7 +131,7 @@ class Journal:
         elif size < self._end:
             missing = min(self._end - size, LONGEST_LINE)
             os.ftruncate(self._descriptor, self._end - missing)
-            _write_all(self._descriptor, b"\n" * missing)
+            write_all(self._descriptor, b"\n" * missing)
 
     def _write_again(self) -> None:
         """The lines of the file that we hold, as a new one under the right name: whole, or not at all."""
@@ -254,8 +139,8 @@ class Journal:
         new = os.open(part, _JOURNAL | os.O_EXCL, 0o600)
         try:
             for lines in _whole_lines(self._descriptor, 0):
-                _write_all(new, lines)
-            _set_aside(self._run.events)
+                write_all(new, lines)
+            set_aside(self._run.events)
             os.rename(part, self._run.events)
         except OSError:
             os.close(new)
@@ -295,15 +180,8 @@ def _open_journal(path: str) -> int:
     except OSError as error:
         if error.errno not in (errno.EISDIR, errno.ELOOP, errno.ENXIO):  # a folder, a link, a socket
             raise
-    _set_aside(path)
+    set_aside(path)
     return os.open(path, _JOURNAL, 0o600)
-
-
-def _set_aside(path: str) -> None:
-    try:
-        os.rename(path, "%s.%s.aside" % (path, os.urandom(8).hex()))
-    except FileNotFoundError:
-        pass
 
 
 def _whole_lines(descriptor: int, at: int) -> Iterator[bytes]:
@@ -323,7 +201,7 @@ def keep_room(run: RunFolder) -> None:
     make_slot(run)
     descriptor = os.open(run.reserve, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        _write_all(descriptor, b"\0" * RESERVE)
+        write_all(descriptor, b"\0" * RESERVE)
     finally:
         os.close(descriptor)
 

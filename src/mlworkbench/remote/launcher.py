@@ -10,23 +10,24 @@ import signal
 import sys
 import time
 
-from . import machine
-from .failpoint import failpoint
-from .failure import text_of
-from .folder import RunFolder
-from .journal import spare_room, write_first, write_note
+from .journal import spare_room
 from .notes import promote, write_exit
 from .pending_ending import until_written
-from .programs import is_noexec
 from .restart import origin
 from .run_lock import hold
+from .shared import machine
+from .shared.failpoint import failpoint
+from .shared.failure import text_of
+from .shared.files import write_first, write_note
+from .shared.layout import RunFolder
+from .shared.programs import is_noexec
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-    from .failure import Reason
     from .run_spec import Spec
+    from .shared.failure import Reason
 
 
 def pass_gate(run: RunFolder, decision: str, reason: Optional[Reason] = None, ending: Optional[str] = None) -> bool:

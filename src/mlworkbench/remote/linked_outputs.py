@@ -10,22 +10,14 @@ import errno
 import os
 import stat
 
-from .folder import RunFolder
-from .tree import FOLDER as OPEN_FOLDER
-from .tree import NEW, NOFOLLOW, READ, clone, copy, join, points_inside
+from .shared.layout import RunFolder
+from .shared.output_kinds import BROKEN, FOLDER, LINK, NOT_COPIED, OUTSIDE, SPECIAL_FILE, VANISHED
+from .shared.tree import FOLDER as OPEN_FOLDER
+from .shared.tree import NEW, NOFOLLOW, READ, clone, copy, join, points_inside
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
-
-# Kinds of entries in the list of outputs. LINK: the link is made again wherever the outputs go.
-LINK = "link"
-FOLDER = "link to a folder"
-NOT_COPIED = "link to a file that cannot be copied"
-OUTSIDE = "link that leads out of the working copy"
-BROKEN = "broken link"
-SPECIAL_FILE = "link to a special file"
-VANISHED = "vanished"
 
 _MOST_LINKS, _MOST_STEPS, _DEEPEST = 40, 4096, 256
 MOST_STEPS = 1_000_000  # of all links of a run: some minutes

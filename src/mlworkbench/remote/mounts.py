@@ -12,9 +12,9 @@ import re
 import stat
 import sys
 
-from .failure import Failed
-from .folder import RunFolder
-from .journal import read_json
+from .shared.failure import Failed
+from .shared.files import read_json
+from .shared.layout import RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from . import machine
 from .exit_slot import fill_slot, read_slot
-from .folder import RunFolder
-from .journal import read_json, spare_room, write_whole
+from .journal import spare_room
 from .restart import origin
+from .shared import machine
+from .shared.files import read_json, write_whole
+from .shared.layout import RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -12,14 +12,27 @@ import os
 import stat
 from contextlib import nullcontext
 
-from . import machine
-from .failpoint import failpoint
-from .folder import RunFolder
-from .journal import REFUSED, put_in_place, spare_room
-from .left_out import LeftOut
-from .linked_outputs import BROKEN, FOLDER, LINK, NOT_COPIED, OUTSIDE, SPECIAL_FILE, VANISHED, LinkedOutputs
+from .journal import REFUSED, spare_room
+from .linked_outputs import LinkedOutputs
 from .pending_ending import probe, until_written
-from .tree import Folders, join
+from .shared import machine
+from .shared.failpoint import failpoint
+from .shared.files import put_in_place
+from .shared.layout import RunFolder
+from .shared.left_out import LeftOut
+from .shared.output_kinds import (
+    DEVICE,
+    FIFO,
+    LEFT_OUT,
+    LINK,
+    NOT_HASHED,
+    SOCKET,
+    TOO_LONG,
+    UNCOLLECTED,
+    UNREADABLE,
+    VANISHED,
+)
+from .shared.tree import Folders, join
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -29,17 +42,8 @@ CHUNK = 4 * 1024 * 1024
 _PAGE = 1 << 18
 _LOOK = 16  # small files between two looks whether to hurry
 _ZEROS = bytes(1 << 20)
-MOST_HOLES = 4 * 1024 * 1024 * 1024  # bytes in holes of sparse files that are hashed, of all outputs together
-# Kinds of entries that are no files, or have no digest.
-NOT_HASHED, UNREADABLE, TOO_LONG, DEVICE = "not hashed", "unreadable", "path too long", "device"
-FIFO, SOCKET = "fifo", "socket"
 SPECIAL = "special"  # not a kind: which one it is, is looked up
-_LINKS = (FOLDER, NOT_COPIED, OUTSIDE, BROKEN, SPECIAL_FILE)
-_LEFT_OUT = frozenset((NOT_HASHED, UNREADABLE, TOO_LONG, FIFO, SOCKET, DEVICE, *_LINKS))
-# Entries that are no outputs: nothing of them is collected.
-UNCOLLECTED = (_LEFT_OUT - {NOT_HASHED}) | {VANISHED}
-# What such an entry stands for is in the run folder on the target, and never comes home.
-ONLY_THERE = frozenset((UNREADABLE, TOO_LONG, FOLDER, NOT_COPIED))
+MOST_HOLES = 4 * 1024 * 1024 * 1024  # bytes in holes of sparse files that are hashed, of all outputs together
 _KINDS = ((stat.S_ISLNK, LINK), (stat.S_ISFIFO, FIFO), (stat.S_ISSOCK, SOCKET))
 _LONGEST_PATH = 4096  # bytes
 # O_NONBLOCK: should the file have been swapped for a FIFO since it was seen, opening it must not block.
@@ -95,7 +99,7 @@ def _write_entries(run: RunFolder, descriptor: int, hurry: Callable[[], bool], l
             count += 1
             size += one["size"]
             uncollected += one["kind"] in UNCOLLECTED
-            if one["kind"] in _LEFT_OUT:
+            if one["kind"] in LEFT_OUT:
                 left.add(_shown(one), one["kind"])
             if len(text) >= _PAGE:
                 at = _write_at(run, descriptor, text, at)

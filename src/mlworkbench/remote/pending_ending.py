@@ -6,9 +6,9 @@ import errno
 import os
 import time
 
-from .folder import RunFolder
 from .journal import log
 from .run_lock import holder
+from .shared.layout import RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

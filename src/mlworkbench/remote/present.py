@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from . import machine
-from .folder import Root
-from .untrusted import parse_json
+from .shared import machine
+from .shared.layout import Root
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

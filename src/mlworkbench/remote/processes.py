@@ -6,10 +6,10 @@ import os
 import signal
 import time
 
-from . import machine
-from .folder import RunFolder
 from .launcher import decode, put_to_work
 from .notes import alive, promote, read_exit, read_gate, read_started, read_starting
+from .shared import machine
+from .shared.layout import RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -6,17 +6,17 @@ import json
 import os
 import stat
 
-from . import endings
-from .failure import EXITED, KILLED, SILENT, checked, failure
-from .folder import RunFolder
 from .journal import RESERVE, spare_room
-from .untrusted import parse_json
+from .shared import endings
+from .shared.failure import EXITED, KILLED, SILENT, checked, failure
+from .shared.layout import RunFolder
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Set, Tuple
 
-    from .failure import Failure
+    from .shared.failure import Failure
 
     Facts = Dict[str, Any]
 

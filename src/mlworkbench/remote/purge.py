@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import time
 
-from . import machine
-from .clients import CLIENT, clients, fetched_by, leave
+from .clients import clients, fetched_by, leave
 from .environments.environment import discard, unprotect
 from .environments.stock import has_ended, in_building
-from .environments.tally import Tally
-from .folder import Root, RunFolder, is_taken
-from .journal import read_json
 from .run_removal import remove_run
+from .shared import machine
+from .shared.client_id import CLIENT
+from .shared.disk_tally import Tally
+from .shared.files import read_json
+from .shared.layout import Root, RunFolder, is_taken
+from .shared.store_lock import removing_from_store
+from .shared.tree import remove
 from .space import LEFT, names_in, size_of
-from .store_lock import removing_from_store
-from .tree import remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 
-from .programs import which
+from .shared.programs import which
 
 TYPE_CHECKING = False  # as in typing, whose import would take as long as the rest
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ import json
 import os
 import zlib
 
-from .file_lock import is_current, wait_for_lock
-from .folder import Root
-from .frames import MAX_BODY, FrameError, ranges
 from .present import LARGE, blobs_of, check_digest, is_noted, note_whole
-from .tree import NEW, make_private
-from .untrusted import parse_json
+from .shared.file_lock import is_current, wait_for_lock
+from .shared.frames import FrameError, ranges
+from .shared.layout import Root
+from .shared.tree import NEW, make_private
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -210,18 +210,6 @@ class _Stream:
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
-
-
-def inflate(packed: bytes) -> bytes:
-    """The content of a compressed frame, which is never more than a frame may hold."""
-    unpacker = zlib.decompressobj()
-    try:
-        data = unpacker.decompress(packed, MAX_BODY)
-    except zlib.error as error:
-        raise FrameError("a compressed frame is damaged: %s" % error) from None
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        raise FrameError("a compressed frame is too long or cut short")
-    return data
 
 
 def _unpack(packed: Iterable[bytes]) -> bytes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from . import machine
+from .shared import machine
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

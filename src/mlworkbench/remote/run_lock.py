@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from . import machine
-from .tree import READ
+from .shared import machine
+from .shared.tree import READ
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 
-from .folder import RunFolder
-from .journal import read_json
-from .tree import remove
+from .shared.files import read_json
+from .shared.layout import RunFolder
+from .shared.tree import remove
 
 
 def remove_run(path: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .journal import read_json
+from .shared.files import read_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, TypedDict
 
-    from .folder import RunFolder
+    from .shared.layout import RunFolder
 
     class Command(TypedDict):
         """One command of a run; the last one is the user's."""

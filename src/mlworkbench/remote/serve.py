@@ -7,12 +7,12 @@ import os
 import stat
 import time
 
-from . import machine, metric_files
-from .folder import RunFolder, is_taken
-from .frames import CHUNK
-from .metric_files import LONGEST_LINE, LONGEST_SKIPPED
 from .pending_ending import why_unwritten
-from .tree import NOFOLLOW, Folders
+from .shared import machine, metric_files
+from .shared.frames import CHUNK
+from .shared.layout import RunFolder, is_taken
+from .shared.metric_files import LONGEST_LINE, LONGEST_SKIPPED
+from .shared.tree import NOFOLLOW, Folders
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -7,17 +7,17 @@ import re
 import subprocess
 import time
 
-from . import machine
 from .environments import retire
 from .environments.stock import InUse, has_ended
-from .folder import Root, is_taken
-from .journal import read_json
-from .kept_reasons import GOING, OTHER, UPLOADING, USED, YOUNG_CODE
-from .programs import which
 from .run_removal import remove_run
-from .store_lock import removing_from_store
-from .tree import remove
-from .untrusted import parse_json
+from .shared import machine
+from .shared.files import read_json
+from .shared.kept_reasons import GOING, OTHER, UPLOADING, USED, YOUNG_CODE
+from .shared.layout import Root, is_taken
+from .shared.programs import which
+from .shared.store_lock import removing_from_store
+from .shared.tree import remove
+from .shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ import math
 import os
 import time
 
-from .failpoint import failpoint
-from .folder import RunFolder
-from .journal import Journal, log, read_json, spare_room, write_whole
+from .journal import Journal, log, spare_room
+from .shared.failpoint import failpoint
+from .shared.files import read_json, write_whole
+from .shared.layout import RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

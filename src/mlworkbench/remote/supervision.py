@@ -7,13 +7,14 @@ import os
 import sys
 import time
 
-from . import PROTOCOL, machine
 from .claim import claim, has_claim
-from .failpoint import failpoint
-from .folder import Root, RunFolder
-from .journal import read_json
 from .resources.resource import join_queues
 from .run_lock import hold
+from .shared import machine
+from .shared.failpoint import failpoint
+from .shared.files import read_json
+from .shared.layout import Root, RunFolder
+from .shared.versions import PROTOCOL
 from .supervisor import Supervisor
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

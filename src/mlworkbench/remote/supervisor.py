@@ -9,17 +9,12 @@ import json
 import os
 import time
 
-from . import endings, machine
 from .clients import acceptance
 from .companions.group import companions_of
 from .environments.step import hold_environment, prepare_environment
-from .failpoint import failpoint
-from .failure import checked, extended
-from .folder import Root, RunFolder
 from .heartbeat import Heartbeat
-from .journal import Journal, drop_room, keep_room, log, read_json
+from .journal import Journal, drop_room, keep_room, log
 from .launcher import pass_gate
-from .metric_files import left_out
 from .notes import read_exit, read_gate, read_started, settle_exit, write_exit
 from .pending_ending import until_written
 from .processes import RUNNING
@@ -28,6 +23,12 @@ from .progress import size as file_size
 from .resources.resource import resources_of
 from .restart import REBOOTED, RESTARTED, change_since
 from .run_lock import is_replaced
+from .shared import endings, machine
+from .shared.failpoint import failpoint
+from .shared.failure import checked, extended
+from .shared.files import read_json
+from .shared.layout import Root, RunFolder
+from .shared.metric_files import left_out
 from .stopping import Stopping
 from .work import work_of
 from .workcopy import place, recycle
@@ -36,8 +37,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
 
-    from .failure import Reason
     from .run_spec import Spec
+    from .shared.failure import Reason
 
 LOOK = 0.4  # how long a cancel may go unnoticed
 _KILLED_ELSEWHERE = "; meanwhile the kernel killed a process on this machine because memory ran out"

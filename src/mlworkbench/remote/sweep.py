@@ -10,28 +10,29 @@ import json
 import os
 import time
 
-from . import endings, machine
 from .children import read_child
 from .claim import claim
 from .clients import acceptance, root_identity
-from .failpoint import failpoint
-from .failure import checked, failure
-from .folder import Root, RunFolder
 from .heartbeat import Heartbeat
-from .journal import Journal, drop_room, keep_room, log, read_json, write_first
+from .journal import Journal, drop_room, keep_room, log
 from .launcher import pass_gate
 from .notes import read_gate
 from .pending_ending import until_written
 from .progress import failures, how_ended, is_full, last_value, outcome, relay, say, size, told_in, when_started
+from .shared import endings, machine
+from .shared.failpoint import failpoint
+from .shared.failure import checked, failure
+from .shared.files import read_json, write_first
+from .shared.layout import Root, RunFolder
+from .shared.untrusted import parse_json
 from .supervisor import Supervisor
-from .untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional
 
-    from .failure import Reason
     from .run_spec import Spec
+    from .shared.failure import Reason
 
     Facts = Dict[str, Any]
     Verb = Callable[[Root, RunFolder, List[str], Facts], Facts]
@@ -377,7 +378,7 @@ def _slots(asked: "Optional[str]") -> int:
         return 1
     from .gpus.apart import look  # noqa: PLC0415 - sweeps without GPUs need none of it
     from .gpus.choice import Impossible, candidates  # noqa: PLC0415
-    from .gpus.request import COUNT, parse  # noqa: PLC0415
+    from .shared.gpu_request import COUNT, parse  # noqa: PLC0415
 
     try:
         request = parse(str(asked))

@@ -6,10 +6,10 @@ import os
 import signal
 import time
 
-from . import machine
-from .folder import RunFolder
 from .heartbeat import INTERVAL
 from .run_lock import holder
+from .shared import machine
+from .shared.layout import RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -8,17 +8,20 @@ from __future__ import annotations
 import os
 import time
 
-from . import SPEC, machine
 from .background import leave_behind, stay
 from .clients import mark_root, root_identity
-from .failpoint import failpoint
-from .folder import Root, RunFolder
-from .journal import read_json, spare_room, write_first, write_whole
+from .journal import spare_room
 from .launcher import launch, pass_gate
 from .restart import ELSEWHERE, RESTARTED, change_since
 from .run_lock import hold
 from .run_spec import read_spec
-from .starters import ENDED, starter
+from .shared import machine
+from .shared.failpoint import failpoint
+from .shared.files import read_json, write_first, write_whole
+from .shared.layout import Root, RunFolder
+from .shared.starter_names import ENDED
+from .shared.versions import SPEC
+from .starters import starter
 from .supervision import Supervision, conductor_of, pass_on
 from .supervisor import Supervisor
 

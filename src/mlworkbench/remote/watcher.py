@@ -9,22 +9,23 @@ import os
 import signal
 import time
 
-from . import machine
 from .engine import NO_WORD, Engine, forget_login, read_signal
-from .failpoint import failpoint
-from .failure import checked, text_of
-from .folder import RunFolder
-from .journal import log, write_note
+from .journal import log
 from .launcher import keep_exit, stand_fast
 from .notes import alive, promote, read_exit, read_started, read_starting
 from .run_lock import hold
+from .shared import machine
+from .shared.failpoint import failpoint
+from .shared.failure import checked, text_of
+from .shared.files import write_note
+from .shared.layout import RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
-    from .failure import Reason
     from .run_spec import Spec
+    from .shared.failure import Reason
 
     Facts = Optional[Dict[str, Any]]
 

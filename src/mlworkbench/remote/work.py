@@ -8,8 +8,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple, Union
 
-    from .folder import RunFolder
     from .run_spec import Spec
+    from .shared.layout import RunFolder
 
     Facts = Optional[Dict[str, Any]]
 

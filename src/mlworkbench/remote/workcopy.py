@@ -11,9 +11,9 @@ import os
 import stat
 import time
 
-from .folder import Root, RunFolder
-from .manifest import VERSION, read_manifest, read_record, write_record
-from .tree import FOLDER, NEW, READ, Folders, clone, copy, join, make_folders, make_private, parents, remove
+from .shared.layout import Root, RunFolder
+from .shared.manifest import VERSION, read_manifest, read_record, write_record
+from .shared.tree import FOLDER, NEW, READ, Folders, clone, copy, join, make_folders, make_private, parents, remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

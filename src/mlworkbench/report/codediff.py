@@ -10,8 +10,8 @@ from typing import Any
 
 from ..model import Run
 from ..paths import Root
-from ..remote.manifest import read_manifest
-from ..remote.tree import READ, Folders, join
+from ..remote.shared.manifest import read_manifest
+from ..remote.shared.tree import READ, Folders, join
 from ..snapshot.scan import Scan
 from .linediff import LineDiff
 

@@ -12,9 +12,9 @@ from typing import Any
 from ..explain import symptom_of
 from ..failure import Failure
 from ..model import Run
-from ..remote import endings
-from ..remote.environments.tools import NOT_FETCHED
-from ..remote.failure import HINT
+from ..remote.shared import endings
+from ..remote.shared.failure import HINT
+from ..remote.shared.network_errors import NOT_FETCHED
 
 # A script may print anything; only Python's messages, and what we have added to them, count.
 _OF_SCRIPTS = ("python",)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from ..model import Run
-from ..remote.folder import RunFolder
-from ..remote.outputs import ONLY_THERE
+from ..remote.shared.layout import RunFolder
+from ..remote.shared.output_kinds import ONLY_THERE
 from .plain import plain
 from .records import left_out
 

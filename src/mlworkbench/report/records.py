@@ -10,8 +10,8 @@ from ..history.family import child_id
 from ..history.fold import LONGEST_WRITER, MOST_WRITERS, ending_words
 from ..history.parameters import of_run
 from ..model import Run, RunSpec, Status
-from ..remote import endings
-from ..remote.metric_files import MOST_FILES
+from ..remote.shared import endings
+from ..remote.shared.metric_files import MOST_FILES
 from . import units
 from .failures import failure_of, gpu_summary
 from .plain import plain

@@ -17,10 +17,10 @@ from pathlib import Path
 from ..errors import ConfigError, HistoryError, UnknownName, UsageError
 from ..model import JsonDict, Run
 from ..paths import UserPaths
-from ..remote.file_lock import try_lock
-from ..remote.journal import read_json, write_whole
-from ..remote.tree import FOLDER, NEW, NOFOLLOW, READ, make_private, remove
-from ..remote.untrusted import parse_json
+from ..remote.shared.file_lock import try_lock
+from ..remote.shared.files import read_json, write_whole
+from ..remote.shared.tree import FOLDER, NEW, NOFOLLOW, READ, make_private, remove
+from ..remote.shared.untrusted import parse_json
 from .beneath import Beneath
 from .download import check_known, check_source, covers, fetch, plain_name
 from .manifest import LINK, ListWriter, Output, Outputs, outputs_of, read_outputs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ..remote.tree import FOLDER, NOFOLLOW, WINDOWS, Folders, empty_folder, join, open_up
+from ..remote.shared.tree import FOLDER, NOFOLLOW, WINDOWS, Folders, empty_folder, join, open_up
 
 _LONGEST = 255  # bytes of a name, on every file system in use
 

@@ -18,12 +18,12 @@ from ..errors import HistoryError
 from ..history.query import Query
 from ..history.store import History
 from ..remote.environments import retire, stock
-from ..remote.environments.tally import Tally
-from ..remote.folder import Root
-from ..remote.journal import read_json
-from ..remote.store_lock import removing_from_store
-from ..remote.tree import READ
-from ..remote.untrusted import parse_json
+from ..remote.shared.disk_tally import Tally
+from ..remote.shared.files import read_json
+from ..remote.shared.layout import Root
+from ..remote.shared.store_lock import removing_from_store
+from ..remote.shared.tree import READ
+from ..remote.shared.untrusted import parse_json
 from .beneath import Beneath, remove_at
 from .clean_kinds import CACHES, CODE, ENVIRONMENTS, INDEXES, KINDS, LEFTOVERS, PROGRAMS, SPARES, Find, Kept
 

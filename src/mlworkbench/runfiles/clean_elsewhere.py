@@ -15,7 +15,7 @@ from ..history.store import History
 from ..hosts.host import Host
 from ..hosts.replies import LARGEST, Reply
 from ..model import Run
-from ..remote.kept_reasons import (
+from ..remote.shared.kept_reasons import (
     GOING,
     OTHER,
     RECENT,

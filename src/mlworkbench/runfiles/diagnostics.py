@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from ..errors import HistoryError, SnapshotError, UsageError
 from ..model import JsonDict, Run
-from ..remote.folder import Root, RunFolder
-from ..remote.tree import NEW, READ
+from ..remote.shared.layout import Root, RunFolder
+from ..remote.shared.tree import NEW, READ
 from ..version import __version__
 from .snapshots import code_of, read_blob
 

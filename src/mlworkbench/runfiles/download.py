@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from ..errors import HistoryError, UnknownName, UsageError
-from ..remote.folder import RunFolder
+from ..remote.shared.layout import RunFolder
 from .beneath import Beneath, refusal
 from .manifest import Output, Outputs, outputs_of
 from .stage import Stage, stage_key

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from ..model import Run
-from ..remote import endings
-from ..remote.folder import RunFolder
-from ..remote.journal import read_json
-from ..remote.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
-from ..remote.outputs import ONLY_THERE
+from ..remote.shared import endings
+from ..remote.shared.files import read_json
+from ..remote.shared.kept_reasons import GOING, UNCOLLECTED, UNFETCHED
+from ..remote.shared.layout import RunFolder
+from ..remote.shared.output_kinds import ONLY_THERE
 from .manifest import read_outputs
 from .mirror import Mirror
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import HistoryError, HostError
-from ..remote.tree import NEW, NOFOLLOW, points_inside
+from ..remote.shared.tree import NEW, NOFOLLOW, points_inside
 from .beneath import Beneath, refusal
 from .content import write_sparse
 from .manifest import LINK, Output

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
-from ..remote.tree import NOFOLLOW
+from ..remote.shared.tree import NOFOLLOW
 
 STRIDE = 256 * 1024  # bytes between two places whose line number is remembered
 LONGEST = 64 * 1024  # bytes of a line that are shown

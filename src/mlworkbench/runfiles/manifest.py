@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import HistoryError
-from ..remote.folder import RunFolder
-from ..remote.outputs import UNCOLLECTED, each_output
-from ..remote.tree import NEW, READ, native, portable
+from ..remote.outputs import each_output
+from ..remote.shared.layout import RunFolder
+from ..remote.shared.output_kinds import UNCOLLECTED
+from ..remote.shared.tree import NEW, READ, native, portable
 
 _CHUNK = 1 << 18
 _LONGEST = 1 << 20  # of one entry

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 from ..errors import HistoryError, HostError
-from ..remote import metric_files
-from ..remote.folder import RunFolder
-from ..remote.tree import NOFOLLOW
+from ..remote.shared import metric_files
+from ..remote.shared.layout import RunFolder
+from ..remote.shared.tree import NOFOLLOW
 from .room import require_room
 
 LOG = "log"

@@ -8,7 +8,7 @@ import stat
 
 from ..errors import HistoryError, UnknownName
 from ..paths import RunFolder
-from ..remote.tree import READ, Folders
+from ..remote.shared.tree import READ, Folders
 
 _SHOWN = 20
 

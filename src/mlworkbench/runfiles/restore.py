@@ -12,8 +12,8 @@ from pathlib import Path
 from ..errors import SnapshotError, UsageError
 from ..history.names import without_project
 from ..model import Run
-from ..remote.folder import Root
-from ..remote.tree import READ, join, parents
+from ..remote.shared.layout import Root
+from ..remote.shared.tree import READ, join, parents
 from ..snapshot.notes import shown
 from ..snapshot.scan import Scan
 from .beneath import Beneath, remove_at

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from ..errors import SnapshotError
 from ..model import Run
-from ..remote.folder import Root
-from ..remote.manifest import read_manifest
-from ..remote.tree import NEW, READ, portable
+from ..remote.shared.layout import Root
+from ..remote.shared.manifest import read_manifest
+from ..remote.shared.tree import NEW, READ, portable
 
 _CHUNK = 1 << 20
 

@@ -13,8 +13,8 @@ import os
 import stat
 
 from ..errors import HistoryError, UsageError
-from ..remote.file_lock import try_lock
-from ..remote.tree import CLOEXEC, FOLDER, NOFOLLOW
+from ..remote.shared.file_lock import try_lock
+from ..remote.shared.tree import CLOEXEC, FOLDER, NOFOLLOW
 from .beneath import Beneath, remove_at
 
 MARK = ".mlw-unfinished"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..errors import HistoryError
-from ..remote.tree import NEW, READ, clone, points_inside
+from ..remote.shared.tree import NEW, READ, clone, points_inside
 from .beneath import Beneath, refusal
 from .content import CHUNK, copy, digest, write_at
 from .manifest import LINK, Output

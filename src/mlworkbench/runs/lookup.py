@@ -11,7 +11,7 @@ from ..follow import Follower
 from ..history.query import Query
 from ..history.store import Ambiguous, History
 from ..model import Run
-from ..remote.folder import is_outside
+from ..remote.shared.layout import is_outside
 from ..targets.opening import open_target
 
 _SUGGESTED, _LISTED = 200, 5  # runs of the project that are compared, and listed

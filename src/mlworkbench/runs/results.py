@@ -10,7 +10,7 @@ from ..follow import Follower
 from ..history.children import may_join
 from ..history.store import History
 from ..model import RunSpec
-from ..remote import endings
+from ..remote.shared import endings
 from ..report import units
 from ..report.plain import plain
 from ..runfiles.manifest import Output

@@ -139,7 +139,7 @@ def secrets_of(spec: RunSpec, given: Mapping[str, str], frontend: Frontend) -> d
     ask = frontend.prompts
     secrets = {name: given[name] if name in given else find_secret(name, ask) for name in spec.secrets}
     if spec.container and spec.container.registry:
-        from ..remote.engine import REGISTRY_PASSWORD  # noqa: PLC0415 - runs without a container need not wait for it
+        from ..remote.shared.containers import REGISTRY_PASSWORD  # noqa: PLC0415 - runs without a container need not wait for it
 
         registry = spec.container.registry
         secrets[REGISTRY_PASSWORD] = registry_password(registry["server"], registry["username"], ask)

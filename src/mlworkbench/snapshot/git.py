@@ -17,8 +17,8 @@ from itertools import chain
 from pathlib import Path
 
 from ..model import Git
-from ..remote.programs import is_shim
-from ..remote.tree import CLOEXEC, NEW, remove
+from ..remote.shared.programs import is_shim
+from ..remote.shared.tree import CLOEXEC, NEW, remove
 
 LARGEST_DIFF = 10_000_000
 TIME_LIMIT = 10.0

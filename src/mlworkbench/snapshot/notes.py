@@ -6,7 +6,7 @@ import os
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from ..remote.tree import join
+from ..remote.shared.tree import join
 from .ignore import OURS, SECRET, SPECIAL, USUAL
 from .record import Folder
 

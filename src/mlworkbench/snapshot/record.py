@@ -8,8 +8,8 @@ import zlib
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ..remote.tree import NEW
-from ..remote.untrusted import parse_json
+from ..remote.shared.tree import NEW
+from ..remote.shared.untrusted import parse_json
 
 _VERSION = 4  # raised, too, when the rules of ignore.py change: decisions by them are remembered
 

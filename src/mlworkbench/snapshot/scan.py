@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 
-from ..remote.tree import CLOEXEC, NOFOLLOW, Folders, join
+from ..remote.shared.tree import CLOEXEC, NOFOLLOW, Folders, join
 from .ignore import IGNORE_FILES, IGNORED, SPECIAL, Chain, Rules, judge, judge_content
 from .record import Folder, Known
 

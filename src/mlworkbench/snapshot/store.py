@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 
 from ..errors import SnapshotError
-from ..remote.folder import Root
-from ..remote.tree import NEW, clone, make_private
+from ..remote.shared.layout import Root
+from ..remote.shared.tree import NEW, clone, make_private
 from .notes import amount
 from .record import write_whole
 

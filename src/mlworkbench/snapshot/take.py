@@ -13,9 +13,9 @@ from pathlib import Path
 
 from ..errors import SnapshotError
 from ..model import Snapshot
-from ..remote.folder import Root
-from ..remote.store_lock import relying_on_store
-from ..remote.tree import Folders, join, portable
+from ..remote.shared.layout import Root
+from ..remote.shared.store_lock import relying_on_store
+from ..remote.shared.tree import Folders, join, portable
 from .git import GitReader
 from .ignore import OURS
 from .notes import amount, describe_folders, describe_reading, describe_usual, listed, shown

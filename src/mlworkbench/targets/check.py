@@ -9,7 +9,7 @@ from ..errors import MlwError
 from ..failure import Failure
 from ..hosts.facts import Engine, Facts, Store
 from ..model import Compute, Interpreter
-from ..remote.engine_facts import NO_IDS, NO_NAMESPACES, NO_RESPONSE, NO_UIDMAP
+from ..remote.shared.containers import NO_IDS, NO_NAMESPACES, NO_RESPONSE, NO_UIDMAP
 from .types import type_of
 
 OK, WARNING, ERROR = "ok", "warning", "error"

@@ -13,8 +13,9 @@ from ..config.keys import DEFAULT_IMAGE
 from ..consents import normal
 from ..errors import ConfigError
 from ..model import Compute, Container, RunSpec
-from ..remote.engine import SHARE, run_command
-from ..remote.folder import Root
+from ..remote.engine import run_command
+from ..remote.shared.containers import SHARE
+from ..remote.shared.layout import Root
 
 _SHM = "2g"
 _LEAST_SHM = 64 * 1024 * 1024

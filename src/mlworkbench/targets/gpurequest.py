@@ -8,7 +8,7 @@ from ..errors import LaunchError, UsageError
 from ..hosts.gpus import ask_gpus
 from ..hosts.host import Host
 from ..remote.gpus.choice import Impossible, candidates
-from ..remote.gpus.request import EXAMPLES, LIST, parse
+from ..remote.shared.gpu_request import EXAMPLES, LIST, parse
 
 
 def refuse_unmatched(text: str, target: str, host: Host) -> None:

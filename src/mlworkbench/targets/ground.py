@@ -15,7 +15,7 @@ from ..errors import LaunchError
 from ..failure import Failure
 from ..model import Compute
 from ..paths import UserPaths
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 from .target import Target
 
 if TYPE_CHECKING:  # what a run without a container need not wait for

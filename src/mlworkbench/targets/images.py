@@ -11,7 +11,7 @@ from ..config.keys import DEFAULT_IMAGE
 from ..errors import HostError
 from ..model import Compute
 from ..paths import UserPaths
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 from .container import probe
 from .ground import Ground
 from .target import Target

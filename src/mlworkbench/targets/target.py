@@ -13,7 +13,7 @@ from ..failure import Failure
 from ..hosts.host import Host, News
 from ..hosts.replies import Reply, printable
 from ..model import RunSpec
-from ..remote.folder import Root
+from ..remote.shared.layout import Root
 from .types import LOCAL, ComputeType
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Target:
         """
         message: dict[str, Any] = {"secrets": dict(secrets), "spec": spec.to_json(), "everything": everything}
         if children:
-            from ..remote.children import difference  # noqa: PLC0415 - other runs do without
+            from ..remote.shared.sweep_children import difference  # noqa: PLC0415 - other runs do without
 
             message["children"] = [difference(message["spec"], child.to_json()) for child in children]
 

@@ -11,7 +11,7 @@ from ..errors import HostError
 from ..hosts.facts import Facts
 from ..hosts.host import News, Progress
 from ..hosts.local import LocalHost
-from ..remote.folder import Root
+from ..remote.shared.layout import Root
 
 if TYPE_CHECKING:
     from ..hosts.parcel import Package

@@ -19,8 +19,8 @@ import pytest
 
 from ..errors import HostError
 from ..hosts.host import Host
-from ..remote.folder import Root
-from ..remote.untrusted import parse_json
+from ..remote.shared.layout import Root
+from ..remote.shared.untrusted import parse_json
 from .processes import end_processes
 from .target_folder import TargetFolder, write_snapshot
 from .waiting import wait_until

@@ -10,7 +10,7 @@ from ..environments.site import Site
 from ..frameworks.framework import Setting
 from ..model import Compute, Entry, RunConfig
 from ..paths import UserPaths
-from ..remote.folder import Root
+from ..remote.shared.layout import Root
 from ..targets.types import LOCAL
 
 _COMPUTE = Compute("box", LOCAL.name)

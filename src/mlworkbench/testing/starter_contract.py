@@ -21,10 +21,10 @@ import pytest
 
 from ..hosts.library import starter_name
 from ..hosts.local import LocalHost, install
-from ..remote.endings import CANCELLED
-from ..remote.folder import Root
-from ..remote.starters import UNKNOWN
-from ..remote.untrusted import parse_json
+from ..remote.shared.endings import CANCELLED
+from ..remote.shared.layout import Root
+from ..remote.shared.starter_names import UNKNOWN
+from ..remote.shared.untrusted import parse_json
 from .processes import end_processes, run_processes
 from .target_folder import PYTHON, TargetFolder
 from .waiting import wait_until

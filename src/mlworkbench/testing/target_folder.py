@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import remote
-from ..remote.folder import Root
-from ..remote.untrusted import parse_json
+from ..remote.shared.layout import Root
+from ..remote.shared.untrusted import parse_json
+from ..remote.shared.versions import SPEC
 from .waiting import wait_until
 
 PROGRAM = Path(remote.__file__).parent
@@ -42,7 +43,7 @@ class TargetFolder:
         folder.mkdir(parents=True, mode=0o700)
         argv = changes.pop("argv", [changes.pop("python", PYTHON), "main.py"])
         spec = {
-            "spec": remote.SPEC,
+            "spec": SPEC,
             "id": run_id,
             "project_id": "p",
             "snapshot": digest,

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 
 MLW = Path(sys.executable).with_name("mlw")
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))

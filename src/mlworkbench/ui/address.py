@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..remote.journal import read_json, write_whole
+from ..remote.shared.files import read_json, write_whole
 
 Style = Literal["hostname", "path"]
 STYLES: tuple[Style, ...] = ("hostname", "path")

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..remote.journal import read_json, write_whole
-from ..remote.tree import make_private
+from ..remote.shared.files import read_json, write_whole
+from ..remote.shared.tree import make_private
 
 _KEYS = ("path", "text", "base", "windows", "marked")
 

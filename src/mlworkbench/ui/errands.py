@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import MlwError, UsageError
 from ..failure import Failure
 from ..isolation import own_command, own_environment
-from ..remote.untrusted import parse_json
+from ..remote.shared.untrusted import parse_json
 from ..report.plain import plain
 
 _KEPT = 50  # errands that are done and can still be looked at

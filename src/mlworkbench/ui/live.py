@@ -17,7 +17,7 @@ from ..history.store import History
 from ..model import Run
 from ..paths import UserPaths
 from ..refresh import refresh
-from ..remote.folder import is_outside
+from ..remote.shared.layout import is_outside
 from ..targets.opening import open_target
 
 _PAUSE = 1.0  # seconds between looks

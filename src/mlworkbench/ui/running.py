@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..remote import machine
-from ..remote.journal import read_json
-from ..remote.untrusted import parse_json
+from ..remote.shared import machine
+from ..remote.shared.files import read_json
+from ..remote.shared.untrusted import parse_json
 from .address import SecretAddress, Style
 
 _PATIENCE = 10.0  # seconds

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from ..errors import MlwError, UsageError
-from ..remote.tree import NEW, READ
+from ..remote.shared.tree import NEW, READ
 from ..report.plain import plain
 from ..runfiles.beneath import Beneath, remove_at
 from .answers.files import checked, digest_of, encoded, trouble

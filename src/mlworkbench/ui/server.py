@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..paths import UserPaths
-from ..remote.journal import read_json, write_whole
+from ..remote.shared.files import read_json, write_whole
 from . import peer
 from .address import Style, known_address, new_address
 from .admission import Door

@@ -10,7 +10,7 @@ import time
 from hashlib import sha256
 from pathlib import Path
 
-from ..remote.journal import read_json, write_whole
+from ..remote.shared.files import read_json, write_whole
 from .admission import Request
 
 _DAYS = 7

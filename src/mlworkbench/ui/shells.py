@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UsageError
-from ..remote.programs import safe_path
+from ..remote.shared.programs import safe_path
 
 AVAILABLE = os.name == "posix"
 KEPT = 256 * 1024  # bytes of what was said that a page which comes back sees again

@@ -12,8 +12,8 @@ from typing import Any
 from ...errors import HostError, UsageError
 from ...history.series.series import Series
 from ...model import JsonDict
-from ...remote.failpoint import failpoint
-from ...remote.untrusted import parse_json
+from ...remote.shared.failpoint import failpoint
+from ...remote.shared.untrusted import parse_json
 from ..material import Item, points_of
 from . import facts as facts
 from .files import Files

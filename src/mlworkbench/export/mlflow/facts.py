@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...history.parameters import of_run, text
 from ...history.series.series import NO_STEP, Series
 from ...model import JsonDict, Status
-from ...remote.untrusted import parse_json
+from ...remote.shared.untrusted import parse_json
 from ...targets.types import is_local_process
 from ..material import Item, plain_value
 from .files import open_plain

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from ...errors import HostError
 from ...history.series.series import Series
 from ...model import JsonDict
-from ...remote.tree import READ
+from ...remote.shared.tree import READ
 from ..material import Item, files_of, open_output, plain_value, points_of
 from .names import Names
 from .rest import Server

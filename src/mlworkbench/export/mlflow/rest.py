@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from ...errors import HostError, Unreachable, UsageError
 from ...model import JsonDict
-from ...remote.untrusted import parse_json
+from ...remote.shared.untrusted import parse_json
 
 _API = "/api/2.0/mlflow/"
 _ARTIFACTS = "/api/2.0/mlflow-artifacts/artifacts/"

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import apsw
 
-from ...remote import machine
+from ...remote.shared import machine
 from ..database import DAMAGE, transact
 from . import tables
 

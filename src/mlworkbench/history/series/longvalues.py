@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ...remote.untrusted import parse_json
+from ...remote.shared.untrusted import parse_json
 from .lines import Other, decoded
 
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import apsw
 
-from ...remote import metric_files
-from ...remote.failpoint import failpoint
-from ...remote.folder import RunFolder
+from ...remote.shared import metric_files
+from ...remote.shared.failpoint import failpoint
+from ...remote.shared.layout import RunFolder
 from ..reading import LINE, as_float
 from . import tables
 from .drawing import Column, Span, columns, draw, ends, has_steps

@@ -6,8 +6,8 @@ import os
 import stat
 from collections.abc import Collection
 
-from ...remote import metric_files
-from ...remote.tree import NOFOLLOW
+from ...remote.shared import metric_files
+from ...remote.shared.tree import NOFOLLOW
 from ..reading import LINE
 from .lines import Lines
 from .tables import Place

@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
-    from ..failure import Failure, Reason
+    from ..shared.failure import Failure, Reason
     from ..work import Work
 
     Facts = Optional[Dict[str, Any]]

@@ -12,19 +12,20 @@ import select
 import signal
 import time
 
-from .. import endings, machine
-from ..folder import RunFolder
 from ..gpus.presence import may_have_gpu
-from ..journal import Journal, log, read_json
-from ..untrusted import parse_json
+from ..journal import Journal, log
+from ..shared import endings, machine
+from ..shared.files import read_json
+from ..shared.layout import RunFolder
+from ..shared.untrusted import parse_json
 from .companion import Companion
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
-    from ..failure import Failure
     from ..run_spec import Spec
+    from ..shared.failure import Failure
 
     Facts = Dict[str, Any]
 

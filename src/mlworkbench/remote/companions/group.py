@@ -12,10 +12,10 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
-    from ..failure import Failure, Reason
-    from ..folder import RunFolder
     from ..journal import Journal
     from ..run_spec import Spec
+    from ..shared.failure import Failure, Reason
+    from ..shared.layout import RunFolder
     from ..work import Work
     from .companion import Companion
 

@@ -10,23 +10,24 @@ import os
 import socket
 import time
 
-from .. import endings
-from ..folder import RunFolder
-from ..journal import Journal, log, spare_room, write_note
+from ..journal import Journal, log, spare_room
 from ..run_spec import companion_settings
+from ..shared import endings
+from ..shared.files import write_note
+from ..shared.layout import RunFolder
+from ..shared.tree import remove
 from ..spark.application import Application
 from ..spark.eventlog import EventLog
 from ..spark.note import note_of, read_note
 from ..spark.page import Page
-from ..tree import remove
 from .companion import Companion
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
-    from ..failure import Failure, Reason
     from ..run_spec import Spec
+    from ..shared.failure import Failure, Reason
     from ..work import Work
 
     Facts = Optional[Dict[str, Any]]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import time
 
-from ..failpoint import failpoint
-from ..folder import RunFolder
 from ..journal import log
+from ..shared.failpoint import failpoint
+from ..shared.layout import RunFolder
 from ..tracking.search import EventFiles
 from .companion import Companion
 

@@ -7,11 +7,11 @@ import os
 import sys
 import time
 
-from ..folder import RunFolder
-from ..journal import read_json
 from ..memory import Memory
 from ..notes import alive
 from ..process_usage import Effort
+from ..shared.files import read_json
+from ..shared.layout import RunFolder
 from .companion import Companion
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 
-from .. import machine
-from ..engine import REGISTRY_PASSWORD
-from ..failure import checked, text_of
-from ..folder import Root
-from ..journal import read_json, write_whole
 from ..serve import read_plain
-from ..tree import make_private
-from .environment import hold, is_sound, prefix_of
+from ..shared import machine
+from ..shared.containers import REGISTRY_PASSWORD
+from ..shared.environment_layout import prefix_of
+from ..shared.failure import checked, text_of
+from ..shared.files import read_json, write_whole
+from ..shared.layout import Root
+from ..shared.tree import make_private
+from .environment import hold, is_sound
 from .packed import is_packed
 from .ready import failed
 
@@ -20,7 +21,7 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
-    from ..failure import Reason
+    from ..shared.failure import Reason
 
     Answer = Dict[str, Any]
 

@@ -11,30 +11,17 @@ import os
 import time
 import urllib.request
 
-from ..failpoint import failpoint
-from ..folder import Root
-from ..journal import read_json
-from ..programs import is_noexec
-from ..tree import make_private, remove
-from .bounds import Bounds, most_for, written
+from ..shared.environment_layout import digest_of, prefix_of, python_home, python_of
+from ..shared.failpoint import failpoint
+from ..shared.files import read_json
+from ..shared.layout import Root
+from ..shared.programs import is_noexec
+from ..shared.tree import make_private, remove
+from ..shared.unpacking_limits import Bounds, most_for, written
 from .built_in import is_for_image, set_aside
 from .bytecode import borrow, compile_all, drop_compiled
 from .conda_guard import check_links, fetch_missing, library_of, write_interpreter
-from .environment import (
-    damage,
-    describe,
-    digest_of,
-    discard,
-    hold_caches,
-    is_sound,
-    note_of,
-    prefix_of,
-    protect,
-    publish,
-    python_home,
-    python_of,
-    unprotect,
-)
+from .environment import damage, describe, discard, hold_caches, is_sound, note_of, protect, publish, unprotect
 from .md5_packages import with_sha256
 from .mirrors import index_variables, python_variables, refuse_archive
 from .program_errors import full, meaning_of, without_advice

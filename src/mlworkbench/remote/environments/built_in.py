@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 
 from ..engine import Engine, is_missing_image
-from ..folder import Root
-from ..journal import read_json
-from .environment import files_of, note_of, packed, prefix_of
+from ..shared.environment_layout import packed, prefix_of
+from ..shared.files import read_json
+from ..shared.layout import Root
+from .environment import files_of, note_of
 from .stock import REPLACED
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 
-from ..folder import Root
+from ..shared.layout import Root
 from .environment import CACHE, environments, folders, walk
 from .tools import NoEnvironment
 

@@ -9,9 +9,9 @@ import os
 import re
 import time
 
-from .. import machine
-from ..folder import Root
-from ..tree import make_private
+from ..shared import machine
+from ..shared.layout import Root
+from ..shared.tree import make_private
 from .environment import caches_lock
 from .stock import ASIDE, InUse, going_on, in_building, notes, users
 

@@ -12,7 +12,7 @@ import shlex
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
-from ..folder import Root
+from ..shared.layout import Root
 from .environment import walk
 from .tools import NoEnvironment, own_python
 

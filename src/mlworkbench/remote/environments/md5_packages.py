@@ -12,9 +12,9 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from ..folder import Root
-from ..journal import read_json, write_note
-from ..tree import make_private
+from ..shared.files import read_json, write_note
+from ..shared.layout import Root
+from ..shared.tree import make_private
 from .tools import LARGEST, RESOLVE, NoEnvironment, fetch
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

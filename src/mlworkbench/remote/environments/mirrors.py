@@ -10,7 +10,7 @@ import json
 import os
 import urllib.request
 
-from ..folder import Root
+from ..shared.layout import Root
 from .supplies import archive_of, refusal_of
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from ..folder import Root
-from ..journal import read_json, write_whole
-from .environment import note_of, pack_of, packed, prefix_of
+from ..shared.environment_layout import pack_of, packed, prefix_of
+from ..shared.files import read_json, write_whole
+from ..shared.layout import Root
+from .environment import note_of
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

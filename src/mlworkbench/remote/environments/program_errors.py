@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..failure import DISK_FULL, HINT
-from .bounds import MAKE_ROOM, TOO_LARGE, is_too_large
-from .network import address_in, why_not_reached
+from ..shared.failure import DISK_FULL, HINT
+from ..shared.network_errors import address_in, why_not_reached
+from ..shared.unpacking_limits import MAKE_ROOM, TOO_LARGE, is_too_large
 from .tools import NoEnvironment, NotFetched
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..complaints import NOT_PULLED, explain_pull, missing
 from ..engine import Engine, forget_login
-from ..failure import failure
 from ..serve import read_plain
+from ..shared.failure import failure
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
-    from ..failure import Failure
+    from ..shared.failure import Failure
 
 _CHUNK = 1 << 18
 

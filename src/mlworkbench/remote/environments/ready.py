@@ -11,11 +11,11 @@ import os
 import select
 import signal
 
-from .. import machine
-from ..failure import failure
-from ..folder import Root, RunFolder
 from ..run_spec import companion_settings
-from ..untrusted import parse_json
+from ..shared import machine
+from ..shared.failure import failure
+from ..shared.layout import Root, RunFolder
+from ..shared.untrusted import parse_json
 from .environment import hold, is_sound
 from .packed import is_packed
 
@@ -23,8 +23,8 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional
 
-    from ..failure import Failure
     from ..run_spec import Spec
+    from ..shared.failure import Failure
 
     Lock = Dict[str, Any]
 
@@ -114,7 +114,7 @@ def _killed(status: int) -> Failure:
 
 def _build(root: Root, run: RunFolder, spec: Spec, packs: bool, secrets: Dict[str, str], tell: int) -> None:
     """Body of the builder. What it says goes to the run's build.log, where followers see it."""
-    from ..engine import REGISTRY_PASSWORD  # noqa: PLC0415 - all that the supervisor does without
+    from ..shared.containers import REGISTRY_PASSWORD  # noqa: PLC0415 - all that the supervisor does without
     from .build import Cancelled, ensure  # noqa: PLC0415
     from .tools import NoEnvironment  # noqa: PLC0415
 

@@ -10,13 +10,15 @@ import errno
 import os
 import time
 
-from .. import machine
-from ..folder import Root
-from ..journal import read_json
-from ..kept_reasons import RECENT, SHARED, USED
-from ..tree import remove as remove_tree
+from ..shared import machine
+from ..shared.disk_tally import Tally
+from ..shared.environment_layout import packed
+from ..shared.files import read_json
+from ..shared.kept_reasons import RECENT, SHARED, USED
+from ..shared.layout import Root
+from ..shared.tree import remove as remove_tree
 from .caches import take_caches
-from .environment import files_of, note_of, packed, unprotect, use_of
+from .environment import files_of, note_of, unprotect, use_of
 from .packed import parts_of
 from .stock import (
     ASIDE,
@@ -32,7 +34,6 @@ from .stock import (
     notes,
     users,
 )
-from .tally import Tally
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

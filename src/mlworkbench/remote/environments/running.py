@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 
-from ..tree import remove
-from .bounds import Bounds, temporary_folders, uv_cache
+from ..shared.tree import remove
+from ..shared.unpacking_limits import Bounds, temporary_folders, uv_cache
 from .tools import NoEnvironment
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

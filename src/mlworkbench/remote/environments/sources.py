@@ -16,13 +16,13 @@ import shutil
 import stat
 
 from ..engine import Engine, build_command
-from ..failpoint import failpoint
-from ..folder import Root
 from ..images import python_in as python_of_image
-from ..tree import FOLDER, NOFOLLOW, READ
+from ..shared.environment_layout import prefix_of, python_home, python_of
+from ..shared.failpoint import failpoint
+from ..shared.layout import Root
+from ..shared.tree import FOLDER, NOFOLLOW, READ
 from .built_in import image_id
 from .bytecode import adopt, compile_command
-from .environment import prefix_of, python_home, python_of
 from .mirrors import index_variables
 from .pulling import pull_image
 from .tools import AGAIN, CERTIFICATES, NoEnvironment, get

@@ -10,9 +10,9 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Callable, Dict, Optional
 
-    from ..failure import Failure
-    from ..folder import Root, RunFolder
     from ..run_spec import Spec
+    from ..shared.failure import Failure
+    from ..shared.layout import Root, RunFolder
 
 
 def prepare_environment(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 
-from .. import machine
-from ..folder import Root, RunFolder, is_taken
-from .environment import damage, environments, is_sound, leftovers, python_of, use_of
+from ..shared import machine
+from ..shared.disk_tally import Tally
+from ..shared.environment_layout import python_of
+from ..shared.layout import Root, RunFolder, is_taken
+from .environment import damage, environments, is_sound, leftovers, use_of
 from .packed import parts_of
-from .tally import Tally
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ import threading
 import urllib.parse
 import urllib.request
 
-from ..folder import Root
 from ..serve import read_plain
-from ..tree import make_private, remove
-from .environment import note_of, prefix_of, python_home
+from ..shared.environment_layout import prefix_of, python_home
+from ..shared.layout import Root
+from ..shared.tree import make_private, remove
+from .environment import note_of
 from .tools import is_provided
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

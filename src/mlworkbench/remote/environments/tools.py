@@ -17,10 +17,11 @@ import urllib.error
 import urllib.request
 import zipfile
 
-from .. import machine
-from ..failure import Failed
-from ..folder import Root
-from ..tree import make_private, remove
+from ..shared import machine
+from ..shared.failure import Failed
+from ..shared.layout import Root
+from ..shared.network_errors import CHECK_CONNECTION, NOT_FETCHED
+from ..shared.tree import make_private, remove
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ LARGEST = 1 << 34  # bytes of a package whose index does not say its size
 CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
-CHECK_CONNECTION = "check this machine's internet connection"
-NOT_FETCHED = "not-fetched"  # code: something elsewhere is needed, and this machine did not get it
 AGAIN, RESOLVE = "submit again", "re-resolve with --upgrade"  # hints
 
 

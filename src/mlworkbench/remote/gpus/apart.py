@@ -11,8 +11,8 @@ import select
 import signal
 import time
 
-from .. import machine
-from ..untrusted import parse_json
+from ..shared import machine
+from ..shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..failure import Failed
-from .request import COUNT, FREE, LIST, Request
+from ..shared.failure import Failed
+from ..shared.gpu_request import COUNT, FREE, LIST, Request
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

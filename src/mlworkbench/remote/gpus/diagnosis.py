@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .drivers import oldest_driver, runs
+from ..shared.cuda_drivers import oldest_driver, runs
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ import os
 import subprocess
 
 from ..engine import Engine, probe_command
-from ..environments.environment import environments, python_of
-from ..folder import Root
+from ..environments.environment import environments
 from ..launcher import encode
-from ..programs import which
-from ..untrusted import parse_json
+from ..shared.environment_layout import python_of
+from ..shared.layout import Root
+from ..shared.programs import which
+from ..shared.untrusted import parse_json
 from .inventory import loaded_driver, pci_cards
 from .report import gather
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import time
 
-from .. import machine
-from ..folder import Root, RunFolder
-from ..journal import read_json, write_note
 from ..notes import alive, read_started, read_starting
+from ..shared import machine
+from ..shared.files import read_json, write_note
+from ..shared.gpu_request import Request
+from ..shared.layout import Root, RunFolder
 from . import apart
 from .choice import Impossible, candidates, pick, use_of
-from .request import Request
 from .sockets import Held, Holder, holders
 from .tickets import Tickets
 

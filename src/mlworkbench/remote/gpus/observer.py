@@ -11,10 +11,10 @@ import os
 import select
 import time
 
-from ..folder import RunFolder
 from ..launcher import child_environment
 from ..run_spec import companion_settings
-from ..untrusted import parse_json
+from ..shared.layout import RunFolder
+from ..shared.untrusted import parse_json
 from .whose import Owner
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

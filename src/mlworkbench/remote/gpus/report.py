@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ..folder import Root
-from ..journal import read_json
 from ..notes import alive, read_started
+from ..shared.files import read_json
+from ..shared.layout import Root
 from ..spark.note import application_of
 from . import apart
 from .inventory import pci_cards

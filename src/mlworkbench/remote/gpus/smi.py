@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from ..programs import safe_path
+from ..shared.programs import safe_path
 from . import empty
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

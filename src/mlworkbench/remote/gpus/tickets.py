@@ -10,9 +10,9 @@ import os
 import time
 from contextlib import contextmanager
 
-from .. import machine
-from ..folder import Root
-from ..journal import read_json, write_note
+from ..shared import machine
+from ..shared.files import read_json, write_note
+from ..shared.layout import Root
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

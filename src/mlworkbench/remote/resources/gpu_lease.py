@@ -9,19 +9,20 @@ import os
 import sys
 import time
 
-from ..gpus.request import NONE, parse
-from ..journal import log, read_json
+from ..journal import log
+from ..shared.files import read_json
+from ..shared.gpu_request import NONE, parse
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Callable, List, Optional
 
-    from ..failure import Reason
-    from ..folder import Root, RunFolder
     from ..gpus.lease import Granted, Leases
-    from ..gpus.request import Request
     from ..journal import Journal
     from ..run_spec import Spec
+    from ..shared.failure import Reason
+    from ..shared.gpu_request import Request
+    from ..shared.layout import Root, RunFolder
 
 CANCELLED = "canceled before it started"
 # Seconds between two tries in the queue, for a run that has waited less than so many: who waits for days is cheap.

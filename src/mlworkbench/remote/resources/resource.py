@@ -8,10 +8,10 @@ TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Protocol
 
-    from ..failure import Reason
-    from ..folder import Root, RunFolder
     from ..journal import Journal
     from ..run_spec import Spec
+    from ..shared.failure import Reason
+    from ..shared.layout import Root, RunFolder
 
     class Resource(Protocol):
         """One resource of one run. What it is, is on disk: a new supervisor holds what its predecessor held."""

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 
-from ..untrusted import parse_json
+from ..shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ A day of events is gigabytes, nearly all of it of tasks that went well: of those
 
 from __future__ import annotations
 
-from ..untrusted import parse_json
+from ..shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 
-from .. import endings
 from ..cause import exception_in, explain, read_tail, signal_name
-from ..failure import checked, failure, text_of
-from ..journal import read_json
+from ..shared import endings
+from ..shared.failure import checked, failure, text_of
+from ..shared.files import read_json
 from .reasons import MEMORY, last_error, memory_error, own_words, said_by_java
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Optional, Tuple
 
-    from ..failure import Failure, Reason
-    from ..folder import RunFolder
+    from ..shared.failure import Failure, Reason
+    from ..shared.layout import RunFolder
     from .application import Application
 
     Facts = Dict[str, Any]

@@ -12,14 +12,14 @@ import shutil
 import stat
 import subprocess
 
-from ..environments.environment import prefix_of, python_of
-from ..untrusted import parse_json
+from ..shared.environment_layout import prefix_of, python_of
+from ..shared.untrusted import parse_json
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-    from ..folder import Root
+    from ..shared.layout import Root
 
     Facts = Dict[str, Any]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..folder import RunFolder
-from ..journal import read_json
+from ..shared.files import read_json
+from ..shared.layout import RunFolder
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ import tarfile
 import time
 
 from ..environments.build import SILENCE, Cancelled, take_lock
-from ..environments.environment import pack_of, prefix_of
 from ..environments.packed import is_packed, note_pack
 from ..environments.program_errors import full
-from ..failpoint import failpoint
-from ..folder import Root
-from ..tree import remove
+from ..shared.environment_layout import pack_of, prefix_of
+from ..shared.failpoint import failpoint
+from ..shared.layout import Root
+from ..shared.tree import remove
 from .movable import items_of
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for

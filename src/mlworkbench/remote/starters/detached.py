@@ -5,11 +5,11 @@ The claim in the run folder is its handle, and its lock says whether it lives.
 
 from __future__ import annotations
 
-from .. import machine
 from ..background import leave_behind
-from ..folder import RunFolder
+from ..shared import machine
+from ..shared.layout import RunFolder
+from ..shared.starter_names import ENDED, RUNNING, UNKNOWN
 from ..unresponsive import rouse
-from . import ENDED, RUNNING, UNKNOWN
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 
-from ..folder import Root, RunFolder
-from ..journal import log, read_json, write_whole
-from . import DETACHED, ENDED, PLUGIN, UNKNOWN, detached
+from ..journal import log
+from ..shared.files import read_json, write_whole
+from ..shared.layout import Root, RunFolder
+from ..shared.starter_names import DETACHED, ENDED, PLUGIN, UNKNOWN
+from . import detached
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

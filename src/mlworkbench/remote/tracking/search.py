@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from ..tree import Folders
+from ..shared.tree import Folders
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
 if TYPE_CHECKING:

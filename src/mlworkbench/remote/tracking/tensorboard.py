@@ -15,7 +15,7 @@ import os
 import time
 
 from ..serve import open_beneath, read_open
-from ..tree import Folders
+from ..shared.tree import Folders
 from .appended import Appended
 from .eventfile import (
     CUT,

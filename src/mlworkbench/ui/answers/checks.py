@@ -12,7 +12,7 @@ from ...config.place import FOLDER
 from ...config.project import Project
 from ...config.validation import is_checked, problems_of
 from ...model import Problem
-from ...remote.untrusted import parse_json
+from ...remote.shared.untrusted import parse_json
 
 _MOST = 200
 

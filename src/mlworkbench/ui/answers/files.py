@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ...errors import ConfigError, MlwError, UsageError
 from ...paths import DATA_MARK
-from ...remote.tree import READ, join
+from ...remote.shared.tree import READ, join
 from ...report import units
 from ...report.plain import plain
 from ...runfiles.beneath import Beneath, refusal

@@ -15,8 +15,8 @@ from ...errors import HistoryError, UnknownName, UsageError
 from ...history.store import History
 from ...model import Run
 from ...paths import RunFolder
-from ...remote.folder import is_outside
-from ...remote.tree import READ
+from ...remote.shared.layout import is_outside
+from ...remote.shared.tree import READ
 from ...report import units
 from ...runfiles.loglines import Line, LogLines
 from ...runfiles.mask import Mask

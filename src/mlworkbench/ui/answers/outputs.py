@@ -20,7 +20,7 @@ from ...errors import HistoryError, UnknownName
 from ...history.store import History
 from ...model import Run
 from ...paths import RunFolder
-from ...remote.untrusted import parse_json
+from ...remote.shared.untrusted import parse_json
 from ...report.plain import plain
 from ...runfiles.manifest import Output, outputs_of
 from ...runfiles.outputfile import open_output, read_at

@@ -17,7 +17,7 @@ from ...errors import ConfigError, MlwError, UnknownName
 from ...history.overview import last_runs
 from ...history.store import History
 from ...model import Run
-from ...remote.journal import read_json, write_whole
+from ...remote.shared.files import read_json, write_whole
 
 _MOST = 400  # folders that are remembered
 _SHOWN = 200

@@ -14,7 +14,7 @@ from ...environments.existing import is_search, look_at_python
 from ...errors import MlwError
 from ...model import Interpreter
 from ...paths import UserPaths
-from ...remote.programs import in_project, which
+from ...remote.shared.programs import in_project, which
 from ...report.plain import plain
 
 _PLAIN = re.compile(r"[\w@%+=:,./ ~-]+")  # what every shell takes as it is between quotes

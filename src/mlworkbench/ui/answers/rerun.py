@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...history.children import search_children
 from ...history.query import Query
 from ...history.store import History
-from ...remote.environments.tally import Tally
+from ...remote.shared.disk_tally import Tally
 from ...resubmit import Again as Again
 from ...resubmit import again as again
 from ...resubmit import request_again as request_again

@@ -16,7 +16,7 @@ from ...history.query import Query
 from ...history.store import History
 from ...model import IN_CONTACT, Run
 from ...paths import RunFolder
-from ...remote.folder import is_outside
+from ...remote.shared.layout import is_outside
 from ...report.children import best, judged_by, rank
 from ...report.failures import page_of
 from ...report.plain import plain

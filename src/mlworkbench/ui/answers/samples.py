@@ -16,8 +16,8 @@ from ...history.series.drawing import columns
 from ...history.store import History
 from ...model import Run
 from ...paths import RunFolder
-from ...remote.tree import READ
-from ...remote.untrusted import parse_json
+from ...remote.shared.tree import READ
+from ...remote.shared.untrusted import parse_json
 from ...report.plain import plain
 from ...runfiles.outputfile import read_at
 from .series import Series, Span

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import MlwError
 from ...history.store import History
-from ...remote.untrusted import parse_json
+from ...remote.shared.untrusted import parse_json
 from ...report.plain import plain
 from ...report.values import shown
 from ...runfiles.outputfile import open_output

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from ...remote.tree import READ
+from ...remote.shared.tree import READ
 from ..answers import code, outputs, zipped
 from ..desk import Desk
 from ..headers import SANDBOX

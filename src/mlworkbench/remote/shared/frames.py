@@ -9,6 +9,7 @@ import json
 import os
 import select
 import time
+import zlib
 
 from .untrusted import parse_json
 
@@ -207,3 +208,15 @@ def ranges(numbers: List[int]) -> List[List[int]]:
         else:
             found.append([number, 1])
     return found
+
+
+def inflate(packed: bytes) -> bytes:
+    """The content of a compressed frame, which is never more than a frame may hold."""
+    unpacker = zlib.decompressobj()
+    try:
+        data = unpacker.decompress(packed, MAX_BODY)
+    except zlib.error as error:
+        raise FrameError("a compressed frame is damaged: %s" % error) from None
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise FrameError("a compressed frame is too long or cut short")
+    return data

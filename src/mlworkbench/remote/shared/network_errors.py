@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from typing import Optional
 
 # As uv, py-rattler and git say it.
+CHECK_CONNECTION = "check this machine's internet connection"
+NOT_FETCHED = "not-fetched"  # code: something elsewhere is needed, and this machine did not get it
 _SIGNS = re.compile(
     r"error sending request|dns error|tcp connect error|timed out|request failed after|status server error"
     r"|connection (?:refused|reset|closed|aborted)|could not (?:connect|resolve host)",

@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 
 from .file_lock import is_current, try_lock, wait_for_lock
-from .folder import Root
+from .layout import Root
 from .tree import CLOEXEC, NOFOLLOW, make_private
 
 TYPE_CHECKING = False  # as in typing, whose import a supervisor would hold and wait for
