@@ -710,6 +710,7 @@ def test_plugins(walk, tmp_path):
 
     walk.put("[build-system]", plugin)
     walk.put("from mlworkbench import Entry", tested)
+    walk.put("from mlworkbench.config.key import Key", tested)
     walk.at(dry, after=profiled)
     walk.at(submit, after=left)
     walk.through()
