@@ -140,7 +140,7 @@ def submitter(world, run):
     connection = apsw.Connection(str(world.user.store / "history.db"), flags=apsw.SQLITE_OPEN_READONLY)
     [(text,)] = connection.execute("SELECT submitter FROM bodies JOIN runs USING (seq) WHERE id = ?", (run,))
     connection.close()
-    return json.loads(text)["pid"]
+    return json.loads(text).get("pid")  # none, once a submit that failed has released it
 
 
 # -- each stage by name ----------------------------------------------------------------------------------
