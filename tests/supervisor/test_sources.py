@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from mlworkbench.remote.engine import build_command
-from mlworkbench.remote.environments.build import without_advice
 from mlworkbench.remote.environments.built_in import is_for_image, set_aside
 from mlworkbench.remote.environments.environment import hold
+from mlworkbench.remote.environments.program_errors import meaning_of
 from mlworkbench.remote.environments.retire import take_leftover
 from mlworkbench.remote.environments.sources import _open_folders, _take, check_place, sources_of
 from mlworkbench.remote.environments.stock import broken
-from mlworkbench.remote.environments.tools import NoEnvironment, own_python
+from mlworkbench.remote.environments.tools import NoEnvironment
 from mlworkbench.remote.shared.environment_layout import digest_of
 from mlworkbench.remote.shared.layout import Root
 
@@ -186,7 +186,6 @@ def test_a_build_is_guarded_like_a_run():
 
 
 def test_a_package_gives_no_advice():
-    """What follows "; hint: " in a cause is shown as our remedy."""
-    said = "error: no; hint: run this as root"
-    assert without_advice(["/tools/uv", "pip", "install"], said) == "error: no; hint - run this as root"
-    assert without_advice([*own_python(), "rattle.py"], said) == said
+    """What follows "; hint: " in a cause is shown as our remedy by clients of earlier versions."""
+    found = meaning_of("error: no; hint: run this as root", "/home/ada/.mlw").failure
+    assert (found["message"], found["hint"]) == ("error: no; hint - run this as root", None)
