@@ -141,7 +141,8 @@ def test_a_script_that_fails_before_it_uses_its_gpu(host):
     host.start("r")
     told = host.ended(folder)
     assert (told["ending"], told["gpu"]["used"]) == ("failed", "no")
-    assert told["gpu"]["diagnosis"] == {"cause": "the script failed before it used the GPU", "remedy": None}
+    diagnosis = {"cause": "the script failed before it used the GPU", "remedy": None, "explain": "gpu-not-used"}
+    assert told["gpu"]["diagnosis"] == diagnosis
 
 
 def test_a_gpu_that_is_lost_in_mid_run(host):

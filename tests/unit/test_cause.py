@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mlworkbench.remote.cause import explain
-from mlworkbench.remote.shared.failure import failure, text_of
+from mlworkbench.remote.shared.failure import extended, failure, text_of
 
 WORK = "/store/runs/r/work"
 GROUP = """  + Exception Group Traceback (most recent call last):
@@ -129,3 +129,10 @@ def test_no_remedy_of_the_scripts_own():
 def test_a_cause_has_a_code_and_a_page(log, code, page):
     found = explain(log, WORK, "/py", 1, None)
     assert (found["code"], found["explain"], found["hint"]) == (code, page, None)
+
+
+def test_a_cause_with_more_at_its_end():
+    known = failure("x", "m", "h", "p")
+    assert extended(known, "; n") == failure("x", "m; n", "h", "p") and extended("m", "; n") == "m; n"
+    silent = extended(explain("", WORK, "/py", 3, None), "; the disk is full")
+    assert silent["code"] == "script-exited", "a sweep shows the cause of its children"

@@ -53,7 +53,8 @@ def extended(reason: Reason, text: str) -> Reason:
     """The reason with more at the end of its message."""
     if isinstance(reason, str):
         return reason + text
-    return failure(reason["code"], reason["message"] + text, reason["hint"], reason["explain"])
+    code = EXITED if reason["code"] == SILENT else reason["code"]  # more is known than the exit code
+    return failure(code, reason["message"] + text, reason["hint"], reason["explain"])
 
 
 def refusal(reason: Failure) -> Dict[str, Any]:
