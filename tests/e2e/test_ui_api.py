@@ -114,7 +114,11 @@ def test_what_is_asked_is_answered(served):
         if answer.status == 200:
             answered.add(path)
         else:
-            assert answer.status in (400, 404, 409, 422) and set(json.loads(answer.body)) == {"error", "hint"}, (
+            assert answer.status in (400, 404, 409, 422) and set(json.loads(answer.body)) == {
+                "error",
+                "hint",
+                "code",
+            }, (
                 path,
                 answer,
             )

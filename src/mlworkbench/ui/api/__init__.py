@@ -47,7 +47,8 @@ def _doors(link: Callable[[], str]) -> APIRouter:
 
 
 async def _nothing(rest: str) -> JSONResponse:
-    return JSONResponse({"error": "no such endpoint", "hint": "see /api/openapi.json for the available endpoints"}, 404)
+    hint = "see /api/openapi.json for the available endpoints"
+    return JSONResponse({"error": "no such endpoint", "hint": hint, "code": UnknownName.code}, 404)
 
 
 async def _told(request: Request, error: Exception) -> JSONResponse:
@@ -64,7 +65,8 @@ async def _unfit(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     told = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
     words = "; ".join(told) or "invalid request"
-    return JSONResponse({"error": words[:2000], "hint": "see /api/openapi.json for the request format"}, 422)
+    hint = "see /api/openapi.json for the request format"
+    return JSONResponse({"error": words[:2000], "hint": hint, "code": UsageError.code}, 422)
 
 
 async def _fault(request: Request, error: Exception) -> JSONResponse:
@@ -72,4 +74,5 @@ async def _fault(request: Request, error: Exception) -> JSONResponse:
     name = secrets.token_hex(4)
     if not await is_gone(request.scope):  # else the application was interrupted, and that is no fault
         log.error("error %s", name, exc_info=error)
-    return JSONResponse({"error": f"internal error {name}; see the log of mlw ui for details", "hint": None}, 500)
+    message = f"internal error {name}; see the log of mlw ui for details"
+    return JSONResponse({"error": message, "hint": None, "code": "internal-error"}, 500)
