@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import mlworkbench
+from mlworkbench.remote.failure import failure
 from tests.machines.nvml import USE_GPU
 
 from .conftest import alive, end_marked, marked, until
@@ -91,12 +93,18 @@ def test_a_driver_that_is_killed_leaves_nothing_behind(place):
 
 
 def test_spark_that_is_not_there_could_not_start(place):
-    text = "print('looking'); sys.stderr.write('mlw: there is no Java; hint: install Java 17\\n'); sys.exit(78)"
+    """The program before Spark and the supervisor agree on the file that says why."""
+    starter = Path(mlworkbench.__file__).parent / "remote" / "inrun" / "mlworkbench" / "_spark"
+    text = f"sys.path.insert(0, {str(starter)!r}); import runpy; print('looking')\n"
+    text += f"starter = runpy.run_path({str(starter / '__main__.py')!r})\n"
+    text += "sys.exit(starter['refuse']('there is no Java', 'install Java 17'))"
     folder = place.run("r", driver(text), spark=SPARK)
     place.start("r")
     told = place.ended(folder)
     assert (told["ending"], told["exit"]) == ("could not start", 78)
     assert told["cause"] == "there is no Java; hint: install Java 17"
+    assert told["failure"] == failure("no-spark", "there is no Java", "install Java 17", "no-spark")
+    assert (folder / "log").read_text().endswith("mlw: there is no Java; hint: install Java 17\n")
 
 
 def test_a_failed_task_is_the_cause_and_no_secret_is_told(place):
