@@ -46,7 +46,7 @@ BROAD = {
     "ui/live.py",
 }
 # May call json.loads: scripts that run without our modules; our own index and data files; loops over metric lines,
-# which are the hot path and catch RecursionError themselves. All others call remote.untrusted.parse_json.
+# which are the hot path and catch RecursionError themselves. All others call remote.shared.untrusted.parse_json.
 PLAIN_JSON = {
     "remote/shared/untrusted.py",
     *("remote/__main__.py", "remote/environments/rattle.py"),

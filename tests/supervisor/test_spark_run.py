@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mlworkbench
-from mlworkbench.remote.failure import failure
+from mlworkbench.remote.shared.failure import failure
 from tests.machines.nvml import USE_GPU
 
 from .conftest import alive, end_marked, marked, until

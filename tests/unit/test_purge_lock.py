@@ -19,6 +19,7 @@ from mlworkbench.remote import answers, verbs
 from mlworkbench.remote import purge as purging
 from mlworkbench.remote.clients import greet
 from mlworkbench.remote.shared import machine, store_lock
+from mlworkbench.remote.shared.failure import failure, refusal
 from mlworkbench.remote.shared.layout import Root
 from mlworkbench.remote.shared.store_lock import relying_on_store, removing_from_store
 
@@ -87,7 +88,7 @@ def test_a_run_that_went_on_after_the_survey_stops_a_purge(root, tmp_path, owner
     else:
         put_run(root, "new")
     reply = Here(root).ask(found.request())
-    assert reply == {"ok": False, "problem": "runs have changed since they were listed: new"}
+    assert reply == refusal(failure("agent-error", "runs have changed since they were listed: new"))
     assert os.path.exists(run.outputs + "/model") and os.path.exists(root.run("old").path), "nothing was removed"
 
 
