@@ -37,14 +37,14 @@ def journal(folder):
 @pytest.fixture
 def full_disk(monkeypatch):
     """Takes half of each write, until the fixture is undone."""
-    write_all = module._write_all
+    write_all = module.write_all
 
     def refuse(descriptor, data):
         write_all(descriptor, data[: len(data) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "_write_all", refuse)
+        patched.setattr(module, "write_all", refuse)
         yield patched
 
 

@@ -400,8 +400,10 @@ PY4J = (
 def test_exit_78_with_a_refusal_could_not_start(run):
     known = failure("no-spark", "there is no Java", "install Java 17", "no-spark")
     Path(run.run.spark, "failure.json").write_text(json.dumps(known))
-    assert run.watch.judge({"code": 78, "signal": None}, "x") == (endings.COULD_NOT_START, known)
-    assert run.watch.judge({"code": 1, "signal": None}, "x")[0] == endings.FAILED, "of another exit code"
+    assert run.watch.explain(endings.FAILED, "x", {"code": 78, "signal": None}) == (endings.COULD_NOT_START, known)
+    assert run.watch.explain(endings.FAILED, "x", {"code": 1, "signal": None})[0] == endings.FAILED, (
+        "of another exit code"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"code": 1}', '{"code": "x", "message": ""}', "[" * 10**5])

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from mlworkbench.config.project import create_project
 from mlworkbench.errors import MlwError, UsageError
 from mlworkbench.report.linediff import LineDiff
+from mlworkbench.resubmit import submit_words, typed_command
 from mlworkbench.ui import drafts as ui_drafts
 from mlworkbench.ui import saving
 from mlworkbench.ui.answers import files, folders, forms
@@ -299,11 +300,13 @@ def test_arguments_are_taken_apart_as_a_shell_does():
 def test_no_text_of_the_user_becomes_an_option():
     more = {"name": "--dry-run", "tags": "-a, --force", "gpus": "--x"}
     asked = submission("--local", "--evil.py", ["--dry-run"], more)
-    words = asked.words()
+    words = submit_words(asked)
     head, tail = words[: words.index("./--evil.py")], words[words.index("./--evil.py") :]
     assert tail == ["./--evil.py", "--dry-run"]
     assert head[5:] == ["--run-configuration=--local", "--name=--dry-run", "--gpus=--x", "--tag=-a", "--tag=--force"]
-    assert submission("local", "train.py", ["two words"], {}).typed() == "mlw submit -c local train.py 'two words'"
+    assert (
+        typed_command(submission("local", "train.py", ["two words"], {})) == "mlw submit -c local train.py 'two words'"
+    )
     with pytest.raises(UsageError):
         submission("local", "", ["x"], {})
 

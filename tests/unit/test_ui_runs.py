@@ -13,8 +13,9 @@ from mlworkbench.history import rows as index
 from mlworkbench.history.rows import Reading
 from mlworkbench.history.store import History
 from mlworkbench.model import Compute, Entry, Run, Span, Status
+from mlworkbench.resubmit import Again, again, request_again, submit_words
 from mlworkbench.ui.answers import compare as comparing
-from mlworkbench.ui.answers import rerun, runs
+from mlworkbench.ui.answers import runs
 from mlworkbench.ui.answers.runs import Wishes
 from mlworkbench.ui.pages.runs import in_plain_words
 from mlworkbench.ui.parts.comparecharts import points
@@ -284,27 +285,27 @@ def test_a_rerun_has_the_words_of_the_run(history):
     run = replace(
         history.get("demo-00001"), spec=replace(history.get("demo-00001").spec, gpus="1", given={"SEED": "7"})
     )
-    given = rerun.Again(run, None, (), ())  # type: ignore[arg-type]
+    given = Again(run, None, (), ())  # type: ignore[arg-type]
     asked = {"configuration": "local", "script": "train.py", "locked": False, "name": ""}
-    words = rerun.words(given, arguments="--lr 0.5 'a b'", **asked).words()
+    words = submit_words(request_again(given, arguments="--lr 0.5 'a b'", **asked))
     assert words[-4:] == ["train.py", "--lr", "0.5", "a b"] and "--gpus=1" in words
     assert "--env=SEED=7" in words
-    assert "--locked=demo-00001" in rerun.words(given, arguments="", **{**asked, "locked": True}).words()
+    assert "--locked=demo-00001" in submit_words(request_again(given, arguments="", **{**asked, "locked": True}))
     with pytest.raises(UsageError, match="quotes|quotation"):
-        rerun.words(given, arguments="'a", **asked)
+        request_again(given, arguments="'a", **asked)
     for script in ("", "--target=evil"):
         with pytest.raises(UsageError, match="no script"):
-            rerun.words(given, arguments="", **{**asked, "script": script})
+            request_again(given, arguments="", **{**asked, "script": script})
     with pytest.raises(UsageError, match="no longer in"):
-        rerun.again(history, "demo-00001", [])
+        again(history, "demo-00001", [])
 
 
 def test_a_sweep_is_repeated_as_one(history):
     sweep = {"way": "random", "axes": {"lr": "log:0.001..0.1"}, "children": ["a", "b"], "metric": "loss", "goal": "min"}
     run = history.get("demo-00000")
-    given = rerun.Again(replace(run, spec=replace(run.spec, sweep=sweep)), None, (), ())  # type: ignore[arg-type]
-    words = rerun.words(
-        given, configuration="local", script="train.py", arguments="", locked=False, name="again"
-    ).words()
+    given = Again(replace(run, spec=replace(run.spec, sweep=sweep)), None, (), ())  # type: ignore[arg-type]
+    words = submit_words(
+        request_again(given, configuration="local", script="train.py", arguments="", locked=False, name="again")
+    )
     assert "--sweep=lr=log:0.001..0.1" in words and "--random" in words and "--max-runs=2" in words
     assert "--name=again" in words
