@@ -26,3 +26,12 @@ def place(request, library, tmp_path):
 def here(library, tmp_path):
     """For what does not depend on the version."""
     return Place(sys.version_info[:2], sys.executable, library, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _errors_as_text():
+    """A command that a test calls in this process must not choose the form of errors for the next test."""
+    yield
+    render = sys.modules.get("mlworkbench.cli.render")
+    if render is not None:
+        render._errors_as_json = False
