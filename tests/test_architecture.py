@@ -110,6 +110,7 @@ def nodes(path: Path) -> list[ast.AST]:
     return list(ast.walk(ast.parse(path.read_text())))
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """First part, below the package, of every module of ours that is imported; relative ones resolved."""
     package = path.relative_to(SOURCE).parent.parts
