@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 from collections.abc import Collection, Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -278,6 +279,19 @@ def lines(draw: Any) -> bytes:
     return json.dumps({**point, **changes.get(kind, {})}).encode() + b"\n"
 
 
+class WorkerHere:
+    """Performs the tasks in this process: a thousand forks of a process that holds all tests would take minutes."""
+
+    def __init__(self, tasks):
+        self._tasks = iter(tasks)
+
+    def next(self):
+        return pickle.loads(pickle.dumps(next(self._tasks)()))
+
+    def close(self):
+        return None
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_split_of_the_bytes_gives_the_same(data, tmp_path_factory, monkeypatch):
@@ -288,6 +302,7 @@ def test_any_split_of_the_bytes_gives_the_same(data, tmp_path_factory, monkeypat
     monkeypatch.setattr(hands, "_SHARE", data.draw(st.sampled_from([300, 10**7])))
     monkeypatch.setattr(hands, "_LOOK", data.draw(st.sampled_from([5, 10**5])))
     monkeypatch.setattr(hands, "worker_count", lambda: 3)
+    monkeypatch.setattr(hands, "Worker", WorkerHere)
     files = {name: b"".join(data.draw(st.lists(lines(), max_size=8))) for name in ("1-a", "2-b")}
     whole, parts = Place(tmp_path_factory.mktemp("whole")), Place(tmp_path_factory.mktemp("parts"))
     for name, written in files.items():
